@@ -1,44 +1,59 @@
 /* The native attention plan: which CTA works on which part of the KV caches of a batch, for the layers of one plan class.
+ * Code and tests cite these rules by their names.
  *
- * A q tile is some new tokens of a request, for one head block; it sees the KV tiles [first, end) of its sequence (windows begin
- * late, causality ends early). A request that has no new tokens, or that a guard on the device emptied, has no tiles.
+ * Tiles
+ *   A1 tile      A q tile is some new tokens of a request, for one head block. It sees the KV tiles [first, end) of its
+ *                sequence: windows begin late, causality ends early.
+ *   A2 empty     A request without new tokens, and one that a guard on the device emptied, has no tiles.
+ *   A3 section   A request with at most decode_query_len new tokens is in the decode section and has one q tile per head
+ *                block. Every other request is in the prefill queue and has q tiles of prefill_tile_q tokens.
  *
- * The decode section. A request with at most decode_query_len new tokens has one q tile per head block, which costs cost_tile + n
- * * cost_kv for n KV tiles. Laid end to end, request by request and head block by head block, these tiles form one decode section
- * of W units; part p of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile
- * is as in FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the beginning or end of its q
- * tile if that is at most the snap away, so no part works on a sliver. The snap is the larger of the class's and M / 32, M =
- * ceil(W / G), but at most M / 4 and at least half a KV tile.
+ * The decode section
+ *   A4 cost      A q tile of n KV tiles costs cost_tile + n * cost_kv units.
+ *   A5 order     The q tiles come one after the other, request by request and head block by head block. They cost W units in
+ *                all.
+ *   A6 part      Part p of G has the units [p Q, (p + 1) Q). Q is M = ceil(W / G), unless A9 raises it. (Stream-K, Osama et
+ *                al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
+ *   A7 cut       A cut moves to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at
+ *                most the snap away, so no part works on a sliver.
+ *   A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV tile.
+ *   A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes the
+ *                next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and
+ *                max_splits is 0. It is raised by at most Q / 20 (95% of the parts still work) and by at most the class's
+ *                snap, or twice that if no tile is then cut and nothing is left to merge: longer parts cost more than a cut.
+ *   A10 balance  A part costs at most M + cost_tile + 2 s. Here s is the snap or, when max_splits is not 0, the larger of the
+ *                snap and half a split.
  *
- * When all tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike: to the next multiple of t if
- * t <= Q; to ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv, and max_splits is 0. It is raised by at most Q / 20
- * (95% of the parts still work) and by at most the class's snap, or two snaps if no tile is then cut and nothing is left to
- * merge: if parts are long, making them longer costs more than a cut. A part costs at most M + cost_tile + 2 s, where s is the
- * snap or, when max_splits is not 0, the larger of the snap and half a split.
+ * Partials
+ *   A11 merge    A tile that is cut leaves one partial per part. Partial first + i holds the i-th, in the order of the KV
+ *                tiles. The last part to arrive at the counter of `first` merges all `count` of them in that order.
+ *   A12 room     A part touches at most two tiles that it does not own whole, so 2 G partials are enough for any batch.
  *
- * A tile that is cut leaves one partial per part, in neighbouring partials: partial first + i holds the i-th, in the order of the
- * KV tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most
- * two tiles that it does not own whole, so 2 G partials hold the partials of any batch.
+ * Batch-invariant plans: max_splits = K
+ *   A13 split    A tile of n KV tiles has splits of ceil(n / K) KV tiles. Cuts move to borders of splits, and each split is an
+ *                item.
+ *   A14 fold     Splits are folded from the left. The part that has split 0 folds the splits that it has next into one
+ *                partial; every other split has a partial of its own. So the bits depend on the request alone.
+ *   A15 room     This takes (K + 1) G partials: one for each part to fold into, then the others.
  *
- * Batch-invariant, max_splits = K: a tile of n KV tiles has splits of ceil(n / K), and cuts move to split borders. Each split is
- * an item of its own. Splits are folded from the left: the part that has split 0 folds the splits it has next into one partial;
- * every other split has a partial of its own. So the bits depend on the request alone. This takes (K + 1) G partials.
+ * The prefill queue
+ *   A16 order    The q tiles form a list of entries: the costliest bucket first, and the order of the batch within a bucket.
+ *   A17 item     Item i is head block i mod H of entry i / H. CTAs take items until none is left: the order decides which CTA
+ *                works on an item, never how.
+ *   A18 splits   A tile is one item, unless there are fewer tiles than parts and the class is not batch-invariant. Then each
+ *                tile is cut into splits in proportion to its KV tiles, in the order of the batch. Their partials are at
+ *                neighbouring indices, too. They are at most 2 G, and follow those of the decode section.
  *
- * The prefill queue. The q tiles of the other requests, prefill_tile_q tokens each, form a list of entries: the costliest bucket
- * first, and within a bucket in the order of the batch. Item i of the prefill queue is head block i mod H of entry i / H. CTAs
- * take items until none is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are
- * fewer tiles than parts (and the class is not batch-invariant): then each tile is cut into splits in proportion to its KV tiles,
- * in the order of the batch, again with neighbouring partials, at most 2 G, which follow those of the decode section.
+ * Stripes
+ *   A19 stripe   The rules above describe one stripe of L, and hold for each. Stripe l has the head blocks l, l + L, .. of the
+ *                layer. CTA c is part c / L of stripe c mod L. Item i of the layer's prefill queue is item i / L of stripe i
+ *                mod L. Each stripe has partials of its own; those of all decode sections come first.
  *
- * Stripes. All of the above is about one stripe, and is the same for every stripe: stripe l of L has the head blocks l, l + L, ..
- * of the layer, CTA c is part c / L of stripe c mod L, and item i of the prefill queue is item i / L of stripe i mod L. Each
- * stripe has its own partials; those of the decode sections come first.
- *
- * In memory: header, parts [G], then the requests of the decode section [max_requests], then the entries [max_entries], each
- * aligned to 16 bytes. The space after the last request or entry is not written.
- *
- * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device: the plans
- * of both planners are equal byte for byte. */
+ * In memory
+ *   A20 layout   Header, parts [G], then the requests of the decode section [max_requests], then the entries [max_entries],
+ *                each aligned to 16 bytes. The space after the last request or entry is not written.
+ *   A21 same     All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the
+ *                device: the plans of both planners are equal byte for byte. */
 #ifndef CGR_PLANNERS_ATTENTION_PLAN_H
 #define CGR_PLANNERS_ATTENTION_PLAN_H
 
@@ -61,7 +76,7 @@ typedef struct cgr__plan_header {
   int32_t reserved[4]; /* 0 */
 } cgr__plan_header;
 
-/* A place in the decode section: KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
+/* A place in the decode section (A5): KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
 typedef struct cgr__plan_point {
   int32_t decode; /* index among the requests of the decode section; num_decodes: its end */
   int32_t head_block, kv;
@@ -75,7 +90,7 @@ typedef struct cgr__plan_part {
   int32_t end_first, end_count; /* of the tile that it begins but does not end */
 } cgr__plan_part;
 
-/* A q tile of the prefill queue, or a split of one. */
+/* A q tile of the prefill queue, or a split of one (A16, A18). */
 typedef struct cgr__plan_entry {
   int32_t request, q_tile;
   int32_t kv_begin, kv_end; /* KV tiles of the sequence */
@@ -89,9 +104,9 @@ typedef struct cgr__plan_item {
   int32_t request, head_block;
   int32_t query_begin, num_queries; /* new tokens of the request */
   int32_t kv_begin, kv_end;         /* KV tiles of the sequence */
-  int32_t fold;                     /* partial whose content comes before this item's, or -1 */
-  int32_t partial;                  /* where the result goes; -1: it is the whole tile's, and goes to the output, normalised */
-  int32_t first, count;             /* partials of the tile, when others share it; count 0: nobody does */
+  int32_t fold;                     /* index of the partial whose content comes before this item's (A14), or -1 */
+  int32_t partial;                  /* index of the partial that gets the result; -1: it is the whole tile's, for the output */
+  int32_t first, count;             /* partials of the tile, when other CTAs share it (A11); count 0: none does */
 } cgr__plan_item;
 
 /* ---------------------------------------------------------------------------------------------------------------- layout */
@@ -106,7 +121,7 @@ CGR__HOST_DEVICE int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
 CGR__HOST_DEVICE int64_t cgr__plan_bytes(const cgr__plan_class *c) {
   return cgr__plan_entries_offset(c) + (int64_t)c->max_entries * (int64_t)sizeof(cgr__plan_entry);
 }
-/* Partials of the decode section; those of the prefill queue follow. */
+/* Partials of the decode section (A12, A15); those of the prefill queue follow (A18). */
 CGR__HOST_DEVICE int32_t cgr__plan_decode_partials(const cgr__plan_class *c) {
   return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
 }
@@ -117,7 +132,7 @@ CGR__HOST_DEVICE int32_t cgr__plan_all_decode_partials(const cgr__plan_class *c)
   return c->stripes * cgr__plan_decode_partials(c);
 }
 
-/* Where partial `partial` of a stripe is among the partials of all stripes; -1 stays -1. */
+/* The index of partial `partial` of a stripe among those of all stripes (A19); -1 stays -1. */
 CGR__HOST_DEVICE int32_t cgr__plan_partial_in_stripe(const cgr__plan_class *c, int32_t stripe, int32_t partial) {
   int32_t of_decodes = cgr__plan_decode_partials(c);
   if (partial < 0)
@@ -139,7 +154,7 @@ CGR__HOST_DEVICE int64_t cgr__plan_quotient(int64_t n, int64_t d) {
   return (uint64_t)(n | d) <= UINT32_MAX ? (int64_t)((uint32_t)n / (uint32_t)d) : n / d;
 }
 
-/* Tokens of the sequence that a request attends to; `seq_len` is the buffers' value, 0 when a guard emptied the request. */
+/* A2. Tokens of the sequence that a request attends to; `seq_len` is the buffers' value, 0 when a guard emptied the request. */
 CGR__HOST_DEVICE int32_t cgr__plan_seen_len(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
   return c->sees == CGR__SEES_STEP ? cgr__plan_min(query_len, seq_len) : seq_len;
 }
@@ -149,7 +164,7 @@ CGR__HOST_DEVICE int32_t cgr__plan_live_len(const cgr__plan_class *c, int32_t qu
   return seen >= (c->sees == CGR__SEES_OTHER ? 1 : query_len) ? query_len : 0;
 }
 
-/* KV tokens that the new tokens [first, last] of a request see. Here and below seq_len is cgr__plan_seen_len, and query_len
+/* A1. KV tokens that the new tokens [first, last] of a request see. Here and below seq_len is cgr__plan_seen_len, and query_len
  * cgr__plan_live_len. */
 CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t first,
                                                      int32_t last) {
@@ -194,24 +209,24 @@ CGR__HOST_DEVICE cgr__plan_range cgr__plan_prefill_range(const cgr__plan_class *
 
 /* ------------------------------------------------------------------------------------------------- the decode section's cuts */
 
-/* Cost of one tile of n KV tiles. */
+/* A4. Cost of one tile of n KV tiles. */
 CGR__HOST_DEVICE int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n) {
   return c->cost_tile + (int64_t)n * c->cost_kv;
 }
 
-/* The most a cut moves: the larger of the class's snap and 1/32 of a part; at most 1/4 of a part, at least half a KV tile. */
+/* A8. The most that a cut moves; `mean` is M. */
 CGR__HOST_DEVICE int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
   int64_t snap = c->snap > mean / 32 ? c->snap : mean / 32, least = ((int64_t)c->cost_kv + 1) / 2;
   snap = snap < mean / 4 ? snap : mean / 4;
   return snap > least ? snap : least;
 }
 
-/* ceil(W / G); 1 when W is 0. */
+/* A6. M; 1 when W is 0. */
 CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) {
   return cost > 0 ? cgr__plan_quotient(cost + c->num_parts - 1, c->num_parts) : 1;
 }
 
-/* Q. `equal`: the KV tiles that all tiles of the decode section have, 0 when they differ. */
+/* A9. Q. `equal`: the KV tiles that all tiles of the decode section have, 0 when they differ. */
 CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
   int64_t tile = cgr__plan_tile_cost(c, equal), most = tile <= mean ? 2 * (int64_t)c->snap : c->snap;
   most = mean / 20 < most ? mean / 20 : most;
@@ -225,13 +240,13 @@ CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64
   return c->max_splits == 0 && snap >= c->cost_kv && split - mean <= most ? split : mean;
 }
 
-/* KV tiles in a split of a tile that has n. */
+/* A13. KV tiles in a split of a tile that has n. */
 CGR__HOST_DEVICE int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
   return CGR__UNLIKELY(c->max_splits > 0) ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
 }
 
-/* The border, 0 .. n, to which a cut `units` after the fixed cost of a tile of n KV tiles moves: the nearest or, with splits, a
- * split border at most half a split away. */
+/* A7. The border, 0 .. n, to which a cut `units` after the fixed cost of a tile of n KV tiles moves: the nearest or, with splits,
+ * a split border at most half a split away. */
 CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
   int64_t whole = (int64_t)n * c->cost_kv;
   if (units <= snap)
@@ -251,7 +266,7 @@ typedef struct cgr__plan_stretch {
   int32_t num_kv, request;
 } cgr__plan_stretch;
 
-/* Where the cut at unit x lies in a decode section of num_decodes stretches. */
+/* A7. Where the cut at unit x is in a decode section of num_decodes stretches. */
 CGR__HOST_DEVICE cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const cgr__plan_stretch *stretches,
                                                   int32_t num_decodes, int64_t snap) {
   cgr__plan_point point;
@@ -335,7 +350,7 @@ CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, co
 
 /* ----------------------------------------------------------------------------------------------------- the prefill queue */
 
-/* The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
+/* A16. The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
 CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   int32_t doublings = 0;
   for (uint32_t m = (uint32_t)n; m > 1; m >>= 1)
@@ -345,13 +360,13 @@ CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   return bucket > 0 ? bucket : 0;
 }
 
-/* Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
+/* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
 CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
-/* Splits of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks together
- * have at most G + H * num_tiles < 2 G splits. */
+/* A18. Splits of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks
+ * together have at most G + H * num_tiles < 2 G splits. */
 CGR__HOST_DEVICE int32_t cgr__plan_num_splits(const cgr__plan_class *c, int32_t n, int64_t sum) {
   int64_t all = sum * c->head_blocks;
   int64_t splits = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
@@ -376,7 +391,7 @@ CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q
 
 /* ----------------------------------------------------------------------------------------------------------------- items */
 
-/* The item of a head block of an entry. `query_len`: of its request. */
+/* A17. The item of a head block of an entry. `query_len`: of its request. */
 CGR__HOST_DEVICE cgr__plan_item cgr__plan_prefill_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
                                                        int32_t query_len) {
   int32_t first = cgr__plan_decode_partials(c) + entry->first * c->head_blocks + head_block * entry->count;
@@ -425,7 +440,7 @@ CGR__HOST_DEVICE cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part,
   return walk;
 }
 
-/* How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
+/* A11, A14. How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
 CGR__HOST_DEVICE void cgr__plan_item_partials(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n,
                                               int32_t split, int32_t is_begin, int32_t at, int32_t upto, int32_t end,
                                               cgr__plan_item *item) {
@@ -479,7 +494,7 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
   return 1;
 }
 
-/* Turns an item of the plan into the layer's item in `stripe`. */
+/* A19. Turns an item of the plan into the layer's item in `stripe`. */
 CGR__HOST_DEVICE void cgr__plan_item_in_stripe(const cgr__plan_class *c, int32_t stripe, cgr__plan_item *item) {
   item->head_block = item->head_block * c->stripes + stripe;
   item->fold = cgr__plan_partial_in_stripe(c, stripe, item->fold);

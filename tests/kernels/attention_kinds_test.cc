@@ -159,7 +159,7 @@ TEST_P(KernelAttentionKinds, Slopes) {
       }
 }
 
-// A sink counts once, however many parts, splits or splits share a tile; lse includes it.
+// A sink counts once, however many parts or splits share a tile; lse includes it.
 TEST_P(KernelAttentionKinds, Sinks) {
   for (float sink : { 0.0f, -INFINITY, 20.0f, -20.0f, 5.0f }) {
     AttentionShape shape = Small(Shape());

@@ -15,7 +15,7 @@ using namespace cgr_test;
 constexpr int32_t kParts[] = { 132 * 2, 108 * 1, 148 * 2 }; // an H200, an A100 and a B200 with one or two CTAs to an SM
 constexpr int32_t kHeadBlocks[] = { 1, 5, 8, 10, 36 };
 
-// The costs of sm80 in kernels/registry.c.
+// The costs of the mma kernels in kernels/registry.c.
 PlanCase Real(int32_t num_parts, int32_t head_blocks) {
   PlanCase given;
   given.c.num_parts = num_parts;

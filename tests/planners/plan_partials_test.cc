@@ -1,5 +1,5 @@
-// Partials: those that share a tile agree on its partials and their number, nobody writes into a partial that another still
-// needs, and the final merge is of the whole tile, in the order of its KV tiles, however the CTAs are interleaved. If
+// Partials (A11 to A15): CTAs that share a tile agree on its partials and their number, no CTA writes into a partial that another
+// still needs, and the final merge is of the whole tile, in the order of its KV tiles, however the CTAs are interleaved. If
 // batch-invariant, the operations and their order depend on the request alone.
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ void CheckUnique(const std::map<Tile, Items> &tiles) {
   }
 }
 
-// Batch-invariant: splits of ceil(n / K) KV tiles, each an item of its own.
+// A13: splits of ceil(n / K) KV tiles, each an item of its own.
 void CheckSplits(const PlanCase &given, const Tile &tile, const Items &items) {
   size_t request = static_cast<size_t>(std::get<0>(tile));
   int32_t begin = items.front().item.kv_begin, n = items.back().item.kv_end - begin;
@@ -254,8 +254,8 @@ TEST(PlanPartials, BatchInvariantMeansTheSameAsAlone) {
   EXPECT_GT(compared, 5000) << "tiles that are split";
 }
 
-// Stripes share nothing: what one stripe's plan says of partials and head blocks, taken for all stripes, covers every partial and
-// every head block once. Partials of one tile stay neighbours, and those of the decode sections come first.
+// A19. Stripes share nothing: what one stripe's plan says of partials and head blocks, taken for all stripes, covers every
+// partial and every head block once. Partials of one tile stay neighbours, and those of the decode sections come first.
 TEST(PlanPartials, StripesHavePartialsAndHeadBlocksOfTheirOwn) {
   ForRandomPlans(300, [](const PlanCase &given, Random &random) {
     cgr__plan_class c = given.c;
