@@ -225,8 +225,9 @@ static fit print_line(const bench *b) {
   printf("\n## %s, head dim %d, %d parts: time of a launch, us (the model is off by)\n", b->kind->name, b->head_dim,
          b->num_parts);
   print_points(points, count, &all, tiles, 4);
-  printf("| kind | head dim | fit over | fixed ns | cost_tile ns (now) | cost_kv ns at head dim 128 (now) | largest error |\n"
-         "|---|---:|---|---:|---:|---:|---:|\n");
+  printf(
+      "| kernel kind | head dim | fit over | fixed ns | cost_tile ns (now) | cost_kv ns at head dim 128 (now) | largest error |\n"
+      "|---|---:|---|---:|---:|---:|---:|\n");
   print_fit(b, &all, "all");
   print_fit(b, &some, over);
   fflush(stdout);
@@ -261,7 +262,8 @@ static void print_cuts(const bench *b, const fit *f) {
     printf("\n");
   }
   double snap = bench_quantile(cuts, count, 0.5);
-  printf("\n| kind | head dim | snap ns (now) | in KV tiles of this head dim |\n|---|---:|---:|---:|\n| %s | %d | %.0f (%d) | "
+  printf("\n| kernel kind | head dim | snap ns (now) | in KV tiles of this head dim |\n|---|---:|---:|---:|\n| %s | %d | %.0f "
+         "(%d) | "
          "%.1f "
          "|\n",
          b->kind->name, b->head_dim, snap, b->kind->plan.snap, snap / (1000.0 * f->kv));

@@ -185,7 +185,7 @@ static void make_buffers(alone *a) {
   const cgr__step_error none = { .row = -1 };
   a->lse = upload(a, NULL, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *a->lse);
   a->queues = upload(a, NULL, ((size_t)b->nodes + 1) * sizeof *a->queues);
-  a->args.plan_counters = upload(a, NULL, (size_t)p->num_slots * sizeof(int32_t));
+  a->args.plan_counters = upload(a, NULL, (size_t)p->num_partials * sizeof(int32_t));
   a->args.partial_out = upload(a, NULL, (size_t)(p->partial_vectors * p->partial_dim) * sizeof(float));
   a->args.partial_state = upload(a, NULL, (size_t)p->partial_vectors * 2 * sizeof(float));
   a->args.error = upload(a, &none, sizeof none);
