@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "devices/device.h"
+#include "kernels/attention.h"
 #include "kernels/registry.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/layer_case.h"
@@ -133,7 +135,7 @@ void CheckProperties(const cgr_device_info &device, const cgr__kernel_kind *kern
   }
 }
 
-TEST(Variants, ServePlainLayersOnEveryDevice) {
+TEST(KernelKinds, ServePlainLayersOnEveryDevice) {
   for (const cgr_device_info &device : Devices()) {
     Answer answer = Ask(device, PlainLayer());
     ASSERT_NE(answer.kernel_kind, nullptr);
@@ -144,7 +146,7 @@ TEST(Variants, ServePlainLayersOnEveryDevice) {
   }
 }
 
-TEST(Variants, NameEachMissingProperty) {
+TEST(KernelKinds, NameEachMissingProperty) {
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
     for (const Property &property : PropertiesOf(*kernel_kind))
@@ -152,7 +154,7 @@ TEST(Variants, NameEachMissingProperty) {
   }
 }
 
-TEST(Variants, NameEachOfTwoMissingProperties) {
+TEST(KernelKinds, NameEachOfTwoMissingProperties) {
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
     const std::vector<Property> properties = PropertiesOf(*kernel_kind);
@@ -163,7 +165,7 @@ TEST(Variants, NameEachOfTwoMissingProperties) {
   }
 }
 
-TEST(Variants, NameEverythingThatIsMissing) {
+TEST(KernelKinds, NameEverythingThatIsMissing) {
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
     const std::vector<Property> properties = PropertiesOf(*kernel_kind);
@@ -176,7 +178,7 @@ TEST(Variants, NameEverythingThatIsMissing) {
 }
 
 // The square root of a distance is useful only with slopes.
-TEST(Variants, WantSlopesWithTheSquareRoot) {
+TEST(KernelKinds, WantSlopesWithTheSquareRoot) {
   cgr_layer layer = PlainLayer();
   layer.flags = CGR_LAYER_ALIBI_SQRT;
   EXPECT_EQ(Ask(HostInfo(), layer).Fields(), (Names{ "alibi_slopes" }));
@@ -184,7 +186,7 @@ TEST(Variants, WantSlopesWithTheSquareRoot) {
   EXPECT_EQ(Ask(HostInfo(), layer).Fields(), Names{});
 }
 
-TEST(Variants, CountReasonsBeyondTheRoomForThem) {
+TEST(KernelKinds, CountReasonsBeyondTheRoomForThem) {
   cgr_layer layer = PlainLayer();
   for (const Property &property : FeatureProperties())
     property.ask(&layer);
@@ -204,7 +206,7 @@ TEST(Variants, CountReasonsBeyondTheRoomForThem) {
 
 // ---------------------------------------------------------------------------------------------------- dtypes and head dims
 
-TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
+TEST(KernelKinds, AcceptEachDtypeAndHeadDimOfTheirRow) {
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
     for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++) {
@@ -228,7 +230,7 @@ TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
 }
 
 // All rows of the registry, so that the loss of one is noticed: every dtype of the kernels, on the host and on each architecture.
-TEST(Variants, CoverTheKernelsThatAreBuilt) {
+TEST(KernelKinds, CoverTheKernelsThatAreBuilt) {
   const uint32_t halves = 1u << CGR_DTYPE_FP16 | 1u << CGR_DTYPE_BF16;
   for (const cgr_device_info &device : Devices()) {
     const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
@@ -248,7 +250,7 @@ TEST(Variants, CoverTheKernelsThatAreBuilt) {
 // ------------------------------------------------------------------------------------------------------------ capabilities
 
 // The capability that kernels are chosen for decides, not what the device could do.
-TEST(Variants, FollowTheKernelCapability) {
+TEST(KernelKinds, FollowTheKernelCapability) {
   struct Case {
     int32_t capability, max_capability;
     bool served;
@@ -272,7 +274,7 @@ TEST(Variants, FollowTheKernelCapability) {
 }
 
 // A kernel kind is not taken for a device of another kind, whatever its capability.
-TEST(Variants, StayOnTheirKindOfDevice) {
+TEST(KernelKinds, StayOnTheirKindOfDevice) {
   cgr_layer layer = PlainLayer();
   SetDtype(&layer, CGR_DTYPE_FP32);
   cgr_device_info cuda = CudaInfo(0);
@@ -282,10 +284,55 @@ TEST(Variants, StayOnTheirKindOfDevice) {
   EXPECT_EQ(Ask(host, PlainLayer()).kernel_kind, nullptr) << "no host has a compute capability";
 }
 
+// ----------------------------------------------------------------------------------------------------------------- kernels
+
+std::vector<const cgr__kernel *> loaded;
+int error_of_load = 0;
+
+// What is loaded for a device, by a device that only writes it down.
+int Load(const cgr_device_info &info) {
+  cgr__device_ops ops = {};
+  ops.preload = [](cgr_device *, const cgr__kernel *kernel) {
+    loaded.push_back(kernel);
+    return error_of_load;
+  };
+  cgr_device device = {};
+  device.ops = &ops;
+  loaded.clear();
+  return cgr__kernel_kinds_preload(&device, &info);
+}
+
+TEST(KernelKinds, NameTheKernelThatIsLaunched) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    ASSERT_NE(kernel_kind->attention, nullptr) << kernel_kind->name;
+    EXPECT_STREQ(kernel_kind->attention->name, "attention") << "what labels and traces call it";
+    EXPECT_EQ(kernel_kind->attention->args_size, sizeof(cgr__attention_args)) << kernel_kind->name;
+  }
+}
+
+// Each kernel once, and none of a kind that does not run on the device: its module may not load there.
+TEST(KernelKinds, AreLoadedForTheDevicesThatTheyRunOn) {
+  for (const cgr_device_info &device : Devices()) {
+    EXPECT_EQ(Load(device), 0);
+    const std::set<const cgr__kernel *> once(loaded.begin(), loaded.end());
+    EXPECT_EQ(once.size(), loaded.size());
+    EXPECT_EQ(once.count(Ask(device, PlainLayer()).kernel_kind->attention), 1u);
+  }
+  EXPECT_EQ(Load(CudaInfo(75)), 0);
+  EXPECT_TRUE(loaded.empty());
+}
+
+TEST(KernelKinds, ThatCannotBeLoadedSaySo) {
+  error_of_load = 7;
+  EXPECT_EQ(Load(HostInfo()), 7);
+  error_of_load = 0;
+}
+
 // ------------------------------------------------------------------------------------------------------------------ append
 
 // The append counts the 16-byte pieces of all tokens in 32 bits, with room for a block of threads.
-TEST(Variants, RefuseAppendsOf2To31Pieces) {
+TEST(KernelKinds, RefuseAppendsOf2To31Pieces) {
   struct Case {
     int32_t num_kv_heads, head_dim, max_tokens;
     bool served;
