@@ -56,9 +56,9 @@ typedef struct cgr__attention_args {
                            0: what it needs */
   int32_t reserved;     /* fills a hole */
   int32_t after_append; /* 1: the previous launch in the stream appends the step's tokens to k_cache and v_cache. If the device
-                           can, attention begins beside it; until the append is done, attention writes nothing and reads only the
-                           plan, page numbers, queries, and KV tiles before a request's own new tokens, which other requests must
-                           not be appending; these not either if CGR_COUNT_APPEND_FIRST is 1. All of these must be there when
+                           can, attention begins before it ends; until the append is done, attention writes nothing and reads only
+                           the plan, page numbers, queries, and KV tiles before a request's own new tokens, which other requests
+                           must not be appending; these not either if CGR_COUNT_APPEND_FIRST is 1. All of these must be there when
                            the append begins, so the append is never launched early */
 } cgr__attention_args;
 /* The host's, and the mma kernels on CUDA. What launches a layer is what its kernel kind names (kernels/registry.h). */

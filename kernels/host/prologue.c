@@ -45,7 +45,7 @@ static bool reject(const cgr__step_args *args, cgr_guard_error error, int32_t in
   return false;
 }
 
-/* Starts become lengths, or the other way round; wrapping, as nobody knows yet what they hold. */
+/* Starts become lengths, or the other way round; wrapping, because what they hold has not been checked. */
 static void starts_to_lengths(int32_t *starts, int32_t n) {
   for (int32_t i = n; i > 0; i--)
     starts[i] = (int32_t)((uint32_t)starts[i] - (uint32_t)starts[i - 1]);

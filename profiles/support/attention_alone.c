@@ -201,7 +201,7 @@ static void make_buffers(alone *a) {
 
 /* ---------------------------------------------------------------------------------------------------------------- append */
 
-/* Where a token of the batch lies in the pool. */
+/* Where a token of the batch is in the pool. */
 static int64_t slot_of(const alone *a, int32_t set, int32_t token) {
   const bench_attention *b = a->b;
   int32_t request = 0;
@@ -234,7 +234,7 @@ static void make_append(alone *a) {
   check(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
 }
 
-/* The first, the middle and the last token of the batch lie where they belong. */
+/* The first, the middle and the last token of the batch are where they belong. */
 static void check_append(const alone *a, int32_t set) {
   const bench_attention *b = a->b;
   size_t line = (size_t)b->num_kv_heads * (size_t)b->head_dim * 2, half = line * (size_t)b->page_size;

@@ -84,7 +84,7 @@ static bool appends(const cgr__step_recorder *rec, const cgr_attention *a) {
   return !(a->flags & CGR_ATTENTION_NO_APPEND) && cgr__owns_cache(&rec->runtime->setup.layers[a->layer]);
 }
 
-/* Whether attention may begin beside its append: no timestamp comes between them. */
+/* Whether attention may begin before its append ends: no timestamp comes between them. */
 static bool overlaps(const cgr__step_recorder *rec, const cgr_attention *a) {
   return appends(rec, a) && !(a->flags & CGR_ATTENTION_APPEND_ONLY) && !cgr__times_layers(rec->runtime);
 }

@@ -99,7 +99,7 @@ TEST_P(KernelAttentionMixes, AreRefusedForEveryReason) {
   EXPECT_GT(served, 300);
 }
 
-// The bits are the same whatever lies where no query looks.
+// The bits are the same whatever is where no query looks.
 TEST_P(KernelAttentionMixes, PoisonNeverChangesABit) {
   ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     AttentionCase made(shape, batch, seed);

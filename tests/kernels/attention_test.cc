@@ -365,7 +365,7 @@ TEST_P(KernelAttention, PaddingNeverChangesABit) {
 
 // ------------------------------------------------------------------------------------------------------------------- pages
 
-// A page outside the pool, or the one that nobody may read, is read as the read-trash page, and reported.
+// A page outside the pool, or the one that may not be read, is read as the read-trash page, and reported.
 class KernelAttentionBadPage : public KernelAttention {
 protected:
   void CheckBadPage(const AttentionShape &shape, int bad_case) {
@@ -406,7 +406,7 @@ TEST_P(KernelAttentionBadPage, IsReadAsTheReadTrashPage) {
   }
 }
 
-// Nobody looks at the pages of a request without queries, nor at those of one that a guard has refused.
+// No CTA looks at the pages of a request without queries, nor at those of one that a guard has refused.
 TEST_P(KernelAttentionBadPage, OfARequestWithoutWorkIsNotLookedAt) {
   for (int32_t parts : { 1, 7 }) {
     AttentionShape shape = Shape();

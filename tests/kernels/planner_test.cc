@@ -93,7 +93,8 @@ cgr__plan_class PlainClass(int32_t num_parts, int32_t head_blocks, int32_t max_r
 
 constexpr int32_t kPoison = int32_t(0xA5A5A5A5u);
 
-// A step for the planner. Between the plans, before the first one and after the last one is memory that nobody may write.
+// A step for the planner. Between the plans, before the first one and after the last one is memory that the planner may not
+// write.
 struct Step {
   PlanBatch batch;
   std::vector<cgr__plan_class> classes;
@@ -200,7 +201,7 @@ private:
 
 // ----------------------------------------------------------------------------------------------------------------- by hand
 
-// By hand, as a check beside the second reading. Requests 0 and 4 are in the decode section; 1 has no new tokens, a guard has
+// By hand, as a check next to the second reading. Requests 0 and 4 are in the decode section; 1 has no new tokens, a guard has
 // emptied 2, and 3 is in the prefill queue with tiles of 1, 2 and 3 KV tiles. The decode section: two tiles of 2 + 3 * 4 units,
 // two of 2 + 4: 40, cut every 10 at 0, 10, 20 and 30. 10 is 8 units into the first tile, 20 is 4 into the second, 30 just after
 // the fixed cost of the third.

@@ -102,7 +102,7 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
   }
 }
 
-// What a launch is told about query lengths determines how many lines its items have at most.
+// The query lengths that a launch is given determine how many lines its items have at most.
 TEST(Plans, TellTheMostLinesOfAnItem) {
   struct Case {
     int32_t max_query_len, decode_query_len, block_heads, lines;
@@ -408,7 +408,7 @@ void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, c
   }
 }
 
-// The plans lie one after the other, aligned, and are as long as their parts say.
+// The plans are one after the other, aligned, and are as long as their parts say.
 void ExpectApart(const cgr__plans &plans) {
   int64_t end = 0;
   for (int32_t i = 0; i < plans.num_classes; i++) {

@@ -120,7 +120,7 @@ std::string Table() {
 
 std::string ReadMe() {
   std::ifstream file("README.md");
-  EXPECT_TRUE(file.good()) << "no README.md beside the test";
+  EXPECT_TRUE(file.good()) << "no README.md next to the test";
   return { std::istreambuf_iterator<char>(file), {} };
 }
 

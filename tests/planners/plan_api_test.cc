@@ -146,7 +146,7 @@ TEST(PlanApi, IsThePlanOfTheHostPlanner) {
   }
 }
 
-// Each field that is 0 stands for its default, and for nothing else.
+// Each field that is 0 means its default, and nothing else.
 TEST(PlanApi, ZerosAreTheDefaults) {
   auto build = [](void (*change)(cgr_plan_input *)) {
     Input given(5);

@@ -73,7 +73,7 @@ void CheckTile(const PlanCase &given, const Items &items) {
     } else {
       ASSERT_EQ(item.first, -1);
       bool is_folded = k + 1 < items.size() && items[k + 1].item.fold == item.partial && item.partial >= 0;
-      ASSERT_TRUE(k + 1 == items.size() ? item.partial == -1 : is_folded) << "a result that nobody takes";
+      ASSERT_TRUE(k + 1 == items.size() ? item.partial == -1 : is_folded) << "a result that no item takes";
     }
   }
   ASSERT_EQ(arrived, last.item.count);

@@ -1,5 +1,5 @@
-// One launch of attention of any kind: makes the inputs, places keys and values in pages or beside the queries, runs the kernel
-// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that nobody needs are invalid.
+// One launch of attention of any kind: makes the inputs, places keys and values in pages or next to the queries, runs the kernel
+// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that are not needed are invalid.
 #ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 #define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 
@@ -21,7 +21,7 @@ namespace cgr_test {
 
 // ---------------------------------------------------------------------------------------------------------------- tensors
 
-// [tokens][heads][width] elements in memory, with nobody's elements between them.
+// [tokens][heads][width] elements in memory, with other elements between them.
 struct TensorShape {
   int32_t dtype;
   int64_t tokens, heads, width, stride_token, stride_head;
@@ -34,7 +34,7 @@ struct TensorShape {
       for (int64_t h = 0; h < heads; h++)
         visit(size_t((t * stride_token + h * stride_head) * ElementSize(dtype)));
   }
-  // The elements, packed; what lies between them must still be poison.
+  // The elements, packed; what is between them must still be poison.
   Bytes Take(const Bytes &memory) const {
     Bytes dense, rest = memory;
     size_t bytes = size_t(width * ElementSize(dtype));
@@ -124,7 +124,7 @@ inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_
   return KernelKindFor(info, LayerOf(shape)) != nullptr;
 }
 
-// The logical inputs and where they lie, without any device.
+// The logical inputs and where they are, without any device.
 class AttentionCase {
 public:
   AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
@@ -175,7 +175,7 @@ public:
         return true;
     return false;
   }
-  // The pages that attention reads for request i: the read-trash page in place of one that nobody may read.
+  // The pages that attention reads for request i: the read-trash page in place of one that may not be read.
   std::vector<int32_t> Pages(int32_t i) const {
     const int32_t *begin = &table_[row(i) * table_stride_];
     std::vector<int32_t> pages(begin, begin + NumPages(i));
@@ -203,7 +203,7 @@ public:
   }
 
   // Poison in every element that no query sees; the read-trash page is finite. With `sparse` pages without an owner are left
-  // alone. What lies around keys of the step is poisoned in the same way from here on.
+  // alone. What is around keys of the step is poisoned in the same way from here on.
   void Fill(PagedCache *cache, Poison poison, bool sparse = false) {
     poison_ = poison;
     for (Cache which : kCaches) {
@@ -314,7 +314,7 @@ public:
         partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
 
-  // From now on the kernel is told this as the most new tokens of a request: that many or more, or 0. At first it is exact.
+  // From now on the kernel gets this as the most new tokens of a request: that many or more, or 0. At first it is exact.
   void TellQueryLen(int32_t query_len) { query_len_ = query_len; }
 
   // From now on out is q. A run begins with the queries in it.

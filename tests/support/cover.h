@@ -23,7 +23,7 @@ typedef struct cgr__cover_item {
 } cgr__cover_item;
 
 /* Walks all parts of the decode section, then the prefill queue with every head block of every entry, and writes the items in
- * that order. Returns their number; -1 if the header does not fit the class, an item lies outside the batch, a walk continues
+ * that order. Returns their number; -1 if the header does not fit the class, an item is outside the batch, a walk continues
  * after its last item or there are more than `capacity`. */
 int64_t cgr__cover_plan(const cgr__plan_class *c, const void *plan, const cgr__cover_batch *batch, cgr__cover_item *items,
                         int64_t capacity);

@@ -21,7 +21,7 @@ struct PlanBatch {
   Words lens, seq_lens[CGR__MAX_SETS]; // a seq_len below its query length: a request that a guard has emptied
 };
 
-// The plan, from the prose and structs of plan.h, and from none of its functions but those that say where things lie. It finds
+// The plan, from the prose and structs of plan.h, and from none of its functions but those that say where things are. It finds
 // segments and partials by walking the tiles, while the library walks the parts.
 class PlanReading {
 public:

@@ -1,4 +1,4 @@
-/* How results leave the attention kernel: outputs, partials, the merge of partials, and the tokens that nobody owns. */
+/* How results leave the attention kernel: outputs, partials, the merge of partials, and the tokens without an owner. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_COMBINE_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_COMBINE_CUH
 
@@ -196,7 +196,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
 
 /* Counts the arrival of a partial; true in all threads of the part whose partial came last. The barrier before the count
  * makes every thread's stores of its partial happen before thread 0's release, which is cumulative; its acquire and the
- * barrier after it order the count before anyone's reads, which go past L1. */
+ * barrier after it order the count before all reads, which go past L1. */
 __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__plan_item &item, int32_t *is_last) {
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -72,8 +72,8 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
 
 /* Finds the first item of this CTA's part of the decode section, and issues the copies of up to kStages of its tiles; returns how
  * many. `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first
- * tile come one after another, and should not wait for anything else. If this launch began beside an append, it returns when the
- * append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
+ * tile come one after another, and should not wait for anything else. If this launch began while an append ran, it returns when
+ * the append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                              ItemShared &items, uint32_t base, bool append_first, bool &may_be_more) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loade
 }
 
 /* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has no prefills. A decode CTA
- * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code lies between them, the
+ * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code is between them, the
  * less it waits. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__MMA_MAX_CTAS)

@@ -1,5 +1,5 @@
 /* Writes the attention plans of the batch that the prologue left (planners/attention/plan.h): the host planner's arithmetic, one
- * block for each plan class. Few threads and registers, so that a block finds room beside an engine's kernel that fills the
+ * block for each plan class. Few threads and registers, so that a block finds room next to an engine's kernel that fills the
  * SMs.
  *
  * Its cost is latency, not work, so the batch is read in one go, before its size is known, and barriers are few. For the first

@@ -241,7 +241,7 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
       break;
     }
     int32_t i = edit.place & 0xffff;
-    /* Writes whole words even if a bad slot names a place twice: then nobody can say whose they are. */
+    /* Writes whole words even if a bad slot names a place twice: then they belong to neither edit. */
     atomicExch(&batch.rows[i], edit.row);
     atomicExch(&query_lens[i], edit.query_len);
     atomicExch(&batch.first_token[i], edit.first_token);

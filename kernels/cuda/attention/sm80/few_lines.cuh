@@ -213,7 +213,7 @@ template <int kTiles> struct Sight<true, kTiles> {
 };
 
 /* Combines the warps' states in `scratch` [4][kMmaLines * kTiles][kHeadDim], the stage that was used last, adding them in the
- * order of the warps. Columns are swizzled in groups of 8, so that the lines of a store lie in different banks. */
+ * order of the warps. Columns are swizzled in groups of 8, so that the lines of a store are in different banks. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {

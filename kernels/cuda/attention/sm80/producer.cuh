@@ -2,7 +2,7 @@
  *
  * Items of the decode section are kept in a ring in shared memory, some ahead of the current one: while that is written and
  * merged, one tile of the next items is being copied, and another follows. An item of the prefill queue is loaded by itself. Warp
- * w copies tokens [16 w, 16 w + 16) of every tile. They lie in one page, and in decode they are the tokens that the warp itself
+ * w copies tokens [16 w, 16 w + 16) of every tile. They are in one page, and in decode they are the tokens that the warp itself
  * works on, so its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile
  * are two groups of copies, in this order, because K's place is free again while V is still in use. Tokens that no line of the
  * item sees become zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come with
@@ -20,7 +20,7 @@
 namespace cgr {
 
 /* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes. Chunks are swizzled within 128 bytes, so that the eight rows of
- * one ldmatrix lie in different banks. */
+ * one ldmatrix are in different banks. */
 template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }

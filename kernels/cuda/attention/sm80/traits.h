@@ -16,7 +16,7 @@ constexpr int kFewLines = CGR__MMA_FEW_LINES;  /* in an item of at most this man
 constexpr int kMmaLines = 8;                   /* lines of such an item that one mma takes, as its columns */
 constexpr int kQueryTiles = 3;                 /* in shared memory: the queries of the item at work and of the next two */
 constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: if a decode section reads this much, they are evicted first */
-constexpr int kGranule = 16;                   /* tokens sure to lie in one page; a warp copies one granule of each KV tile */
+constexpr int kGranule = 16;                   /* tokens that are always in one page; a warp copies one granule of each KV tile */
 
 /* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
 template <int kHeadDim> struct AttentionShape {
