@@ -24,7 +24,7 @@ typedef struct cgr__limits {
   int32_t token_stride;                   /* 1 + k: tokens that a request can sample in one step */
   int32_t ring_depth, max_changes;
   int64_t stamp_stride;                 /* words of the timestamps of a step (kernels/stamp.h); 0: none are taken */
-  int64_t plan_words, plan_counters;    /* as the variants ask */
+  int64_t plan_words, plan_counters;    /* as the plans ask */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs: vectors, and elements of each */
   int64_t value_words;                  /* of the flags of a request (kernels/values.h): 1; 0: values are not checked */
   uint64_t derived;                     /* buffers that were asked for: CGR__DERIVED bits */

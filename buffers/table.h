@@ -7,7 +7,7 @@
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
  *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P], BATCH_PAGES [R * P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
- *   variants ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
+ *   plans ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
  *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
  * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; DERIVED, the same

@@ -22,8 +22,8 @@ typedef struct cgr__append_args {
   int32_t page_size;
   int32_t num_tokens; /* padded */
   int32_t num_kv_heads, head_dim, head_dim_v;
-  int32_t attention_follows; /* 1: the next launch in the stream is attention with after_append, which may begin beside it. So this
-                                one is launched in the ordinary way, never early */
+  int32_t attention_follows; /* 1: the next launch in the stream is attention with after_append, which may begin before it ends.
+                                So this one is launched in the ordinary way, never early */
 } cgr__append_args;
 extern const cgr__kernel cgr__kernel_append; /* cgr__append_args */
 

@@ -16,7 +16,7 @@ typedef struct cgr__planner_args {
   const int32_t *counts, *query_start_loc;
   const int32_t *seq_lens[CGR__MAX_SETS];
   int32_t *plan;     /* the plan of class i at plan + offset[i] */
-  int32_t *counters; /* arrivals, and the heads of the queues: all become 0 */
+  int32_t *counters; /* arrivals, and the heads of the prefill queues: all become 0 */
   int32_t num_counters, num_classes;
   int32_t padded_requests; /* B_r of the key */
   int32_t reserved;

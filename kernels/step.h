@@ -113,45 +113,65 @@ typedef struct cgr__step_args {
   const int32_t *lengths; /* [max_rows + 1][num_sets - 1] of the rows in the sets after 0: one of those buffers */
 } cgr__step_args;
 
-/* First kernel of a step. seq = state->seq + 1, slot = seq mod ring_depth; the inbox is read in place of the slot when it bears
- * the number seq. With `empty` the step has no requests, tokens or changes; neither slot nor inbox is read, and
- * state->batch_seq becomes 0. Otherwise:
- * 1. Reads the header and judges it: number, generation, counts, composition, in this order; only the first error counts.
- *    seq differs: CGR_GUARD_SEQUENCE. Counts above R, T, or B_r, B_t, or negative: CGR_GUARD_COUNT. No batch section and
- *    state->batch_seq is 0 or differs: CGR_GUARD_SEQUENCE. Each of these sets state->lost. The header's generation is not
- *    state->generation: also CGR_GUARD_SEQUENCE (index 2), but nothing more is lost. After any of these the step has no
- *    requests and no tokens, no change is applied, and state->batch_seq becomes 0. num_changes outside 0 .. max_changes counts as
- *    CGR_GUARD_CHANGE and none is applied. The edits are judged before the composition: num_edits outside 0 .. R, or one with a
- *    place outside 0 .. num_requests - 1, a query_len below 0, a first_token below -1, or first_token >= 0 and
- *    first_token + query_len above T, refuses the step as a bad composition does (CGR_GUARD_CHANGE, state->lost).
- * 2. Applies the changes, each guarded (kind, group or buffer, row < M, index < page_table_stride or the words of a row, page in
- *    0 .. num_pages - 1 and not the write-trash page): a bad page becomes the read-trash page (CGR_GUARD_PAGE), any other bad
- *    change is dropped (CGR_GUARD_CHANGE) and sets state->lost.
- * 3. Composition: from the batch section, or as it stands; then the edits, in either case (in a slot that the host has filled,
- *    edits beside the section only repeat it). An edit gives its place row, flags and query_len; query_lens are the differences
- *    of query_start_loc, whatever it holds, and are summed anew, modulo 2^32. With the section or with edits state->batch_seq =
- *    seq. query_start_loc must start at 0, grow by 0 .. max_query_len from each to the next, and end at num_tokens, else
- *    CGR_GUARD_COUNT as above; this is checked before any change is applied. A row outside 0 .. M - 1 is CGR_GUARD_ROW, a length
- *    above max_lens[0] (or a row_computed below 0) is CGR_GUARD_LENGTH; the request keeps its tokens in query_start_loc but gets
- *    seq_len 0 and its tokens slot -1, position 0 and input id 0; planner and attention treat seq_len 0 as no work, and
- *    attention writes 0 for its tokens. request_rows keeps what was sent, so that an unchanged step reports the row again. A
- *    length in another set that is below 0, or above its max_lens, or in the step's own `set` below the query_len, is
- *    CGR_GUARD_LENGTH too; the request is then empty in all sets.
- * 4. Writes all of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r) and query_start_loc,
- *    kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts; entries after the real ones get the padding
- *    values of buffers/table.h by the same code (input_ids: state->padding_token). With a reorder_threshold the counts of
- *    decodes are those of the requests before the first that has more new tokens; else 0. CGR_COUNT_APPEND_FIRST is 1 with
- *    CGR__SLOT_APPEND_FIRST, unless the step is refused. seq_len = row_computed[row] +
- *    query_len; position of the j-th new token = row_computed[row] + j; slot = page * page_size + position % page_size with
- *    page = page_table[row][position / page_size], guarded as above (an engine's own table too), and the read-trash page,
- *    which nobody may write, is bad here as well: a bad page gives slot -1 and CGR_GUARD_PAGE. Token j of a request is,
- *    with edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or first_token is -1; else
- *    tokens[query_start_loc[i] + j] with a tokens section, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes
- *    row_last_tokens[row][0]. logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0. kv_indptr: running sum of
- *    ceil(seq_len / page_size). With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and
- *    kv_last_page_len of a group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th
- *    new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. Row state is not
- *    changed; state->error is reset at the start; state->staged becomes the header's, 0 for a refused step. */
+/* First kernel of a step. Code and tests cite its rules by their names. seq = state->seq + 1, slot = seq mod ring_depth.
+ *
+ * What is read
+ *   P1 inbox        The inbox is read in place of the slot when it bears the number seq.
+ *   P2 empty        With `empty` the step has no requests, tokens or changes. Neither slot nor inbox is read, and
+ *                   state->batch_seq becomes 0. P4 to P17 are about other steps.
+ *   P3 reset        state->error is reset at the start. state->staged becomes the header's, 0 for a refused step.
+ *
+ * What is judged: number, generation, counts, edits, composition, in this order; only the first error counts
+ *   P4 refused      A refused step has no requests and no tokens, none of its changes is applied, and state->batch_seq becomes
+ *                   0.
+ *   P5 number       Another number than seq in the header: refused, CGR_GUARD_SEQUENCE, state->lost.
+ *   P6 generation   A generation that is not state->generation: refused, CGR_GUARD_SEQUENCE (index 2). Nothing more is lost.
+ *   P7 counts       Counts below 0, or above R, T, or B_r, B_t: refused, CGR_GUARD_COUNT, state->lost.
+ *   P8 standing     No batch section while state->batch_seq is 0 or differs from the header's: refused, CGR_GUARD_SEQUENCE,
+ *                   state->lost.
+ *   P9 edits        num_edits outside 0 .. R, or an edit with a place outside 0 .. num_requests - 1, a query_len below 0, a
+ *                   first_token below -1, or first_token >= 0 and first_token + query_len above T: refused, CGR_GUARD_CHANGE,
+ *                   state->lost.
+ *   P10 starts      query_start_loc that does not start at 0, grow by 0 .. max_query_len from each to the next, and end at
+ *                   num_tokens: refused, CGR_GUARD_COUNT, state->lost. This is checked before any change is applied.
+ *
+ * Changes
+ *   P11 number      num_changes outside 0 .. max_changes: none is applied, CGR_GUARD_CHANGE, state->lost.
+ *   P12 page        A page outside 0 .. num_pages - 1, or the write-trash page, becomes the read-trash page (CGR_GUARD_PAGE).
+ *   P13 other       A bad kind, group or buffer, a row not below M, or an index not below page_table_stride or the words of a
+ *                   row: the change is dropped (CGR_GUARD_CHANGE), state->lost.
+ *
+ * Composition
+ *   P14 source      It comes from the batch section, or stays as it is; then the edits are made, in either case. (In a slot
+ *                   that the host has filled, edits next to the section only repeat it.) An edit gives its place row, flags
+ *                   and query_len. query_lens are the differences of query_start_loc, whatever it holds, and are summed anew,
+ *                   modulo 2^32. With the section or with edits state->batch_seq = seq.
+ *   P15 row         A row outside 0 .. M - 1 is CGR_GUARD_ROW. request_rows keeps what was sent, so that an unchanged step
+ *                   reports the row again.
+ *   P16 length      A length above max_lens[0], or a row_computed below 0, is CGR_GUARD_LENGTH. So is a length in another set
+ *                   that is below 0, above its max_lens or, in the step's own `set`, below the query_len.
+ *   P17 emptied     The request of P15 or P16 keeps its tokens in query_start_loc but gets seq_len 0 in all sets, and its
+ *                   tokens slot -1, position 0 and input id 0. Planner and attention treat seq_len 0 as no work; attention
+ *                   writes 0 for its tokens.
+ *
+ * What is written
+ *   P18 all         All of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r), query_start_loc,
+ *                   kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts. Row state is not changed.
+ *   P19 padding     Entries after the real ones get the padding values of buffers/table.h by the same code (input_ids:
+ *                   state->padding_token).
+ *   P20 counts      With a reorder_threshold the counts of decodes are those of the requests before the first that has more
+ *                   new tokens; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__SLOT_APPEND_FIRST, unless the step is refused.
+ *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / page_size).
+ *                   logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
+ *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size
+ *                   with page = page_table[row][position / page_size]. A page that P12 refuses, in an engine's own table too,
+ *                   and the read-trash page, which may not be written, give slot -1 and CGR_GUARD_PAGE.
+ *   P23 token       Token j of a request is, with edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or
+ *                   first_token is -1; else tokens[query_start_loc[i] + j] with a tokens section, and CGR_TOKEN_LAST without.
+ *                   A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0].
+ *   P24 sets        With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and kv_last_page_len of
+ *                   a group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th
+ *                   new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Whether a header names no more than a slot holds. */

@@ -1,4 +1,4 @@
-/* What the planner's costs should be (kernels/variants.c): the time of the device's attention kernel over plans whose parts are
+/* What the planner's costs should be (kernels/registry.c): the time of the device's attention kernel over plans whose parts are
  * all alike, with head dims 64 and 128.
  *
  *   bazel-bin/profiles/calibrate [cuda:0|host]
@@ -16,11 +16,12 @@
  *    8: there one tile's loads hide behind those of others, and the two differ as far as the model is wrong.
  *    All G parts load at once, so that cost_kv is a part's share of the memory's bandwidth, as in a step that fills the device.
  *    cost_kv is printed as for head dim 128; the planner scales it.
- * 2. snap. One KV head, n KV tiles for each part: G whole tiles, beside a line that begins and ends with half a tile, so that
- *    every cut falls into the middle of a tile. A part's extra work is then one cut: it begins one more q tile, leaves partials
- *    and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a cut,
- *    the median over n. Also the time when each tile is cut into 2, 4 and 8 pieces, n KV tiles long.
- * 3. For information: q tiles of 64 lines from the queue, as in prefill. All requests read the same pages, which stay in L2.
+ * 2. snap. One KV head, n KV tiles for each part: G whole tiles, next to a decode section that begins and ends with half a tile,
+ * so that every cut falls into the middle of a tile. A part's extra work is then one cut: it begins one more q tile, leaves
+ * partials and merges. A cut is worth avoiding for a stretch of KV tiles that takes less time than that: snap is the time of a
+ * cut, the median over n. Also the time when each tile is cut into 2, 4 and 8 splits, n KV tiles long.
+ * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
+ * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
  *
  * The host runs the parts one after the other: there times are divided by G. */
@@ -30,7 +31,7 @@
 #include "profiles/support/attention_alone.h"
 
 #define PAGE_SIZE 16
-#define GROUP 4 /* query heads of a KV head */
+#define Q_PER_KV 4 /* query heads of a KV head */
 #define MAX_KV_HEADS 8
 #define MAX_TILES 8 /* of a part */
 #define MAX_POINTS 64
@@ -47,7 +48,7 @@ typedef struct machine {
 /* One head dim. */
 typedef struct bench {
   const machine *m;
-  const cgr__variant *variant;
+  const cgr__kernel_kind *kind;
   int32_t head_dim, num_parts, num_kv_heads;
 } bench;
 
@@ -78,10 +79,10 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
   int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
   for (int32_t i = 0; i < count; i++) {
     query_lens[i] = l->query_len;
-    seq_lens[i] = b->variant->tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
+    seq_lens[i] = b->kind->plan.tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
   }
   bench_attention a = { .dev = m->dev, .stream = m->stream, .cache = m->pool, .q = m->q, .out = m->out };
-  a.num_q_heads = GROUP * l->num_kv_heads;
+  a.num_q_heads = Q_PER_KV * l->num_kv_heads;
   a.num_kv_heads = l->num_kv_heads;
   a.head_dim = b->head_dim;
   a.dtype = CGR_DTYPE_BF16;
@@ -188,7 +189,7 @@ static void print_points(const point *points, int32_t count, const fit *f, const
 
 /* ------------------------------------------------------------------------------------------------------------ the tables */
 
-/* All t and n. With a query_len of a q tile's tokens they come from the queue. */
+/* All t and n. With a query_len of a q tile's tokens they come from the prefill queue. */
 static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_tiles, int32_t first_kv, int32_t query_len,
                               point *points) {
   int32_t count = 0;
@@ -199,8 +200,8 @@ static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_
       bench_attention_result result;
       double us = measure(b, &l, tiles[i] * kv, &result);
       expect(result.cuts, 0, "parts that begin inside of a tile");
-      expect(result.num_items, query_len > 1 ? tiles[i] * b->num_parts : 0, "items in the queue");
-      expect(result.num_pieces, 0, "pieces of tiles in the queue");
+      expect(result.num_items, query_len > 1 ? tiles[i] * b->num_parts : 0, "items in the prefill queue");
+      expect(result.num_splits, 0, "splits of tiles in the prefill queue");
       points[count++] = (point){ tiles[i], kv, us };
     }
   return count;
@@ -209,8 +210,8 @@ static int32_t measure_points(const bench *b, const int32_t *tiles, int32_t num_
 static double kv_ns_at_128(const bench *b, const fit *f) { return 1000.0 * f->kv * 128.0 / b->head_dim; }
 
 static void print_fit(const bench *b, const fit *f, const char *over) {
-  printf("| %s | %d | %s | %.0f | %.0f (%d) | %.0f (%d) | %.0f%% |\n", b->variant->name, b->head_dim, over, 1000.0 * f->fixed,
-         1000.0 * f->tile, b->variant->cost_tile, kv_ns_at_128(b, f), b->variant->cost_kv, 100.0 * f->worst);
+  printf("| %s | %d | %s | %.0f | %.0f (%d) | %.0f (%d) | %.0f%% |\n", b->kind->name, b->head_dim, over, 1000.0 * f->fixed,
+         1000.0 * f->tile, b->kind->plan.cost_tile, kv_ns_at_128(b, f), b->kind->plan.cost_kv, 100.0 * f->worst);
 }
 
 static fit print_line(const bench *b) {
@@ -221,22 +222,23 @@ static fit print_line(const bench *b) {
   fit all = fit_points(points, count, 1), some = fit_points(points, count, least);
   char over[32];
   snprintf(over, sizeof over, "n >= %d", least);
-  printf("\n## %s, head dim %d, %d parts: time of a launch, us (the model is off by)\n", b->variant->name, b->head_dim,
+  printf("\n## %s, head dim %d, %d parts: time of a launch, us (the model is off by)\n", b->kind->name, b->head_dim,
          b->num_parts);
   print_points(points, count, &all, tiles, 4);
-  printf("| variant | head dim | fit over | fixed ns | cost_tile ns (now) | cost_kv ns at head dim 128 (now) | largest error |\n"
-         "|---|---:|---|---:|---:|---:|---:|\n");
+  printf(
+      "| kernel kind | head dim | fit over | fixed ns | cost_tile ns (now) | cost_kv ns at head dim 128 (now) | largest error |\n"
+      "|---|---:|---|---:|---:|---:|---:|\n");
   print_fit(b, &all, "all");
   print_fit(b, &some, over);
   fflush(stdout);
   return all;
 }
 
-/* One KV head: a request is a tile. `ends` 0 and `pieces` 1: whole tiles. */
-static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t pieces) {
+/* One KV head: a request is a tile. `ends` 0 and `splits` 1: whole tiles. */
+static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t splits) {
   static const bench_plan_costs costs = { 0, 1000, 0 }; /* cuts fall where KV tiles say */
-  load l = { .num_kv_heads = 1, .query_len = 1, .kv = kv * pieces, .ends = ends, .costs = &costs };
-  l.count = ends > 0 ? b->num_parts - 1 : b->num_parts / pieces;
+  load l = { .num_kv_heads = 1, .query_len = 1, .kv = kv * splits, .ends = ends, .costs = &costs };
+  l.count = ends > 0 ? b->num_parts - 1 : b->num_parts / splits;
   bench_attention_result result;
   double us = measure(b, &l, kv, &result);
   expect(result.cuts, ends > 0 ? b->num_parts - 1 : b->num_parts - l.count, "parts that begin inside of a tile");
@@ -246,34 +248,35 @@ static double measure_cut(const bench *b, int32_t kv, int32_t ends, int32_t piec
 static void print_cuts(const bench *b, const fit *f) {
   double cuts[16];
   int32_t count = 0;
-  printf("\n| KV tiles per part | whole us | cut in the middle us | a cut ns | in 2 pieces us | 4 | 8 |\n"
+  printf("\n| KV tiles per part | whole us | cut in the middle us | a cut ns | in 2 splits us | 4 | 8 |\n"
          "|---:|---:|---:|---:|---:|---:|---:|\n");
   for (int32_t kv = b->m->is_host ? 2 : 4; kv <= b->m->max_kv / 4; kv *= 2) {
     double whole = measure_cut(b, kv, 0, 1), cut = measure_cut(b, kv, kv / 2, 1);
     cuts[count++] = 1000.0 * (cut - whole);
     printf("| %d | %.2f | %.2f | %.0f |", kv, whole, cut, cuts[count - 1]);
-    for (int32_t pieces = 2; pieces <= 8; pieces *= 2)
-      if (b->num_parts % pieces == 0)
-        printf(" %.2f |", measure_cut(b, kv, 0, pieces));
+    for (int32_t splits = 2; splits <= 8; splits *= 2)
+      if (b->num_parts % splits == 0)
+        printf(" %.2f |", measure_cut(b, kv, 0, splits));
       else
         printf(" |");
     printf("\n");
   }
   double snap = bench_quantile(cuts, count, 0.5);
-  printf("\n| variant | head dim | snap ns (now) | in KV tiles of this head dim |\n|---|---:|---:|---:|\n| %s | %d | %.0f (%d) | "
+  printf("\n| kernel kind | head dim | snap ns (now) | in KV tiles of this head dim |\n|---|---:|---:|---:|\n| %s | %d | %.0f "
+         "(%d) | "
          "%.1f "
          "|\n",
-         b->variant->name, b->head_dim, snap, b->variant->snap, snap / (1000.0 * f->kv));
+         b->kind->name, b->head_dim, snap, b->kind->plan.snap, snap / (1000.0 * f->kv));
   fflush(stdout);
 }
 
-static void print_queue(const bench *b) {
+static void print_prefills(const bench *b) {
   static const int32_t tiles[] = { 1, 2, 4 };
   point points[MAX_POINTS];
-  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->variant->tile_lines / GROUP, points);
+  int32_t count = measure_points(b, tiles, 3, b->m->is_host ? 2 : 8, b->kind->plan.tile_lines / Q_PER_KV, points);
   fit f = fit_points(points, count, 1);
-  double flops = 4.0 * b->variant->tile_lines * b->variant->tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
-  printf("\nThe queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->variant->tile_lines);
+  double flops = 4.0 * b->kind->plan.tile_lines * b->kind->plan.tile_kv * b->head_dim * (b->m->is_host ? 1 : b->num_parts);
+  printf("\nThe prefill queue, tiles of %d lines, KV in L2: time of a launch, us\n", b->kind->plan.tile_lines);
   print_points(points, count, &f, tiles, 3);
   printf("A tile %.0f ns, a KV tile %.0f ns (%.3g TFLOP/s in all), fixed %.0f ns.\n", 1000.0 * f.tile, 1000.0 * f.kv,
          flops / f.kv * 1e-6, 1000.0 * f.fixed);
@@ -294,11 +297,11 @@ static void print_single(const bench *b) {
 
 static void calibrate(const machine *m, int32_t head_dim) {
   bench b = { .m = m, .head_dim = head_dim };
-  b.variant = bench_attention_variant(m->dev, GROUP, 1, head_dim, &b.num_parts);
+  b.kind = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &b.num_parts);
   b.num_kv_heads = gcd(b.num_parts, MAX_KV_HEADS); /* requests x KV heads = t x G */
   fit f = print_line(&b);
   print_cuts(&b, &f);
-  print_queue(&b);
+  print_prefills(&b);
   print_single(&b);
   fflush(stdout);
 }
@@ -312,7 +315,7 @@ static void open_machine(machine *m, const char *device) {
   m->max_kv = m->is_host ? 32 : 256;
   int32_t parts, most = 0, lines = 0; /* lines: of q, in one launch */
   for (int32_t head_dim = 64; head_dim <= 128; head_dim *= 2) {
-    int32_t tile_lines = bench_attention_variant(m->dev, GROUP, 1, head_dim, &parts)->tile_lines;
+    int32_t tile_lines = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &parts)->plan.tile_lines;
     lines = MAX_TILES * parts * tile_lines > lines ? MAX_TILES * parts * tile_lines : lines;
     most = parts > most ? parts : most;
   }

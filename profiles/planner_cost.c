@@ -7,7 +7,7 @@
 
 #include "kernels/planner.h"
 #include "kernels/step.h"
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/empty.h"
 #include "profiles/support/nodes.h"
@@ -52,7 +52,7 @@ static void check(cgr_device *dev, int error, const char *what) { bench_check(cg
 static void make_plans(planner *p, cgr__plans *plans) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   cgr_layer layers[CLASSES];
-  const cgr__variant *variants[CLASSES];
+  const cgr__kernel_kind *kinds[CLASSES];
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
   bench_check(cgr_device_get_info(p->dev, &info), "cgr_device_get_info");
@@ -62,10 +62,10 @@ static void make_plans(planner *p, cgr__plans *plans) {
     layers[i].num_q_heads = 4 * layers[i].num_kv_heads;
     layers[i].head_dim = layers[i].head_dim_v = i < 2 ? 64 : 128;
     layers[i].dtype = layers[i].out_dtype = layers[i].k.dtype = layers[i].v.dtype = CGR_DTYPE_BF16;
-    variants[i] = cgr__variant_choose(&info, &layers[i], MAX_TOKENS, &findings);
+    kinds[i] = cgr__kernel_kind_choose(&info, &layers[i], MAX_TOKENS, &findings);
   }
   const cgr__plan_options options = { 0, MAX_REQUESTS, MAX_TOKENS, false };
-  cgr__plans_make(&info, layers, variants, CLASSES, &options, plans, &findings);
+  cgr__kernel_kinds_plan(&info, layers, kinds, CLASSES, &options, plans, &findings);
   if (findings.count > 0 || plans->num_classes != CLASSES)
     bench_check(CGR_ERROR_UNSUPPORTED, "the layers");
 }

@@ -254,13 +254,15 @@ static cgr_status make_waiter(cgr_runtime *rt) {
 
 /* Modules are loaded now, so that no capture and no step ever does. */
 static cgr_status preload_kernels(cgr_runtime *rt) {
-  const cgr__kernel *kernels[] = { &cgr__kernel_prologue, &cgr__kernel_planner,    &cgr__kernel_epilogue,
-                                   &cgr__kernel_append,   &cgr__kernel_attention,  &cgr__kernel_staged,
-                                   &cgr__kernel_fetch,    &cgr__kernel_fill_pages, &cgr__kernel_digest_pages,
-                                   &cgr__kernel_derived,  &cgr__kernel_merge,      &cgr__kernel_check_values };
+  const cgr__kernel *kernels[] = { &cgr__kernel_prologue,   &cgr__kernel_planner,      &cgr__kernel_epilogue,
+                                   &cgr__kernel_append,     &cgr__kernel_staged,       &cgr__kernel_fetch,
+                                   &cgr__kernel_fill_pages, &cgr__kernel_digest_pages, &cgr__kernel_derived,
+                                   &cgr__kernel_merge,      &cgr__kernel_check_values };
   int error = 0;
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !error; i++)
     error = rt->dev->ops->preload(rt->dev, kernels[i]);
+  if (!error)
+    error = cgr__kernel_kinds_preload(rt->dev, &rt->setup.device);
   return cgr__device_fail(rt->dev, error, "cgr_runtime_create: loading the kernels");
 }
 
@@ -322,15 +324,21 @@ static uint64_t first_ticket(void) {
 static void tell_shared_memory(const cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   char text[192];
-  int32_t most = 0;
-  for (int32_t i = 0; i < rt->setup.plans.num_classes; i++)
-    most = rt->setup.plans.shared_bytes[i] > most ? rt->setup.plans.shared_bytes[i] : most;
-  if (most <= CGR__ATTENTION_MOST_PADDING)
+  int32_t most = 0, expected = 0;
+  for (int32_t i = 0; i < c->num_layers; i++) {
+    const cgr__kernel_kind *kind = rt->setup.kinds[i];
+    int32_t bytes = kind ? rt->setup.plans.shared_bytes[rt->setup.plans.class_of[i]] : 0;
+    if (!kind || bytes <= kind->plan.max_padding || bytes <= most)
+      continue;
+    most = bytes;
+    expected = kind->plan.max_padding;
+  }
+  if (most == 0)
     return;
   snprintf(text, sizeof text,
            "attention: a CTA would need %d bytes of shared memory to keep others off its multiprocessor, expected at most %d: "
            "steps may be slower than this device allows",
-           most, CGR__ATTENTION_MOST_PADDING);
+           most, expected);
   c->log(c->log_context, CGR_LOG_WARNING, text);
 }
 

@@ -20,12 +20,13 @@ enum { CGR_TOKEN_LAST = -1 };
  * to be compared, sized and measured; engines with kernels of their own want cgr_metadata_build, or
  * CGR_BUFFER_SLOT_MAPPING and the like.
  *
- * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
- * some of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other requests
- * are the queue: tiles of queue_tile_q new tokens, taken one by one, the costliest first; if there are fewer than num_parts (and
- * max_splits is not set), they are cut into pieces and taken in the order of the batch. KV is counted in tiles of line_tile_kv or
- * queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks, are at most 2^62. However
- * the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks counted. */
+ * Requests with at most decode_query_len new tokens are the decode section: one tile for each head block (the query heads of one
+ * KV head, or some of them, that a kernel takes together), one after the other, cut into num_parts parts of equal cost. The other
+ * requests are the prefill queue: tiles of prefill_tile_q new tokens, taken one by one, the costliest first; if there are fewer
+ * than num_parts (and max_splits is not set), they are cut into splits and taken in the order of the batch. KV is counted in
+ * tiles of decode_tile_kv or prefill_tile_kv tokens. Costs are in any unit; those of all requests of the decode section, times
+ * head_blocks, are at most 2^62. However the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head
+ * blocks counted. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */
@@ -33,20 +34,20 @@ typedef struct cgr_plan_input {
   const int32_t *seq_lens;   /* [num_requests] tokens in the cache, the new ones included; at most 2^30 */
   int32_t num_parts;         /* CTAs that the plan is for, 1 .. 4096; the runtime takes what the device holds at once */
   int32_t head_blocks;       /* 1 .. 1024; 0: 1 */
-  int32_t line_query_len;    /* 1 .. 4096; 0: 1 */
-  int32_t line_tile_kv;      /* 1 .. 4096; 0: 64 */
-  int32_t cost_tile;         /* of a tile of the line, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
+  int32_t decode_query_len;  /* 1 .. 4096; 0: 1 */
+  int32_t decode_tile_kv;    /* 1 .. 4096; 0: 64 */
+  int32_t cost_tile;         /* of a tile of the decode section, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
   int32_t cost_kv;           /* of a KV tile, 1 .. 2^20; 0: 1 */
-  int32_t snap;              /* a stretch ends where a tile does if that is no further away than this, 0 .. 2^20; stretches of
-                                equal tiles may be lengthened by at most this, or twice this if no tile is then cut, and never by
-                                more than 1/20 */
-  int32_t queue_tile_q;      /* 1 .. 4096; 0: 64 */
-  int32_t queue_tile_kv;     /* 1 .. 4096; 0: 64 */
+  int32_t snap;              /* a part ends where a tile does if that is no further away than this, 0 .. 2^20; parts of equal
+                                tiles may be lengthened by at most this, or twice this if no tile is then cut, and never by more
+                                than 1/20 */
+  int32_t prefill_tile_q;    /* 1 .. 4096; 0: 64 */
+  int32_t prefill_tile_kv;   /* 1 .. 4096; 0: 64 */
   int32_t window_left;       /* keys that a query sees, its own included; 0: all */
   int32_t window_right;      /* keys after its own, with `bidirectional`; 0: all */
   int32_t bidirectional;     /* not 0: a query also sees keys after its own */
-  int32_t max_splits;        /* 1 .. 256: batch-invariant: a tile of the line is split at its own borders, into at most that many
-                                splits, and tiles of the queue are whole; 0: tiles are split where stretches end */
+  int32_t max_splits;        /* 1 .. 256: batch-invariant: a tile of the decode section is split at its own borders, into at most
+                                that many splits, and tiles of the prefill queue are whole; 0: tiles are split where parts end */
 } cgr_plan_input;
 #define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -307,7 +308,7 @@ typedef struct cgr_flashmla_input {
 
 /* Parts, and bytes of the metadata: tile_scheduler_metadata i32 [num_parts][8] first, then num_splits i32 [num_requests + 1]
  * at byte 32 * num_parts. num_splits is a running sum from 0: request i has splits num_splits[i] .. num_splits[i + 1] - 1, and a
- * part's piece of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
+ * part's split of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
 

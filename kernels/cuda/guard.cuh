@@ -6,7 +6,7 @@
 
 namespace cgr {
 
-/* The first guard of the step fills the record; the others leave it alone. Nobody reads it before the epilogue. */
+/* The first guard of the step fills the record; the others leave it alone. No kernel reads it before the epilogue. */
 __device__ __noinline__ static void claim_error(cgr__step_error *record, int32_t error, int32_t row, int32_t index,
                                                 int64_t value) {
   if (atomicCAS(&record->error, 0, error) != 0)

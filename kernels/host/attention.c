@@ -1,26 +1,27 @@
 /* Attention on a processor: the parts of the plan one after the other, each as the CUDA kernel would run it, with the same
  * items, partials, arrival counters and order of merging, so that a wrong plan gives a wrong result here too.
  *
- * A q tile of one head block has rows = tokens * heads <= 64 rows, row r being head r % heads of token r / heads. K and V are
- * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing that no row of
- * the tile sees is read. Sums run in a fixed order (four vectors of four lanes, or one row after the other), so that the bits
+ * A q tile of one head block has lines = tokens * heads <= 64 lines, line r being head r % heads of token r / heads. K and V are
+ * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing that no line of
+ * the tile sees is read. Sums run in a fixed order (four vectors of four numbers, or one row after the other), so that the bits
  * do not depend on the compiler's choice of instructions. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/attention.h"
 #include "base/convert.h"
+#include "kernels/host/kind.h"
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
 
-#define MAX_HEAD_DIM 256
-#define TILE_LINES 64 /* as in kernels/variants.c */
-#define TILE_KV 64
+#define MAX_HEAD_DIM CGR__HOST_MAX_HEAD_DIM
+#define TILE_LINES CGR__HOST_TILE_LINES
+#define TILE_KV CGR__HOST_TILE_KV
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.69314718055994530942f
 
 /* A vector of the processor, unaligned in memory; GCC and Clang compile it for any machine. */
-typedef float lanes __attribute__((vector_size(16)));
+typedef float floats4 __attribute__((vector_size(16)));
 
 typedef struct tile {
   const cgr__attention_args *args;
@@ -28,7 +29,7 @@ typedef struct tile {
   int32_t row_of_table;
   int32_t start, query_len, seq_len; /* of the request: its first token in the step, its new tokens, what it attends in */
   int32_t query_begin, tokens;       /* new tokens of the tile; query_begin: counted in the request */
-  cgr__plan_range kv;                /* tokens that any row sees */
+  cgr__plan_range kv;                /* tokens that any line sees */
   int32_t kv_head, head_begin, heads;
   int32_t lines, head_dim, head_dim_v;
 } tile;
@@ -43,28 +44,28 @@ typedef struct kv_scratch {
   float values[TILE_KV][MAX_HEAD_DIM];
 } kv_scratch;
 
-static lanes load_lanes(const float *from) {
-  lanes v;
+static floats4 load_floats4(const float *from) {
+  floats4 v;
   memcpy(&v, from, sizeof v);
   return v;
 }
 
-static void store_lanes(float *to, lanes v) { memcpy(to, &v, sizeof v); }
+static void store_floats4(float *to, floats4 v) { memcpy(to, &v, sizeof v); }
 
 static float dot(const float *a, const float *b, int32_t n) {
-  lanes s0 = { 0 }, s1 = { 0 }, s2 = { 0 }, s3 = { 0 };
+  floats4 s0 = { 0 }, s1 = { 0 }, s2 = { 0 }, s3 = { 0 };
   int32_t d = 0;
   for (; d + 16 <= n; d += 16) {
-    s0 += load_lanes(a + d) * load_lanes(b + d);
-    s1 += load_lanes(a + d + 4) * load_lanes(b + d + 4);
-    s2 += load_lanes(a + d + 8) * load_lanes(b + d + 8);
-    s3 += load_lanes(a + d + 12) * load_lanes(b + d + 12);
+    s0 += load_floats4(a + d) * load_floats4(b + d);
+    s1 += load_floats4(a + d + 4) * load_floats4(b + d + 4);
+    s2 += load_floats4(a + d + 8) * load_floats4(b + d + 8);
+    s3 += load_floats4(a + d + 12) * load_floats4(b + d + 12);
   }
   if (d < n) { /* n is a multiple of 8 */
-    s0 += load_lanes(a + d) * load_lanes(b + d);
-    s1 += load_lanes(a + d + 4) * load_lanes(b + d + 4);
+    s0 += load_floats4(a + d) * load_floats4(b + d);
+    s1 += load_floats4(a + d + 4) * load_floats4(b + d + 4);
   }
-  lanes s = (s0 + s1) + (s2 + s3);
+  floats4 s = (s0 + s1) + (s2 + s3);
   return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
@@ -72,27 +73,27 @@ static float dot(const float *a, const float *b, int32_t n) {
 static void add_rows(float *out, const float *const *rows, const float *p, int32_t count, int32_t n) {
   int32_t d = 0;
   for (; d + 16 <= n; d += 16) {
-    lanes s0 = load_lanes(out + d), s1 = load_lanes(out + d + 4);
-    lanes s2 = load_lanes(out + d + 8), s3 = load_lanes(out + d + 12);
+    floats4 s0 = load_floats4(out + d), s1 = load_floats4(out + d + 4);
+    floats4 s2 = load_floats4(out + d + 8), s3 = load_floats4(out + d + 12);
     for (int32_t t = 0; t < count; t++) {
-      s0 += p[t] * load_lanes(rows[t] + d);
-      s1 += p[t] * load_lanes(rows[t] + d + 4);
-      s2 += p[t] * load_lanes(rows[t] + d + 8);
-      s3 += p[t] * load_lanes(rows[t] + d + 12);
+      s0 += p[t] * load_floats4(rows[t] + d);
+      s1 += p[t] * load_floats4(rows[t] + d + 4);
+      s2 += p[t] * load_floats4(rows[t] + d + 8);
+      s3 += p[t] * load_floats4(rows[t] + d + 12);
     }
-    store_lanes(out + d, s0);
-    store_lanes(out + d + 4, s1);
-    store_lanes(out + d + 8, s2);
-    store_lanes(out + d + 12, s3);
+    store_floats4(out + d, s0);
+    store_floats4(out + d + 4, s1);
+    store_floats4(out + d + 8, s2);
+    store_floats4(out + d + 12, s3);
   }
   if (d < n) {
-    lanes s0 = load_lanes(out + d), s1 = load_lanes(out + d + 4);
+    floats4 s0 = load_floats4(out + d), s1 = load_floats4(out + d + 4);
     for (int32_t t = 0; t < count; t++) {
-      s0 += p[t] * load_lanes(rows[t] + d);
-      s1 += p[t] * load_lanes(rows[t] + d + 4);
+      s0 += p[t] * load_floats4(rows[t] + d);
+      s1 += p[t] * load_floats4(rows[t] + d + 4);
     }
-    store_lanes(out + d, s0);
-    store_lanes(out + d + 4, s1);
+    store_floats4(out + d, s0);
+    store_floats4(out + d + 4, s1);
   }
 }
 
@@ -102,13 +103,13 @@ static void scale_row(float *row, float factor, int32_t n) {
       row[d + e] *= factor;
 }
 
-/* The element that a row of the tile has in q, out or lse. */
+/* The element that a line of the tile has in q, out or lse. */
 static void locate_row(const tile *work, int32_t r, int64_t *token, int64_t *head) {
   *token = work->start + work->query_begin + r / work->heads;
   *head = work->head_begin + r % work->heads;
 }
 
-/* Tokens of the sequence that row r sees. */
+/* Tokens of the sequence that line r sees. */
 static cgr__plan_range row_range(const tile *work, int32_t r) {
   int32_t query = work->query_begin + r / work->heads;
   return cgr__plan_kv_tokens(&work->args->plan_class, work->query_len, work->seq_len, query, query);
@@ -147,7 +148,7 @@ static void load_queries(const tile *work, float (*q)[MAX_HEAD_DIM]) {
   }
 }
 
-/* Page `index` of the row; one that is outside the pool, or that nobody may read, is reported and read as the read-trash page. */
+/* Page `index` of the row; one that is outside the pool, or that may not be read, is reported and read as the read-trash page. */
 static int64_t page_of(const tile *work, int32_t index) {
   int32_t page = work->pages[index];
   if (page >= 0 && page < work->args->group.num_pages && page != work->args->group.write_trash_page)
@@ -188,7 +189,7 @@ static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *
   }
 }
 
-/* The score that q.k of row r and token `position` becomes, in units of log2(e). */
+/* The score that q.k of line r and token `position` becomes, in units of log2(e). */
 static float score_of(const tile *work, int32_t r, int32_t position, float product) {
   const cgr__attention_args *a = work->args;
   if (a->softcap == 0.0f && !a->alibi_slopes)
@@ -204,7 +205,7 @@ static float score_of(const tile *work, int32_t r, int32_t position, float produ
   return score * LOG2E;
 }
 
-/* Turns `count` scores into P and folds their maximum and sum into row r; what the row holds so far is rescaled. */
+/* Turns `count` scores into P and folds their maximum and sum into line r; what the line holds so far is rescaled. */
 static void update_row(const tile *work, tile_state *state, int32_t r, float *scores, int32_t count) {
   float max = state->max[r];
   for (int32_t t = 0; t < count; t++)
@@ -227,7 +228,7 @@ static cgr__plan_range overlap(cgr__plan_range a, cgr__plan_range b) {
   return both;
 }
 
-/* One KV tile for all rows. */
+/* One KV tile for all lines. */
 static void attend_kv_tile(const tile *work, const float (*q)[MAX_HEAD_DIM], int32_t kv_tile, tile_state *state,
                            kv_scratch *scratch) {
   const cgr__attention_args *args = work->args;
@@ -278,7 +279,7 @@ static void *output_row(const cgr__attention_args *args, int64_t token, int64_t 
   return (unsigned char *)args->out.data + element * cgr__element_size(args->out.dtype);
 }
 
-/* The sink joins row r: one more score, without a value. */
+/* The sink joins line r: one more score, without a value. */
 static void add_sink(const tile *work, tile_state *state, int32_t r, int64_t head) {
   float sink = work->args->sinks[head] * LOG2E;
   float max = state->max[r] > sink ? state->max[r] : sink, rescale = exp2f(state->max[r] - max);
@@ -290,8 +291,8 @@ static void add_sink(const tile *work, tile_state *state, int32_t r, int64_t hea
   state->max[r] = max;
 }
 
-/* Normalises the rows and writes out and lse. */
-static void write_rows(const tile *work, tile_state *state) {
+/* Normalises the lines and writes out and lse. */
+static void write_lines(const tile *work, tile_state *state) {
   const cgr__attention_args *args = work->args;
   for (int32_t r = 0; r < work->lines; r++) {
     int64_t token, head;
@@ -307,9 +308,9 @@ static void write_rows(const tile *work, tile_state *state) {
 
 /* -------------------------------------------------------------------------------------------------------------- partials */
 
-static void write_partial(const tile *work, const tile_state *state, int32_t slot) {
+static void write_partial(const tile *work, const tile_state *state, int32_t partial) {
   const cgr__attention_args *args = work->args;
-  int64_t at = cgr__attention_slot_line(args, slot);
+  int64_t at = cgr__attention_partial_line(args, partial);
   for (int32_t r = 0; r < work->lines; r++) {
     memcpy(args->partial_out + (at + r) * work->head_dim_v, state->out[r], (size_t)work->head_dim_v * sizeof(float));
     args->partial_state[(at + r) * 2] = state->max[r];
@@ -317,8 +318,8 @@ static void write_partial(const tile *work, const tile_state *state, int32_t slo
   }
 }
 
-/* Adds a partial to row r. An empty row takes it over bit for bit, so it does not matter who folds how far. */
-static void fold_row(const tile *work, tile_state *state, int32_t r, float max, float sum, const float *out) {
+/* Adds a partial to line r. An empty line takes it over bit for bit, so it does not matter which part folds how far. */
+static void fold_line(const tile *work, tile_state *state, int32_t r, float max, float sum, const float *out) {
   float new_max = state->max[r] > max ? state->max[r] : max;
   float base = new_max == -INFINITY ? 0.0f : new_max;
   float mine = exp2f(state->max[r] - base), other = exp2f(max - base);
@@ -329,22 +330,22 @@ static void fold_row(const tile *work, tile_state *state, int32_t r, float max, 
   state->max[r] = new_max;
 }
 
-/* Adds the content of a slot to the state. */
-static void fold_slot(const tile *work, int32_t slot, tile_state *state) {
+/* Adds the content of a partial to the state. */
+static void fold_partial(const tile *work, int32_t partial, tile_state *state) {
   const cgr__attention_args *args = work->args;
-  int64_t at = cgr__attention_slot_line(args, slot);
+  int64_t at = cgr__attention_partial_line(args, partial);
   for (int32_t r = 0; r < work->lines; r++)
-    fold_row(work, state, r, args->partial_state[(at + r) * 2], args->partial_state[(at + r) * 2 + 1],
-             args->partial_out + (at + r) * work->head_dim_v);
+    fold_line(work, state, r, args->partial_state[(at + r) * 2], args->partial_state[(at + r) * 2 + 1],
+              args->partial_out + (at + r) * work->head_dim_v);
 }
 
-/* What a slot holds comes first: the state becomes (slot, state). */
-static void fold_before(const tile *work, int32_t slot, tile_state *state) {
+/* What a partial holds comes first: the state becomes (partial, state). */
+static void fold_before(const tile *work, int32_t partial, tile_state *state) {
   tile_state own = *state;
   reset_state(work, state);
-  fold_slot(work, slot, state);
+  fold_partial(work, partial, state);
   for (int32_t r = 0; r < work->lines; r++)
-    fold_row(work, state, r, own.max[r], own.sum[r], own.out[r]);
+    fold_line(work, state, r, own.max[r], own.sum[r], own.out[r]);
 }
 
 /* Leaves the partial, and merges if it is the last one of the tile to arrive. */
@@ -355,8 +356,8 @@ static void finish_shared(const tile *work, const cgr__plan_item *item, tile_sta
   *arrived = 0;
   reset_state(work, state);
   for (int32_t i = 0; i < item->count; i++)
-    fold_slot(work, item->first + i, state);
-  write_rows(work, state);
+    fold_partial(work, item->first + i, state);
+  write_lines(work, state);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- parts */
@@ -366,37 +367,37 @@ static void run_item(const cgr__attention_args *args, const cgr__plan_item *item
   attend_item(&work, item, state);
   if (item->fold >= 0)
     fold_before(&work, item->fold, state);
-  if (item->slot < 0) {
-    write_rows(&work, state);
+  if (item->partial < 0) {
+    write_lines(&work, state);
     return;
   }
-  write_partial(&work, state, item->slot);
+  write_partial(&work, state, item->partial);
   if (item->count > 0)
     finish_shared(&work, item, state);
 }
 
-static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t lane, tile_state *state) {
-  const int32_t *line = args->plan + cgr__plan_line_offset(&args->plan_class) / (int64_t)sizeof(int32_t);
-  const cgr__plan_batch batch = { args->query_start_loc, args->seq_lens, line };
+static void run_part(const cgr__attention_args *args, const cgr__plan_part *part, int32_t p, int32_t stripe, tile_state *state) {
+  const int32_t *decodes = args->plan + cgr__plan_decodes_offset(&args->plan_class) / (int64_t)sizeof(int32_t);
+  const cgr__plan_batch batch = { args->query_start_loc, args->seq_lens, decodes };
   cgr__plan_walk walk = cgr__plan_walk_begin(part, &batch);
   cgr__plan_item item;
   while (cgr__plan_walk_next(&walk, &args->plan_class, part, p, &batch, &item)) {
-    cgr__plan_item_in_lane(&args->plan_class, lane, &item);
+    cgr__plan_item_in_stripe(&args->plan_class, stripe, &item);
     run_item(args, &item, state);
   }
 }
 
-/* `num_items`: of all lanes. */
-static void run_queue(const cgr__attention_args *args, int32_t num_items, tile_state *state) {
+/* `num_items`: of all stripes. */
+static void run_prefills(const cgr__attention_args *args, int32_t num_items, tile_state *state) {
   const cgr__plan_class *c = &args->plan_class;
   const cgr__plan_entry *entries =
       (const cgr__plan_entry *)(const void *)((const char *)args->plan + cgr__plan_entries_offset(c));
-  while (*args->queue < num_items) {
-    int32_t taken = (*args->queue)++, lane = taken % c->lanes, i = taken / c->lanes;
+  while (*args->prefill_queue < num_items) {
+    int32_t taken = (*args->prefill_queue)++, stripe = taken % c->stripes, i = taken / c->stripes;
     const cgr__plan_entry *entry = &entries[i / c->head_blocks];
     int32_t query_len = args->query_start_loc[entry->request + 1] - args->query_start_loc[entry->request];
-    cgr__plan_item item = cgr__plan_queue_item(c, entry, i % c->head_blocks, query_len);
-    cgr__plan_item_in_lane(c, lane, &item);
+    cgr__plan_item item = cgr__plan_prefill_item(c, entry, i % c->head_blocks, query_len);
+    cgr__plan_item_in_stripe(c, stripe, &item);
     run_item(args, &item, state);
   }
 }
@@ -423,9 +424,9 @@ void cgr__host_attention(const void *pointer) {
   const cgr__plan_header *header = (const cgr__plan_header *)(const void *)args->plan;
   const cgr__plan_part *parts = (const cgr__plan_part *)(header + 1);
   tile_state state;
-  const int32_t num_lanes = args->plan_class.lanes;
-  for (int32_t cta = 0; cta < header->num_parts * num_lanes; cta++)
-    run_part(args, &parts[cta / num_lanes], cta / num_lanes, cta % num_lanes, &state);
-  run_queue(args, header->num_items * num_lanes, &state);
+  const int32_t num_stripes = args->plan_class.stripes;
+  for (int32_t cta = 0; cta < header->num_parts * num_stripes; cta++)
+    run_part(args, &parts[cta / num_stripes], cta / num_stripes, cta % num_stripes, &state);
+  run_prefills(args, header->num_items * num_stripes, &state);
   clear_unowned(args, header->num_emptied);
 }

@@ -1,4 +1,4 @@
-/* The buffers that somebody asked for (kernels/derived.h). */
+/* The buffers that were asked for (kernels/derived.h). */
 #include "kernels/derived.h"
 
 #include "kernels/host/launchers.h"

@@ -1,4 +1,4 @@
-/* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/step.h says what it does. */
+/* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/step.h has its rules (P1 ..). */
 #include <stdbool.h>
 
 #include "kernels/host/launchers.h"
@@ -19,7 +19,7 @@ typedef struct incoming {
 
 static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   const unsigned char *slot = (const unsigned char *)args->buffers.inbox;
-  if (((const cgr__slot_header *)(const void *)slot)->seq != seq) /* not fetched during the step before */
+  if (((const cgr__slot_header *)(const void *)slot)->seq != seq) /* P1: not fetched during the step before */
     slot = args->staging + (int64_t)(seq % (uint64_t)args->ring_depth) * args->slot.stride;
   const cgr__slot_header *header = (const cgr__slot_header *)(const void *)slot;
   incoming in;
@@ -45,7 +45,7 @@ static bool reject(const cgr__step_args *args, cgr_guard_error error, int32_t in
   return false;
 }
 
-/* Starts become lengths, or the other way round; wrapping, as nobody knows yet what they hold. */
+/* Starts become lengths, or the other way round; wrapping, because what they hold has not been checked. */
 static void starts_to_lengths(int32_t *starts, int32_t n) {
   for (int32_t i = n; i > 0; i--)
     starts[i] = (int32_t)((uint32_t)starts[i] - (uint32_t)starts[i - 1]);
@@ -55,7 +55,7 @@ static void lengths_to_starts(int32_t *lengths, int32_t n) {
     lengths[i] = (int32_t)((uint32_t)lengths[i] + (uint32_t)lengths[i - 1]);
 }
 
-/* One edit, while query_start_loc holds lengths. */
+/* P9, P14: one edit, while query_start_loc holds lengths. */
 static bool apply_edit(const cgr__step_args *args, const incoming *in, int32_t e) {
   const int32_t *words = in->edits + (int64_t)e * 4; /* cgr__edit */
   uint32_t place = (uint32_t)load_i32(&words[0]);
@@ -85,6 +85,7 @@ static bool apply_edits(const cgr__step_args *args, const incoming *in) {
   return true;
 }
 
+/* P10. */
 static bool check_starts(const cgr__step_args *args, const incoming *in) {
   int32_t before = args->buffers.query_start_loc[0];
   if (before != 0)
@@ -100,7 +101,7 @@ static bool check_starts(const cgr__step_args *args, const incoming *in) {
   return true;
 }
 
-/* Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
+/* P14. Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
 static bool take_composition(const cgr__step_args *args, const incoming *in) {
   int32_t n = in->num_requests;
   for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= n; i++)
@@ -118,7 +119,8 @@ static bool take_composition(const cgr__step_args *args, const incoming *in) {
   return true;
 }
 
-/* Whether the step can run at all; then its composition is in its buffers. No change has been applied when it cannot. */
+/* P5 to P10, in this order: whether the step can run at all; then its composition is in its buffers. No change has been applied
+ * when it cannot. */
 static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
   if (in->seq != seq)
     return reject(args, CGR_GUARD_SEQUENCE, 0, (int64_t)in->seq);
@@ -177,6 +179,7 @@ static bool apply_change(const cgr__step_args *args, uint32_t kind, int32_t row,
   return false;
 }
 
+/* P11 to P13. */
 static void apply_changes(const cgr__step_args *args, const incoming *in) {
   if (in->num_changes < 0 || in->num_changes > args->max_changes) {
     reject(args, CGR_GUARD_CHANGE, -1, in->num_changes);
@@ -218,7 +221,7 @@ static cgr__metadata_sets sets_of(const cgr__step_args *args) {
   return sets;
 }
 
-/* The composition is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
+/* P15 to P24. The composition is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
 static void derive(const cgr__step_args *args, const incoming *in) {
   cgr_metadata_group groups[CGR__MAX_GROUPS];
   cgr_metadata m = CGR_METADATA_INIT;
@@ -248,7 +251,7 @@ static void derive(const cgr__step_args *args, const incoming *in) {
     args->buffers.input_ids[t] = args->state->padding_token;
 }
 
-/* The ids that edits name, if they are not CGR_TOKEN_LAST; requests that a guard has refused have none. */
+/* P23: the ids that edits name, if they are not CGR_TOKEN_LAST; requests that a guard has refused have none. */
 static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   const int32_t *starts = args->buffers.query_start_loc;
   for (int32_t i = 0; i < in->num_requests; i++) {
@@ -261,7 +264,7 @@ static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   }
 }
 
-/* Requests before the first with more new tokens than a decode has. */
+/* P20: requests before the first with more new tokens than a decode has. */
 static int32_t count_decodes(const cgr__step_args *args, int32_t num_requests) {
   const int32_t *starts = args->buffers.query_start_loc;
   int32_t count = 0;

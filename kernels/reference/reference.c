@@ -76,7 +76,7 @@ void cgr__reference_store(int32_t dtype, void *element, double x) {
   memcpy(element, &bits, sizeof bits);
 }
 
-/* Where the row of new token j, query head h lies, and what it sees. */
+/* Where the line of new token j, query head h is, and what it sees. */
 typedef struct reference_row {
   const double *q;
   int64_t at; /* index of (j, h) */

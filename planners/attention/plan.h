@@ -1,44 +1,59 @@
 /* The native attention plan: which CTA works on which part of the KV caches of a batch, for the layers of one plan class.
+ * Code and tests cite these rules by their names.
  *
- * A q tile is some new tokens of a request, for one head block; it sees the KV tiles [first, end) of its sequence (windows begin
- * late, causality ends early). A request that has no new tokens, or that a guard on the device emptied, has no tiles.
+ * Tiles
+ *   A1 tile      A q tile is some new tokens of a request, for one head block. It sees the KV tiles [first, end) of its
+ *                sequence: windows begin late, causality ends early.
+ *   A2 empty     A request without new tokens, and one that a guard on the device emptied, has no tiles.
+ *   A3 section   A request with at most decode_query_len new tokens is in the decode section and has one q tile per head
+ *                block. Every other request is in the prefill queue and has q tiles of prefill_tile_q tokens.
  *
- * The line. A request with at most line_query_len new tokens has one q tile per head block, which costs cost_tile + n * cost_kv
- * for n KV tiles. Laid end to end, request by request and head block by head block, these tiles form one line of W units; part p
- * of G takes the units [p Q, (p + 1) Q), Q = ceil(W / G) (stream-K, Osama et al. 2023; the fixed cost per tile is as in
- * FlashMLA's scheduler metadata). A cut moves to the nearest border of a KV tile, or to the beginning or end of its q tile if
- * that is at most the snap away, so no part works on a sliver. The snap is the larger of the class's and M / 32, M = ceil(W / G),
- * but at most M / 4 and at least half a KV tile.
+ * The decode section
+ *   A4 cost      A q tile of n KV tiles costs cost_tile + n * cost_kv units.
+ *   A5 order     The q tiles come one after the other, request by request and head block by head block. They cost W units in
+ *                all.
+ *   A6 part      Part p of G has the units [p Q, (p + 1) Q). Q is M = ceil(W / G), unless A9 raises it. (Stream-K, Osama et
+ *                al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
+ *   A7 cut       A cut moves to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at
+ *                most the snap away, so no part works on a sliver.
+ *   A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV tile.
+ *   A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes the
+ *                next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and
+ *                max_splits is 0. It is raised by at most Q / 20 (95% of the parts still work) and by at most the class's
+ *                snap, or twice that if no tile is then cut and nothing is left to merge: longer parts cost more than a cut.
+ *   A10 balance  A part costs at most M + cost_tile + 2 s. Here s is the snap or, when max_splits is not 0, the larger of the
+ *                snap and half a split.
  *
- * When all tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike: to the next multiple of t if
- * t <= Q; to ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv, and max_splits is 0. It is raised by at most Q / 20
- * (95% of the parts still work) and by at most the class's snap, or two snaps if no tile is then cut and nothing is left to
- * merge: if parts are long, making them longer costs more than a cut. A part costs at most M + cost_tile + 2 s, where s is the
- * snap or, when max_splits is not 0, the larger of the snap and half a split.
+ * Partials
+ *   A11 merge    A tile that is cut leaves one partial per part. Partial first + i holds the i-th, in the order of the KV
+ *                tiles. The last part to arrive at the counter of `first` merges all `count` of them in that order.
+ *   A12 room     A part touches at most two tiles that it does not own whole, so 2 G partials are enough for any batch.
  *
- * A tile that is cut leaves one partial per part, in neighbouring slots: slot first + i holds the i-th, in the order of the KV
- * tiles; the last part to arrive at the counter of `first` merges all `count` of them in that order. A part touches at most two
- * tiles that it does not own whole, so 2 G slots hold the partials of any batch.
+ * Batch-invariant plans: max_splits = K
+ *   A13 split    A tile of n KV tiles has splits of ceil(n / K) KV tiles. Cuts move to borders of splits, and each split is an
+ *                item.
+ *   A14 fold     Splits are folded from the left. The part that has split 0 folds the splits that it has next into one
+ *                partial; every other split has a partial of its own. So the bits depend on the request alone.
+ *   A15 room     This takes (K + 1) G partials: one for each part to fold into, then the others.
  *
- * Batch-invariant, max_splits = K: a tile of n KV tiles has splits of ceil(n / K), and cuts move to split borders. Each split is
- * an item of its own. Splits are folded from the left: the part that has split 0 folds the splits it has next into one slot;
- * every other split has a slot of its own. So the bits depend on the request alone. This takes (K + 1) G slots.
+ * The prefill queue
+ *   A16 order    The q tiles form a list of entries: the costliest bucket first, and the order of the batch within a bucket.
+ *   A17 item     Item i is head block i mod H of entry i / H. CTAs take items until none is left: the order decides which CTA
+ *                works on an item, never how.
+ *   A18 splits   A tile is one item, unless there are fewer tiles than parts and the class is not batch-invariant. Then each
+ *                tile is cut into splits in proportion to its KV tiles, in the order of the batch. Their partials are at
+ *                neighbouring indices, too. They are at most 2 G, and follow those of the decode section.
  *
- * The queue. The q tiles of the other requests, queue_tile_q tokens each, form a list of entries: the costliest bucket first, and
- * within a bucket in the order of the batch. Item i of the queue is head block i mod H of entry i / H. CTAs take items until none
- * is left: the order decides which CTA works on an item, never how. A tile is one item, unless there are fewer tiles than parts
- * (and the class is not batch-invariant): then each tile is cut into pieces in proportion to its KV tiles, in the order of the
- * batch, again with neighbouring slots, at most 2 G, which follow those of the line.
+ * Stripes
+ *   A19 stripe   The rules above describe one stripe of L, and hold for each. Stripe l has the head blocks l, l + L, .. of the
+ *                layer. CTA c is part c / L of stripe c mod L. Item i of the layer's prefill queue is item i / L of stripe i
+ *                mod L. Each stripe has partials of its own; those of all decode sections come first.
  *
- * Lanes. All of the above is about one lane, and is the same for every lane: lane l of L has the head blocks l, l + L, .. of the
- * layer, CTA c is part c / L of lane c mod L, and item i of the queue is item i / L of lane i mod L. Each lane has its own slots;
- * those of the lines come first.
- *
- * In memory: header, parts [G], then the requests of the line [max_requests], then the entries [max_entries], each aligned to
- * 16 bytes. The space after the last request or entry is not written.
- *
- * All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the device: the plans
- * of both planners are equal byte for byte. */
+ * In memory
+ *   A20 layout   Header, parts [G], then the requests of the decode section [max_requests], then the entries [max_entries],
+ *                each aligned to 16 bytes. The space after the last request or entry is not written.
+ *   A21 same     All arithmetic is on integers, and every function here is compiled as C for the host and as CUDA for the
+ *                device: the plans of both planners are equal byte for byte. */
 #ifndef CGR_PLANNERS_ATTENTION_PLAN_H
 #define CGR_PLANNERS_ATTENTION_PLAN_H
 
@@ -47,13 +62,13 @@
 #include "base/host_device.h"
 #include "planners/attention/plan_class.h"
 
-#define CGR__PLAN_BUCKETS 64 /* of costs in the queue */
+#define CGR__PLAN_BUCKETS 64 /* of costs in the prefill queue */
 
 typedef struct cgr__plan_header {
   int32_t num_parts, head_blocks;
-  int32_t num_line;      /* requests on the line */
-  int32_t num_entries;   /* of the queue */
-  int32_t num_items;     /* of the queue: num_entries * head_blocks */
+  int32_t num_decodes;   /* requests in the decode section */
+  int32_t num_entries;   /* of the prefill queue */
+  int32_t num_items;     /* of the prefill queue: num_entries * head_blocks */
   int32_t num_emptied;   /* requests with new tokens but no tile: no item owns their outputs */
   int64_t cost;          /* W */
   int64_t cost_per_part; /* Q; 1 when W is 0 */
@@ -61,26 +76,27 @@ typedef struct cgr__plan_header {
   int32_t reserved[4]; /* 0 */
 } cgr__plan_header;
 
-/* A place on the line: KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
+/* A place in the decode section (A5): KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
 typedef struct cgr__plan_point {
-  int32_t line; /* index among the requests of the line; num_line: its end */
+  int32_t decode; /* index among the requests of the decode section; num_decodes: its end */
   int32_t head_block, kv;
 } cgr__plan_point;
 
 typedef struct cgr__plan_part {
-  cgr__plan_point begin, end;                   /* end is exclusive */
-  int32_t request;                              /* of `begin` in the batch; -1 at the end of the line */
-  int32_t begin_slot, begin_first, begin_count; /* of the tile it begins inside of: its own slot, the tile's slots */
-  int32_t end_first, end_count;                 /* of the tile that it begins but does not end */
+  cgr__plan_point begin, end; /* end is exclusive */
+  int32_t request;            /* of `begin` in the batch; -1 at the end of the decode section */
+  int32_t begin_partial, begin_first,
+      begin_count;              /* of the tile it begins inside of: its own partial index, the tile's indices */
+  int32_t end_first, end_count; /* of the tile that it begins but does not end */
 } cgr__plan_part;
 
-/* A q tile of the queue, or a piece of one. */
+/* A q tile of the prefill queue, or a split of one (A16, A18). */
 typedef struct cgr__plan_entry {
   int32_t request, q_tile;
   int32_t kv_begin, kv_end; /* KV tiles of the sequence */
-  int32_t first, count;     /* slots of its tile for head block 0, `count` for each head block; count 1: no slots, first -1 */
-  int32_t piece;            /* of the tile */
-  int32_t reserved;         /* 0 */
+  int32_t first, count; /* partials of its tile for head block 0, `count` for each head block; count 1: no partials, first -1 */
+  int32_t split;        /* of the tile */
+  int32_t reserved;     /* 0 */
 } cgr__plan_entry;
 
 /* A stretch of one tile, and how its result leaves the CTA. */
@@ -88,38 +104,41 @@ typedef struct cgr__plan_item {
   int32_t request, head_block;
   int32_t query_begin, num_queries; /* new tokens of the request */
   int32_t kv_begin, kv_end;         /* KV tiles of the sequence */
-  int32_t fold;                     /* slot whose content comes before this item's, or -1 */
-  int32_t slot;                     /* where the result goes; -1: it is the whole tile's, and goes to the output, normalised */
-  int32_t first, count;             /* slots of the tile, when others share it; count 0: nobody does */
+  int32_t fold;                     /* index of the partial whose content comes before this item's (A14), or -1 */
+  int32_t partial;                  /* index of the partial that gets the result; -1: it is the whole tile's, for the output */
+  int32_t first, count;             /* partials of the tile, when other CTAs share it (A11); count 0: none does */
 } cgr__plan_item;
 
 /* ---------------------------------------------------------------------------------------------------------------- layout */
 
-CGR__HOST_DEVICE int64_t cgr__plan_line_offset(const cgr__plan_class *c) {
+CGR__HOST_DEVICE int64_t cgr__plan_decodes_offset(const cgr__plan_class *c) {
   return (int64_t)sizeof(cgr__plan_header) + (int64_t)c->num_parts * (int64_t)sizeof(cgr__plan_part);
 }
 CGR__HOST_DEVICE int64_t cgr__plan_entries_offset(const cgr__plan_class *c) {
-  return cgr__plan_line_offset(c) + ((int64_t)c->max_requests + 3) / 4 * 16;
+  return cgr__plan_decodes_offset(c) + ((int64_t)c->max_requests + 3) / 4 * 16;
 }
 /* Bytes of a plan, a multiple of 16. */
 CGR__HOST_DEVICE int64_t cgr__plan_bytes(const cgr__plan_class *c) {
   return cgr__plan_entries_offset(c) + (int64_t)c->max_entries * (int64_t)sizeof(cgr__plan_entry);
 }
-/* Slots of the line; those of the queue follow. */
-CGR__HOST_DEVICE int32_t cgr__plan_line_slots(const cgr__plan_class *c) {
+/* Partials of the decode section (A12, A15); those of the prefill queue follow (A18). */
+CGR__HOST_DEVICE int32_t cgr__plan_decode_partials(const cgr__plan_class *c) {
   return c->num_parts * (c->max_splits > 0 ? c->max_splits + 1 : 2);
 }
-CGR__HOST_DEVICE int32_t cgr__plan_queue_slots(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
+CGR__HOST_DEVICE int32_t cgr__plan_prefill_partials(const cgr__plan_class *c) { return c->max_splits > 0 ? 0 : 2 * c->num_parts; }
 
-/* Slots of the lines of all lanes. */
-CGR__HOST_DEVICE int32_t cgr__plan_all_line_slots(const cgr__plan_class *c) { return c->lanes * cgr__plan_line_slots(c); }
+/* Partials of the decode sections of all stripes. */
+CGR__HOST_DEVICE int32_t cgr__plan_all_decode_partials(const cgr__plan_class *c) {
+  return c->stripes * cgr__plan_decode_partials(c);
+}
 
-/* Where slot `slot` of a lane is among the slots of all lanes; -1 stays -1. */
-CGR__HOST_DEVICE int32_t cgr__plan_slot_in_lane(const cgr__plan_class *c, int32_t lane, int32_t slot) {
-  int32_t of_line = cgr__plan_line_slots(c);
-  if (slot < 0)
-    return slot;
-  return slot < of_line ? lane * of_line + slot : c->lanes * of_line + lane * cgr__plan_queue_slots(c) + slot - of_line;
+/* The index of partial `partial` of a stripe among those of all stripes (A19); -1 stays -1. */
+CGR__HOST_DEVICE int32_t cgr__plan_partial_in_stripe(const cgr__plan_class *c, int32_t stripe, int32_t partial) {
+  int32_t of_decodes = cgr__plan_decode_partials(c);
+  if (partial < 0)
+    return partial;
+  return partial < of_decodes ? stripe * of_decodes + partial
+                              : c->stripes * of_decodes + stripe * cgr__plan_prefill_partials(c) + partial - of_decodes;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- tiles */
@@ -135,7 +154,7 @@ CGR__HOST_DEVICE int64_t cgr__plan_quotient(int64_t n, int64_t d) {
   return (uint64_t)(n | d) <= UINT32_MAX ? (int64_t)((uint32_t)n / (uint32_t)d) : n / d;
 }
 
-/* Tokens of the sequence that a request attends to; `seq_len` is the buffers' value, 0 when a guard emptied the request. */
+/* A2. Tokens of the sequence that a request attends to; `seq_len` is the buffers' value, 0 when a guard emptied the request. */
 CGR__HOST_DEVICE int32_t cgr__plan_seen_len(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
   return c->sees == CGR__SEES_STEP ? cgr__plan_min(query_len, seq_len) : seq_len;
 }
@@ -145,7 +164,7 @@ CGR__HOST_DEVICE int32_t cgr__plan_live_len(const cgr__plan_class *c, int32_t qu
   return seen >= (c->sees == CGR__SEES_OTHER ? 1 : query_len) ? query_len : 0;
 }
 
-/* KV tokens that the new tokens [first, last] of a request see. Here and below seq_len is cgr__plan_seen_len, and query_len
+/* A1. KV tokens that the new tokens [first, last] of a request see. Here and below seq_len is cgr__plan_seen_len, and query_len
  * cgr__plan_live_len. */
 CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_tokens(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t first,
                                                      int32_t last) {
@@ -171,42 +190,43 @@ CGR__HOST_DEVICE cgr__plan_range cgr__plan_kv_range(const cgr__plan_class *c, in
   return range;
 }
 
-/* The one tile of a request on the line. */
-CGR__HOST_DEVICE cgr__plan_range cgr__plan_line_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
-  return cgr__plan_kv_range(c, c->line_tile_kv, query_len, seq_len, 0, query_len - 1);
+/* The one tile of a request in the decode section. */
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_decode_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len) {
+  return cgr__plan_kv_range(c, c->decode_tile_kv, query_len, seq_len, 0, query_len - 1);
 }
 
 CGR__HOST_DEVICE int32_t cgr__plan_num_q_tiles(const cgr__plan_class *c, int32_t query_len) {
-  return (int32_t)(((uint32_t)query_len + (uint32_t)c->queue_tile_q - 1) / (uint32_t)c->queue_tile_q);
+  return (int32_t)(((uint32_t)query_len + (uint32_t)c->prefill_tile_q - 1) / (uint32_t)c->prefill_tile_q);
 }
 
-/* Tile t of a request in the queue. */
-CGR__HOST_DEVICE cgr__plan_range cgr__plan_queue_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, int32_t t) {
-  int32_t first = t * c->queue_tile_q;
-  int32_t last = cgr__plan_min(query_len - first, c->queue_tile_q) + first - 1;
-  return cgr__plan_kv_range(c, c->queue_tile_kv, query_len, seq_len, first, last);
+/* Tile t of a request in the prefill queue. */
+CGR__HOST_DEVICE cgr__plan_range cgr__plan_prefill_range(const cgr__plan_class *c, int32_t query_len, int32_t seq_len,
+                                                         int32_t t) {
+  int32_t first = t * c->prefill_tile_q;
+  int32_t last = cgr__plan_min(query_len - first, c->prefill_tile_q) + first - 1;
+  return cgr__plan_kv_range(c, c->prefill_tile_kv, query_len, seq_len, first, last);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the line's cuts */
+/* ------------------------------------------------------------------------------------------------- the decode section's cuts */
 
-/* Cost of one tile of n KV tiles. */
+/* A4. Cost of one tile of n KV tiles. */
 CGR__HOST_DEVICE int64_t cgr__plan_tile_cost(const cgr__plan_class *c, int32_t n) {
   return c->cost_tile + (int64_t)n * c->cost_kv;
 }
 
-/* The most a cut moves: the larger of the class's snap and 1/32 of a part; at most 1/4 of a part, at least half a KV tile. */
+/* A8. The most that a cut moves; `mean` is M. */
 CGR__HOST_DEVICE int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) {
   int64_t snap = c->snap > mean / 32 ? c->snap : mean / 32, least = ((int64_t)c->cost_kv + 1) / 2;
   snap = snap < mean / 4 ? snap : mean / 4;
   return snap > least ? snap : least;
 }
 
-/* ceil(W / G); 1 when W is 0. */
+/* A6. M; 1 when W is 0. */
 CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost) {
   return cost > 0 ? cgr__plan_quotient(cost + c->num_parts - 1, c->num_parts) : 1;
 }
 
-/* Q. `equal`: the KV tiles that all tiles of the line have, 0 when they differ. */
+/* A9. Q. `equal`: the KV tiles that all tiles of the decode section have, 0 when they differ. */
 CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64_t mean, int64_t snap, int32_t equal) {
   int64_t tile = cgr__plan_tile_cost(c, equal), most = tile <= mean ? 2 * (int64_t)c->snap : c->snap;
   most = mean / 20 < most ? mean / 20 : most;
@@ -216,17 +236,17 @@ CGR__HOST_DEVICE int64_t cgr__plan_cost_per_part(const cgr__plan_class *c, int64
     int64_t whole = cgr__plan_quotient(mean + tile - 1, tile) * tile;
     return whole - mean <= most ? whole : mean;
   }
-  int64_t pieces = cgr__plan_quotient(tile, mean), piece = cgr__plan_quotient(tile + pieces - 1, pieces);
-  return c->max_splits == 0 && snap >= c->cost_kv && piece - mean <= most ? piece : mean;
+  int64_t splits = cgr__plan_quotient(tile, mean), split = cgr__plan_quotient(tile + splits - 1, splits);
+  return c->max_splits == 0 && snap >= c->cost_kv && split - mean <= most ? split : mean;
 }
 
-/* KV tiles in a split of a tile that has n. */
+/* A13. KV tiles in a split of a tile that has n. */
 CGR__HOST_DEVICE int32_t cgr__plan_split_size(const cgr__plan_class *c, int32_t n) {
   return CGR__UNLIKELY(c->max_splits > 0) ? (int32_t)(((uint32_t)n + (uint32_t)c->max_splits - 1) / (uint32_t)c->max_splits) : n;
 }
 
-/* The border, 0 .. n, to which a cut `units` after the fixed cost of a tile of n KV tiles moves: the nearest or, with splits, a
- * split border at most half a split away. */
+/* A7. The border, 0 .. n, to which a cut `units` after the fixed cost of a tile of n KV tiles moves: the nearest or, with splits,
+ * a split border at most half a split away. */
 CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, int64_t units, int64_t snap) {
   int64_t whole = (int64_t)n * c->cost_kv;
   if (units <= snap)
@@ -240,22 +260,22 @@ CGR__HOST_DEVICE int32_t cgr__plan_border(const cgr__plan_class *c, int32_t n, i
   return border < n ? (int32_t)border : n;
 }
 
-/* A request of the line: where its tiles begin, the KV tiles of each, and which it is. One more entry marks the end. */
+/* A request of the decode section: where its tiles begin, the KV tiles of each, and which it is. One more entry marks the end. */
 typedef struct cgr__plan_stretch {
   int64_t begin;
   int32_t num_kv, request;
 } cgr__plan_stretch;
 
-/* Where the cut at unit x lies on a line of num_line stretches. */
+/* A7. Where the cut at unit x is in a decode section of num_decodes stretches. */
 CGR__HOST_DEVICE cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int64_t x, const cgr__plan_stretch *stretches,
-                                                  int32_t num_line, int64_t snap) {
+                                                  int32_t num_decodes, int64_t snap) {
   cgr__plan_point point;
-  point.line = num_line;
+  point.decode = num_decodes;
   point.head_block = 0;
   point.kv = 0;
-  if (x >= stretches[num_line].begin)
+  if (x >= stretches[num_decodes].begin)
     return point;
-  int32_t low = 0, high = num_line; /* stretches[low].begin <= x < stretches[high].begin */
+  int32_t low = 0, high = num_decodes; /* stretches[low].begin <= x < stretches[high].begin */
   while (high - low > 1) {
     int32_t middle = (low + high) / 2;
     if (stretches[middle].begin <= x)
@@ -271,19 +291,19 @@ CGR__HOST_DEVICE cgr__plan_point cgr__plan_locate(const cgr__plan_class *c, int6
     kv = 0;
     head_block++;
   }
-  point.line = low + (head_block == c->head_blocks);
+  point.decode = low + (head_block == c->head_blocks);
   point.head_block = head_block == c->head_blocks ? 0 : head_block;
   point.kv = kv;
   return point;
 }
 
 CGR__HOST_DEVICE int cgr__plan_same_tile(const cgr__plan_point *a, const cgr__plan_point *b) {
-  return a->line == b->line && a->head_block == b->head_block;
+  return a->decode == b->decode && a->head_block == b->head_block;
 }
 
-/* Slots for the tile that a part begins inside of: one for each split of it that the part has. `n`: KV tiles of that tile. */
-CGR__HOST_DEVICE int32_t cgr__plan_begin_slots(const cgr__plan_class *c, const cgr__plan_point *begin, const cgr__plan_point *end,
-                                               int32_t n) {
+/* Partials for the tile that a part begins inside of: one for each split of it that the part has. `n`: KV tiles of that tile. */
+CGR__HOST_DEVICE int32_t cgr__plan_begin_partials(const cgr__plan_class *c, const cgr__plan_point *begin,
+                                                  const cgr__plan_point *end, int32_t n) {
   int32_t upto = cgr__plan_same_tile(begin, end) ? end->kv : n;
   if (begin->kv == 0 || upto == begin->kv)
     return 0;
@@ -298,26 +318,26 @@ CGR__HOST_DEVICE int32_t cgr__plan_starts(const cgr__plan_point *begin, const cg
 
 /* What comes before a part. */
 typedef struct cgr__plan_before {
-  int32_t slots; /* of the parts before it: their begin_slots and starts */
-  int32_t cut;   /* tiles that parts before it start and do not end */
+  int32_t partials; /* of the parts before it: their begin_partials and starts */
+  int32_t cut;      /* tiles that parts before it start and do not end */
 } cgr__plan_before;
 
-/* The part between cuts[0] and cuts[1], which has `num_slots`. `firsts`: the first slot of each tile that is cut, then the number
- * of all slots. `request`: of cuts[0], -1 at the end of the line. */
+/* The part between cuts[0] and cuts[1], which has `num_partials`. `firsts`: the first partial of each tile that is cut, then the
+ * number of all partials. `request`: of cuts[0], -1 at the end of the decode section. */
 CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, const cgr__plan_point *cuts,
-                                                    cgr__plan_before before, int32_t num_slots, const int32_t *firsts,
+                                                    cgr__plan_before before, int32_t num_partials, const int32_t *firsts,
                                                     int32_t request) {
-  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* one slot per part comes first, for folding */
+  int32_t base = c->max_splits > 0 ? c->num_parts : 0; /* one partial per part comes first, for folding */
   int32_t starts = cgr__plan_starts(&cuts[0], &cuts[1]);
   cgr__plan_part part;
   part.begin = cuts[0];
   part.end = cuts[1];
   part.request = request;
-  part.begin_slot = part.begin_first = part.end_first = -1;
+  part.begin_partial = part.begin_first = part.end_first = -1;
   part.begin_count = part.end_count = 0;
   firsts += before.cut;
-  if (num_slots > starts) {
-    part.begin_slot = base + before.slots;
+  if (num_partials > starts) {
+    part.begin_partial = base + before.partials;
     part.begin_first = base + firsts[-1];
     part.begin_count = firsts[0] - firsts[-1];
   }
@@ -328,9 +348,9 @@ CGR__HOST_DEVICE cgr__plan_part cgr__plan_make_part(const cgr__plan_class *c, co
   return part;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- the queue */
+/* ----------------------------------------------------------------------------------------------------- the prefill queue */
 
-/* The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
+/* A16. The bucket of a tile of n KV tiles: 0 is the costliest. Four to each doubling. */
 CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   int32_t doublings = 0;
   for (uint32_t m = (uint32_t)n; m > 1; m >>= 1)
@@ -340,64 +360,64 @@ CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   return bucket > 0 ? bucket : 0;
 }
 
-/* Whether `num_tiles` (q tiles of the queue, for one head block) are so few that they are cut. */
+/* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
 CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
-/* Pieces of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks together
- * have at most G + H * num_tiles < 2 G pieces. */
-CGR__HOST_DEVICE int32_t cgr__plan_num_pieces(const cgr__plan_class *c, int32_t n, int64_t sum) {
+/* A18. Splits of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks
+ * together have at most G + H * num_tiles < 2 G splits. */
+CGR__HOST_DEVICE int32_t cgr__plan_num_splits(const cgr__plan_class *c, int32_t n, int64_t sum) {
   int64_t all = sum * c->head_blocks;
-  int64_t pieces = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
-  return pieces < n ? (int32_t)pieces : n;
+  int64_t splits = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
+  return splits < n ? (int32_t)splits : n;
 }
 
-/* Piece `piece` of `count`; `first` is the number of pieces before its tile. */
+/* Split `split` of `count`; `first` is the number of splits before its tile. */
 CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q_tile, cgr__plan_range kv, int32_t first,
-                                                      int32_t count, int32_t piece) {
+                                                      int32_t count, int32_t split) {
   int64_t n = kv.end - kv.begin;
   cgr__plan_entry entry;
   entry.request = request;
   entry.q_tile = q_tile;
-  entry.kv_begin = kv.begin + (int32_t)cgr__plan_quotient(n * piece, count);
-  entry.kv_end = kv.begin + (int32_t)cgr__plan_quotient(n * (piece + 1), count);
+  entry.kv_begin = kv.begin + (int32_t)cgr__plan_quotient(n * split, count);
+  entry.kv_end = kv.begin + (int32_t)cgr__plan_quotient(n * (split + 1), count);
   entry.first = count > 1 ? first : -1;
   entry.count = count;
-  entry.piece = piece;
+  entry.split = split;
   entry.reserved = 0;
   return entry;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- items */
 
-/* The item of a head block of an entry. `query_len`: of its request. */
-CGR__HOST_DEVICE cgr__plan_item cgr__plan_queue_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
-                                                     int32_t query_len) {
-  int32_t first = cgr__plan_line_slots(c) + entry->first * c->head_blocks + head_block * entry->count;
+/* A17. The item of a head block of an entry. `query_len`: of its request. */
+CGR__HOST_DEVICE cgr__plan_item cgr__plan_prefill_item(const cgr__plan_class *c, const cgr__plan_entry *entry, int32_t head_block,
+                                                       int32_t query_len) {
+  int32_t first = cgr__plan_decode_partials(c) + entry->first * c->head_blocks + head_block * entry->count;
   cgr__plan_item item;
   item.request = entry->request;
   item.head_block = head_block;
-  item.query_begin = entry->q_tile * c->queue_tile_q;
-  item.num_queries = cgr__plan_min(query_len - item.query_begin, c->queue_tile_q);
+  item.query_begin = entry->q_tile * c->prefill_tile_q;
+  item.num_queries = cgr__plan_min(query_len - item.query_begin, c->prefill_tile_q);
   item.kv_begin = entry->kv_begin;
   item.kv_end = entry->kv_end;
   item.fold = -1;
-  item.slot = entry->count > 1 ? first + entry->piece : -1;
+  item.partial = entry->count > 1 ? first + entry->split : -1;
   item.first = entry->count > 1 ? first : -1;
   item.count = entry->count > 1 ? entry->count : 0;
   return item;
 }
 
-/* A place on the line, and what is known of the request there. */
+/* A place in the decode section, and what is known of the request there. */
 typedef struct cgr__plan_walk {
   cgr__plan_point at;
   int32_t request, query_len, seq_len; /* seq_len: as the buffers have it */
 } cgr__plan_walk;
 
-/* The batch that was planned: query_start [num_requests + 1], seq_lens [num_requests]; `line` is the list in the plan. */
+/* The batch that was planned: query_start [num_requests + 1], seq_lens [num_requests]; `decodes` is the list in the plan. */
 typedef struct cgr__plan_batch {
-  const int32_t *query_start, *seq_lens, *line;
+  const int32_t *query_start, *seq_lens, *decodes;
 } cgr__plan_batch;
 
 /* Only loads, so that a GPU can go on until the values are needed. */
@@ -420,14 +440,14 @@ CGR__HOST_DEVICE cgr__plan_walk cgr__plan_walk_begin(const cgr__plan_part *part,
   return walk;
 }
 
-/* How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
-CGR__HOST_DEVICE void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n,
-                                           int32_t split, int32_t is_begin, int32_t at, int32_t upto, int32_t end,
-                                           cgr__plan_item *item) {
-  item->fold = item->slot = item->first = -1;
+/* A11, A14. How the result of KV tiles [at, upto) leaves part p, which works on the tile up to `end`. */
+CGR__HOST_DEVICE void cgr__plan_item_partials(const cgr__plan_class *c, const cgr__plan_part *part, int32_t p, int32_t n,
+                                              int32_t split, int32_t is_begin, int32_t at, int32_t upto, int32_t end,
+                                              cgr__plan_item *item) {
+  item->fold = item->partial = item->first = -1;
   item->count = 0;
   if (is_begin) { /* others began this tile */
-    item->slot = part->begin_slot + (CGR__UNLIKELY(c->max_splits > 0) ? (at - part->begin.kv) / split : 0);
+    item->partial = part->begin_partial + (CGR__UNLIKELY(c->max_splits > 0) ? (at - part->begin.kv) / split : 0);
     item->first = part->begin_first;
     item->count = part->begin_count;
     return;
@@ -437,7 +457,7 @@ CGR__HOST_DEVICE void cgr__plan_item_slots(const cgr__plan_class *c, const cgr__
     item->fold = fold;
   if (upto == n)
     return;
-  item->slot = fold;
+  item->partial = fold;
   if (upto == end) { /* others end it */
     item->first = part->end_first;
     item->count = part->end_count;
@@ -449,7 +469,7 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
                                          const cgr__plan_batch *batch, cgr__plan_item *item) {
   if (cgr__plan_walk_ended(walk, part))
     return 0;
-  cgr__plan_range kv = cgr__plan_line_range(c, walk->query_len, cgr__plan_seen_len(c, walk->query_len, walk->seq_len));
+  cgr__plan_range kv = cgr__plan_decode_range(c, walk->query_len, cgr__plan_seen_len(c, walk->query_len, walk->seq_len));
   int32_t n = kv.end - kv.begin, split = cgr__plan_split_size(c, n), at = walk->at.kv;
   int32_t end = cgr__plan_same_tile(&walk->at, &part->end) ? part->end.kv : n;
   int32_t upto = cgr__plan_min(at + split, end);
@@ -460,26 +480,26 @@ CGR__HOST_DEVICE int cgr__plan_walk_next(cgr__plan_walk *walk, const cgr__plan_c
   item->num_queries = walk->query_len;
   item->kv_begin = kv.begin + at;
   item->kv_end = kv.begin + upto;
-  cgr__plan_item_slots(c, part, p, n, split, is_begin, at, upto, end, item);
+  cgr__plan_item_partials(c, part, p, n, split, is_begin, at, upto, end, item);
   walk->at.kv = upto;
   if (upto < n)
     return 1;
   walk->at.kv = 0;
   if (++walk->at.head_block == c->head_blocks) {
     walk->at.head_block = 0;
-    walk->at.line++;
+    walk->at.decode++;
     if (!cgr__plan_walk_ended(walk, part))
-      cgr__plan_walk_read(walk, batch, batch->line[walk->at.line]);
+      cgr__plan_walk_read(walk, batch, batch->decodes[walk->at.decode]);
   }
   return 1;
 }
 
-/* Turns an item of the plan into the layer's item in `lane`. */
-CGR__HOST_DEVICE void cgr__plan_item_in_lane(const cgr__plan_class *c, int32_t lane, cgr__plan_item *item) {
-  item->head_block = item->head_block * c->lanes + lane;
-  item->fold = cgr__plan_slot_in_lane(c, lane, item->fold);
-  item->slot = cgr__plan_slot_in_lane(c, lane, item->slot);
-  item->first = cgr__plan_slot_in_lane(c, lane, item->first);
+/* A19. Turns an item of the plan into the layer's item in `stripe`. */
+CGR__HOST_DEVICE void cgr__plan_item_in_stripe(const cgr__plan_class *c, int32_t stripe, cgr__plan_item *item) {
+  item->head_block = item->head_block * c->stripes + stripe;
+  item->fold = cgr__plan_partial_in_stripe(c, stripe, item->fold);
+  item->partial = cgr__plan_partial_in_stripe(c, stripe, item->partial);
+  item->first = cgr__plan_partial_in_stripe(c, stripe, item->first);
 }
 
 #endif

@@ -17,13 +17,13 @@ static cgr_status check_ranges(const char *function, const cgr_plan_input *in) {
     { "num_requests", in->num_requests, 0, 1 << 24 },
     { "num_parts", in->num_parts, 1, CGR__MAX_PARTS },
     { "head_blocks", in->head_blocks, 0, CGR__MAX_Q_HEADS },
-    { "line_query_len", in->line_query_len, 0, 4096 },
-    { "line_tile_kv", in->line_tile_kv, 0, 4096 },
+    { "decode_query_len", in->decode_query_len, 0, 4096 },
+    { "decode_tile_kv", in->decode_tile_kv, 0, 4096 },
     { "cost_tile", in->cost_tile, 0, 1 << 20 },
     { "cost_kv", in->cost_kv, 0, 1 << 20 },
     { "snap", in->snap, 0, 1 << 20 },
-    { "queue_tile_q", in->queue_tile_q, 0, 4096 },
-    { "queue_tile_kv", in->queue_tile_kv, 0, 4096 },
+    { "prefill_tile_q", in->prefill_tile_q, 0, 4096 },
+    { "prefill_tile_kv", in->prefill_tile_kv, 0, 4096 },
     { "window_left", in->window_left, 0, INT32_MAX },
     { "window_right", in->window_right, 0, in->bidirectional ? INT32_MAX : 0 },
     { "max_splits", in->max_splits, 0, CGR__MAX_SPLITS },
@@ -35,15 +35,15 @@ static int32_t or_default(int32_t value, int32_t other) { return value != 0 ? va
 
 static cgr__plan_class class_of(const cgr_plan_input *in) {
   return (cgr__plan_class){ .num_parts = in->num_parts,
-                            .lanes = 1,
+                            .stripes = 1,
                             .head_blocks = or_default(in->head_blocks, 1),
-                            .line_query_len = or_default(in->line_query_len, 1),
-                            .line_tile_kv = or_default(in->line_tile_kv, 64),
+                            .decode_query_len = or_default(in->decode_query_len, 1),
+                            .decode_tile_kv = or_default(in->decode_tile_kv, 64),
                             .cost_tile = in->cost_kv == 0 ? 2 : in->cost_tile,
                             .cost_kv = or_default(in->cost_kv, 1),
                             .snap = in->snap,
-                            .queue_tile_q = or_default(in->queue_tile_q, 64),
-                            .queue_tile_kv = or_default(in->queue_tile_kv, 64),
+                            .prefill_tile_q = or_default(in->prefill_tile_q, 64),
+                            .prefill_tile_kv = or_default(in->prefill_tile_kv, 64),
                             .window_left = in->window_left,
                             .window_right = in->window_right,
                             .bidirectional = in->bidirectional != 0,
@@ -51,7 +51,7 @@ static cgr__plan_class class_of(const cgr_plan_input *in) {
                             .max_requests = in->num_requests };
 }
 
-/* The sum of query_lens, which sizes the queue. */
+/* The sum of query_lens, which sizes the prefill queue. */
 static cgr_status count_tokens(const char *function, const cgr_plan_input *in, int64_t *tokens) {
   *tokens = 0;
   if (in->num_requests > 0 && !in->query_lens)
@@ -79,7 +79,7 @@ static cgr_status read_input(const char *function, const cgr_plan_input *input, 
   int64_t entries = cgr__plan_max_entries(c, in->num_requests, (int32_t)tokens);
   if (entries * c->head_blocks > INT32_MAX)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "%s: query_lens, queue_tile_q and head_blocks make up to %lld tiles, expected at most %d", function,
+                     "%s: query_lens, prefill_tile_q and head_blocks make up to %lld tiles, expected at most %d", function,
                      (long long)(entries * c->head_blocks), INT32_MAX);
   c->max_entries = (int32_t)entries;
   return CGR_OK;
@@ -102,9 +102,9 @@ static cgr_status check_lengths(const cgr_plan_input *in, const cgr__plan_class 
     if (in->seq_lens[i] < in->query_lens[i] || in->seq_lens[i] > 1 << 30)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_plan_build: seq_lens[%d] is %d, expected %d (query_lens[%d]) .. 2^30", i,
                        in->seq_lens[i], in->query_lens[i], i);
-    if (in->query_lens[i] == 0 || in->query_lens[i] > c->line_query_len)
-      continue; /* costs nothing on the line */
-    cgr__plan_range kv = cgr__plan_line_range(c, in->query_lens[i], in->seq_lens[i]);
+    if (in->query_lens[i] == 0 || in->query_lens[i] > c->decode_query_len)
+      continue; /* costs nothing in the decode section */
+    cgr__plan_range kv = cgr__plan_decode_range(c, in->query_lens[i], in->seq_lens[i]);
     cost += c->head_blocks * cgr__plan_tile_cost(c, kv.end - kv.begin);
     if (cost > MAX_COST)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,

@@ -15,23 +15,23 @@ enum cgr__sees {
 };
 
 typedef struct cgr__plan_class {
-  int32_t num_parts;   /* G, per lane: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
-  int32_t head_blocks; /* H, per lane: KV heads, times the blocks into which the query heads of one are cut */
+  int32_t num_parts;   /* G, per stripe: CTAs that the device holds at once, 1 .. CGR__MAX_PARTS */
+  int32_t head_blocks; /* H, per stripe: KV heads, times the blocks into which the query heads of one are cut */
 
-  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to lanes of equally many CTAs each. A plan describes one lane,
-   * and all lanes follow it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
-  int32_t lanes;
+  /* L, 1 or more: the head blocks of the layer, H L, are dealt out to stripes of equally many CTAs each. A plan describes one
+   * stripe, and all stripes follow it: L neighbouring CTAs read the same tokens for neighbouring heads at about the same time. */
+  int32_t stripes;
 
-  /* The line: requests with few new tokens, each one q tile per head block, cut into G parts. */
-  int32_t line_query_len; /* most new tokens of such a request; those with more are in the queue */
-  int32_t line_tile_kv;   /* tokens of a KV tile */
-  int32_t cost_tile;      /* fixed cost of a q tile: loading q, merging, writing; 0 or more */
-  int32_t cost_kv;        /* cost of a KV tile; 1 or more */
-  int32_t snap;           /* a cut moves to the beginning or end of its tile if that is no further away; parts of equal tiles
-                             are raised by at most this, or twice this if no tile is then cut, and never by more than 1/20 */
+  /* The decode section: requests with few new tokens, each one q tile per head block, cut into G parts. */
+  int32_t decode_query_len; /* most new tokens of such a request; those with more are in the prefill queue */
+  int32_t decode_tile_kv;   /* tokens of a KV tile */
+  int32_t cost_tile;        /* fixed cost of a q tile: loading q, merging, writing; 0 or more */
+  int32_t cost_kv;          /* cost of a KV tile; 1 or more */
+  int32_t snap;             /* a cut moves to the beginning or end of its tile if that is no further away; parts of equal tiles
+                               are raised by at most this, or twice this if no tile is then cut, and never by more than 1/20 */
 
-  /* The queue: q tiles of the other requests, taken one by one. */
-  int32_t queue_tile_q, queue_tile_kv; /* tokens of a q tile and of a KV tile */
+  /* The prefill queue: q tiles of the other requests, taken one by one. */
+  int32_t prefill_tile_q, prefill_tile_kv; /* tokens of a q tile and of a KV tile */
 
   /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. With CGR__SEES_OTHER, which is
    * bidirectional and has neither windows nor chunks, all of it. */
@@ -41,12 +41,12 @@ typedef struct cgr__plan_class {
   int32_t bidirectional; /* 0: nothing after its own position */
   int32_t chunk;         /* tokens from x / chunk * chunk on; 0: all */
 
-  int32_t max_splits; /* K: batch-invariant, every tile of the line is cut at its own K-ths; 0: wherever parts end */
+  int32_t max_splits; /* K: batch-invariant, every tile of the decode section is cut at its own K-ths; 0: wherever parts end */
   int32_t length_set;
 
   /* Room. */
   int32_t max_requests; /* in one step */
-  int32_t max_entries;  /* of the queue */
+  int32_t max_entries;  /* of the prefill queue */
 } cgr__plan_class;
 
 #endif

@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-/* What the line is cut by. */
+/* What the decode section is cut by. */
 typedef struct scratch {
   cgr__plan_stretch *stretches; /* [max_requests + 1] */
   cgr__plan_point *cuts;        /* [G + 1] */
   cgr__plan_before *before;     /* [G + 1] */
-  int32_t *firsts;              /* [G + 1] the first slot of each tile that is cut, then the number of slots */
+  int32_t *firsts;              /* [G + 1] the first partial of each tile that is cut, then the number of partials */
 } scratch;
 
 size_t cgr__plan_scratch_bytes(const cgr__plan_class *c) { return CGR__PLAN_SCRATCH_BYTES(c->max_requests, c->num_parts); }
@@ -22,18 +22,19 @@ static scratch split_scratch(const cgr__plan_class *c, void *memory) {
 }
 
 int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, int32_t max_tokens) {
-  int64_t long_requests = max_tokens / ((int64_t)c->line_query_len + 1);
+  int64_t long_requests = max_tokens / ((int64_t)c->decode_query_len + 1);
   int64_t short_tiles = long_requests < max_requests ? long_requests : max_requests;
-  int64_t tiles = max_tokens / c->queue_tile_q + short_tiles;
-  int64_t pieces = 2 * (int64_t)c->num_parts;
-  return tiles > pieces ? tiles : pieces;
+  int64_t tiles = max_tokens / c->prefill_tile_q + short_tiles;
+  int64_t splits = 2 * (int64_t)c->num_parts;
+  return tiles > splits ? tiles : splits;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- the line */
+/* ---------------------------------------------------------------------------------------------------- the decode section */
 
-/* Lists the requests of the line with their costs, and counts what is not on it. Returns the number of q tiles in the queue. */
+/* Lists the requests of the decode section with their costs, and counts what is not in it. Returns the number of q tiles in the
+ * prefill queue. */
 static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
-                             const scratch *s, cgr__plan_header *header, int32_t *line) {
+                             const scratch *s, cgr__plan_header *header, int32_t *decodes) {
   cgr__plan_stretch *at = s->stretches;
   int64_t q_tiles = 0;
   at->begin = 0;
@@ -41,11 +42,11 @@ static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_star
     int32_t given = query_start[i + 1] - query_start[i], seen = cgr__plan_seen_len(c, given, seq_lens[i]);
     int32_t query_len = cgr__plan_live_len(c, given, seen);
     header->num_emptied += given > query_len;
-    if (query_len > c->line_query_len) {
+    if (query_len > c->decode_query_len) {
       q_tiles += cgr__plan_num_q_tiles(c, query_len);
     } else if (query_len > 0) {
-      cgr__plan_range kv = cgr__plan_line_range(c, query_len, seen);
-      line[header->num_line++] = at->request = i;
+      cgr__plan_range kv = cgr__plan_decode_range(c, query_len, seen);
+      decodes[header->num_decodes++] = at->request = i;
       at->num_kv = kv.end - kv.begin;
       at[1].begin = at->begin + c->head_blocks * cgr__plan_tile_cost(c, at->num_kv);
       at++;
@@ -55,44 +56,45 @@ static int64_t sort_requests(const cgr__plan_class *c, const int32_t *query_star
 }
 
 /* The KV tiles of every tile, or 0 when they differ. */
-static int32_t equal_tiles(const scratch *s, int32_t num_line) {
-  for (int32_t k = 1; k < num_line; k++)
+static int32_t equal_tiles(const scratch *s, int32_t num_decodes) {
+  for (int32_t k = 1; k < num_decodes; k++)
     if (s->stretches[k].num_kv != s->stretches[0].num_kv)
       return 0;
-  return num_line > 0 ? s->stretches[0].num_kv : 0;
+  return num_decodes > 0 ? s->stretches[0].num_kv : 0;
 }
 
-static void cut_line(const cgr__plan_class *c, const scratch *s, cgr__plan_header *header) {
-  header->cost = s->stretches[header->num_line].begin;
+static void cut_decodes(const cgr__plan_class *c, const scratch *s, cgr__plan_header *header) {
+  header->cost = s->stretches[header->num_decodes].begin;
   int64_t mean = cgr__plan_mean(c, header->cost);
   header->snap = cgr__plan_snap(c, mean);
-  header->cost_per_part = cgr__plan_cost_per_part(c, mean, header->snap, equal_tiles(s, header->num_line));
+  header->cost_per_part = cgr__plan_cost_per_part(c, mean, header->snap, equal_tiles(s, header->num_decodes));
   for (int32_t p = 0; p <= c->num_parts; p++)
-    s->cuts[p] = cgr__plan_locate(c, p * header->cost_per_part, s->stretches, header->num_line, header->snap);
+    s->cuts[p] = cgr__plan_locate(c, p * header->cost_per_part, s->stretches, header->num_decodes, header->snap);
   cgr__plan_before before = { 0, 0 };
   for (int32_t p = 0; p < c->num_parts; p++) {
-    int32_t n = s->cuts[p].kv > 0 ? s->stretches[s->cuts[p].line].num_kv : 0;
+    int32_t n = s->cuts[p].kv > 0 ? s->stretches[s->cuts[p].decode].num_kv : 0;
     int32_t starts = cgr__plan_starts(&s->cuts[p], &s->cuts[p + 1]);
     s->before[p] = before;
-    before.slots += cgr__plan_begin_slots(c, &s->cuts[p], &s->cuts[p + 1], n) + starts;
+    before.partials += cgr__plan_begin_partials(c, &s->cuts[p], &s->cuts[p + 1], n) + starts;
     if (starts)
-      s->firsts[before.cut++] = before.slots - 1;
+      s->firsts[before.cut++] = before.partials - 1;
   }
   s->before[c->num_parts] = before;
-  s->firsts[before.cut] = before.slots;
+  s->firsts[before.cut] = before.partials;
 }
 
-static void make_parts(const cgr__plan_class *c, const scratch *s, const int32_t *line, int32_t num_line, cgr__plan_part *parts) {
+static void make_parts(const cgr__plan_class *c, const scratch *s, const int32_t *decodes, int32_t num_decodes,
+                       cgr__plan_part *parts) {
   for (int32_t p = 0; p < c->num_parts; p++) {
-    int32_t num_slots = s->before[p + 1].slots - s->before[p].slots;
-    parts[p] = cgr__plan_make_part(c, &s->cuts[p], s->before[p], num_slots, s->firsts,
-                                   s->cuts[p].line < num_line ? line[s->cuts[p].line] : -1);
+    int32_t num_partials = s->before[p + 1].partials - s->before[p].partials;
+    parts[p] = cgr__plan_make_part(c, &s->cuts[p], s->before[p], num_partials, s->firsts,
+                                   s->cuts[p].decode < num_decodes ? decodes[s->cuts[p].decode] : -1);
   }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- the queue */
+/* ----------------------------------------------------------------------------------------------------- the prefill queue */
 
-typedef struct queue {
+typedef struct prefill_queue {
   const cgr__plan_class *c;
   const int32_t *query_start, *seq_lens;
   int32_t num_requests;
@@ -100,48 +102,48 @@ typedef struct queue {
   cgr__plan_entry *entries;
   int32_t count;
   int32_t place[CGR__PLAN_BUCKETS]; /* of the next entry of each bucket, when they are not */
-} queue;
+} prefill_queue;
 
-typedef void (*visit_tile)(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv);
+typedef void (*visit_tile)(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv);
 
-/* The q tiles of the queue in the order of the batch. */
-static void each_tile(queue *q, visit_tile visit) {
+/* The q tiles of the prefill queue in the order of the batch. */
+static void each_tile(prefill_queue *q, visit_tile visit) {
   for (int32_t i = 0; i < q->num_requests; i++) {
     int32_t given = q->query_start[i + 1] - q->query_start[i], seen = cgr__plan_seen_len(q->c, given, q->seq_lens[i]);
     int32_t query_len = cgr__plan_live_len(q->c, given, seen);
-    int32_t tiles = query_len > q->c->line_query_len ? cgr__plan_num_q_tiles(q->c, query_len) : 0;
+    int32_t tiles = query_len > q->c->decode_query_len ? cgr__plan_num_q_tiles(q->c, query_len) : 0;
     for (int32_t t = 0; t < tiles; t++)
-      visit(q, i, t, cgr__plan_queue_range(q->c, query_len, seen, t));
+      visit(q, i, t, cgr__plan_prefill_range(q->c, query_len, seen, t));
   }
 }
 
-static void add_kv(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+static void add_kv(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
   (void)request, (void)q_tile;
   q->sum += kv.end - kv.begin;
 }
 
-static void put_pieces(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
-  int32_t first = q->count, count = cgr__plan_num_pieces(q->c, kv.end - kv.begin, q->sum);
-  for (int32_t piece = 0; piece < count; piece++)
-    q->entries[q->count++] = cgr__plan_make_entry(request, q_tile, kv, first, count, piece);
+static void put_splits(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+  int32_t first = q->count, count = cgr__plan_num_splits(q->c, kv.end - kv.begin, q->sum);
+  for (int32_t split = 0; split < count; split++)
+    q->entries[q->count++] = cgr__plan_make_entry(request, q_tile, kv, first, count, split);
 }
 
-static void count_bucket(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+static void count_bucket(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
   (void)request, (void)q_tile;
   q->place[cgr__plan_bucket(kv.end - kv.begin)]++;
 }
 
-static void put_tile(queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
+static void put_tile(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
   q->entries[q->place[cgr__plan_bucket(kv.end - kv.begin)]++] = cgr__plan_make_entry(request, q_tile, kv, 0, 1, 0);
   q->count++;
 }
 
-static void fill_queue(queue *q, int64_t q_tiles) {
+static void fill_prefills(prefill_queue *q, int64_t q_tiles) {
   if (q_tiles == 0)
     return;
   if (cgr__plan_is_cut(q->c, q_tiles)) {
     each_tile(q, add_kv);
-    each_tile(q, put_pieces);
+    each_tile(q, put_splits);
     return;
   }
   each_tile(q, count_bucket);
@@ -158,15 +160,15 @@ void cgr__plan_fill(const cgr__plan_class *c, const int32_t *query_start, const 
                     void *memory, void *plan) {
   unsigned char *bytes = plan;
   cgr__plan_header *header = plan;
-  int32_t *line = (int32_t *)(void *)(bytes + cgr__plan_line_offset(c));
+  int32_t *decodes = (int32_t *)(void *)(bytes + cgr__plan_decodes_offset(c));
   scratch s = split_scratch(c, memory);
   *header = (cgr__plan_header){ .num_parts = c->num_parts, .head_blocks = c->head_blocks };
-  int64_t q_tiles = sort_requests(c, query_start, seq_lens, num_requests, &s, header, line);
-  cut_line(c, &s, header);
-  make_parts(c, &s, line, header->num_line, (cgr__plan_part *)(void *)(header + 1));
-  queue q = { .c = c, .query_start = query_start, .seq_lens = seq_lens, .num_requests = num_requests };
+  int64_t q_tiles = sort_requests(c, query_start, seq_lens, num_requests, &s, header, decodes);
+  cut_decodes(c, &s, header);
+  make_parts(c, &s, decodes, header->num_decodes, (cgr__plan_part *)(void *)(header + 1));
+  prefill_queue q = { .c = c, .query_start = query_start, .seq_lens = seq_lens, .num_requests = num_requests };
   q.entries = (cgr__plan_entry *)(void *)(bytes + cgr__plan_entries_offset(c));
-  fill_queue(&q, q_tiles);
+  fill_prefills(&q, q_tiles);
   header->num_entries = q.count;
   header->num_items = q.count * c->head_blocks;
 }

@@ -19,12 +19,12 @@ extern "C" {
 size_t cgr__plan_scratch_bytes(const cgr__plan_class *c);
 
 /* Writes the plan of a batch. `query_start` [num_requests + 1] starts at 0 and does not decrease; a request whose seq_len is
- * below its query length is one that a guard has emptied. num_requests is at most c->max_requests, and the queue's tiles at most
- * c->max_entries. `plan` is aligned to 16 bytes. */
+ * below its query length is one that a guard has emptied. num_requests is at most c->max_requests, and the prefill queue's tiles
+ * at most c->max_entries. `plan` is aligned to 16 bytes. */
 void cgr__plan_fill(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens, int32_t num_requests,
                     void *scratch, void *plan);
 
-/* The most entries that the queue of a batch can have; c->num_parts and c's tiles must be set. */
+/* The most entries that the prefill queue of a batch can have; c->num_parts and c's tiles must be set. */
 int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, int32_t max_tokens);
 
 #ifdef __cplusplus

@@ -155,7 +155,7 @@ SPECS = {
     "self_test_cost": Spec(("seed", "layers")),
     "tracing_cost": Spec(("ns a step",), target="median"),
     "nvtx_cost": Spec(("what", "config.nvtx"), titled=True),
-    "calibrate": Spec(("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"), titled=True, p99=False),
+    "calibrate": Spec(("KV tiles", "KV tiles per part", "kernel kind", "variant", "head dim", "fit over"), titled=True, p99=False),
     "timing_cost": Spec(
         ("timing", "the clock"),
         {},

@@ -15,7 +15,7 @@
 typedef struct alone {
   const bench_attention *b;
   cgr__plans plans;
-  cgr__attention_args args; /* of node 0; a node has request rows and a queue of its own */
+  cgr__attention_args args; /* of node 0; a node has request rows and a prefill queue of its own */
   cgr__plan_header header;
   bench_attention_result result;
   int32_t num_sets, num_tokens;
@@ -65,36 +65,35 @@ static cgr_layer make_layer(cgr_dtype dtype, int32_t num_q_heads, int32_t num_kv
   return layer;
 }
 
-static const cgr__variant *choose(cgr_device *dev, const cgr_layer *layer, cgr_device_info *info) {
+static const cgr__kernel_kind *choose(cgr_device *dev, const cgr_layer *layer, cgr_device_info *info) {
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
   *info = (cgr_device_info)CGR_DEVICE_INFO_INIT;
   bench_check(cgr_device_get_info(dev, info), "cgr_device_get_info");
-  const cgr__variant *variant = cgr__variant_choose(info, layer, 1, &findings);
-  if (!variant || findings.count > 0)
-    bench_fail("no attention variant for %d heads, %d KV heads, head dim %d", layer->num_q_heads, layer->num_kv_heads,
-               layer->head_dim);
-  return variant;
+  const cgr__kernel_kind *kind = cgr__kernel_kind_choose(info, layer, 1, &findings);
+  if (!kind || findings.count > 0)
+    bench_fail("no kernel kind for %d heads, %d KV heads, head dim %d", layer->num_q_heads, layer->num_kv_heads, layer->head_dim);
+  return kind;
 }
 
-const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
-                                            int32_t *num_parts) {
+const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
+                                             int32_t *num_parts) {
   cgr_device_info info;
   cgr_layer layer = make_layer(CGR_DTYPE_BF16, num_q_heads, num_kv_heads, head_dim);
-  const cgr__variant *variant = choose(dev, &layer, &info);
-  *num_parts = cgr__variant_num_parts(variant, &info, &layer);
-  return variant;
+  const cgr__kernel_kind *kind = choose(dev, &layer, &info);
+  *num_parts = cgr__plan_device_parts(&kind->plan, &info, &layer);
+  return kind;
 }
 
 static void make_class(alone *a) {
   const bench_attention *b = a->b;
   cgr_device_info info;
   cgr_layer layer = make_layer(b->dtype, b->num_q_heads, b->num_kv_heads, b->head_dim);
-  const cgr__variant *variant = choose(b->dev, &layer, &info);
+  const cgr__kernel_kind *kind = choose(b->dev, &layer, &info);
   const cgr__plan_options options = { b->num_parts, b->num_requests, a->num_tokens, false };
   cgr__findings findings;
   cgr__findings_init(&findings, NULL, 0);
-  cgr__plans_make(&info, &layer, &variant, 1, &options, &a->plans, &findings);
+  cgr__kernel_kinds_plan(&info, &layer, &kind, 1, &options, &a->plans, &findings);
   if (findings.count > 0 || a->plans.num_classes != 1)
     bench_fail("no plan for %d requests of %d tokens", b->num_requests, a->num_tokens);
   cgr__plan_class *c = &a->plans.classes[0];
@@ -104,9 +103,9 @@ static void make_class(alone *a) {
     c->snap = b->costs->snap;
   }
   a->args.plan_class = *c;
-  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__variant_block_heads(variant, &layer));
-  a->args.line_lines = a->plans.line_lines[0];
-  a->args.queue_lines = a->plans.queue_lines[0];
+  cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__plan_block_heads(&kind->plan, &layer));
+  a->args.decode_lines = a->plans.decode_lines[0];
+  a->args.prefill_lines = a->plans.prefill_lines[0];
   a->args.shared_bytes = a->plans.shared_bytes[0];
 }
 
@@ -118,11 +117,11 @@ static void make_plan(alone *a) {
   a->header = *(const cgr__plan_header *)plan;
   const cgr__plan_part *parts = (const cgr__plan_part *)(const void *)((const cgr__plan_header *)plan + 1);
   const char *entries = (const char *)plan + cgr__plan_entries_offset(c);
-  a->result.num_items = a->header.num_items * c->lanes;
+  a->result.num_items = a->header.num_items * c->stripes;
   for (int32_t p = 0; p < c->num_parts; p++)
-    a->result.cuts += parts[p].begin.kv > 0 ? c->lanes : 0;
+    a->result.cuts += parts[p].begin.kv > 0 ? c->stripes : 0;
   for (int32_t e = 0; e < a->header.num_entries; e++)
-    a->result.num_pieces += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks * c->lanes : 0;
+    a->result.num_splits += ((const cgr__plan_entry *)(const void *)entries)[e].count > 1 ? c->head_blocks * c->stripes : 0;
   a->args.plan = upload(a, plan, bytes);
   free(plan);
   free(scratch);
@@ -186,7 +185,7 @@ static void make_buffers(alone *a) {
   const cgr__step_error none = { .row = -1 };
   a->lse = upload(a, NULL, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *a->lse);
   a->queues = upload(a, NULL, ((size_t)b->nodes + 1) * sizeof *a->queues);
-  a->args.plan_counters = upload(a, NULL, (size_t)p->num_slots * sizeof(int32_t));
+  a->args.plan_counters = upload(a, NULL, (size_t)p->num_partials * sizeof(int32_t));
   a->args.partial_out = upload(a, NULL, (size_t)(p->partial_vectors * p->partial_dim) * sizeof(float));
   a->args.partial_state = upload(a, NULL, (size_t)p->partial_vectors * 2 * sizeof(float));
   a->args.error = upload(a, &none, sizeof none);
@@ -202,7 +201,7 @@ static void make_buffers(alone *a) {
 
 /* ---------------------------------------------------------------------------------------------------------------- append */
 
-/* Where a token of the batch lies in the pool. */
+/* Where a token of the batch is in the pool. */
 static int64_t slot_of(const alone *a, int32_t set, int32_t token) {
   const bench_attention *b = a->b;
   int32_t request = 0;
@@ -235,7 +234,7 @@ static void make_append(alone *a) {
   check(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
 }
 
-/* The first, the middle and the last token of the batch lie where they belong. */
+/* The first, the middle and the last token of the batch are where they belong. */
 static void check_append(const alone *a, int32_t set) {
   const bench_attention *b = a->b;
   size_t line = (size_t)b->num_kv_heads * (size_t)b->head_dim * 2, half = line * (size_t)b->page_size;
@@ -277,7 +276,8 @@ static void close_alone(alone *a) {
 
 /* ------------------------------------------------------------------------------------------------------------------ runs */
 
-/* The arrival counters return to zero by themselves, a queue's head does not: each node has a queue of its own. */
+/* The arrival counters return to zero by themselves, a prefill queue's head does not: each node has a prefill queue of its own.
+ */
 static void enqueue(alone *a, int32_t node, int32_t queue) {
   const int32_t set = node % a->num_sets;
   cgr__attention_args args = a->args;
@@ -289,7 +289,7 @@ static void enqueue(alone *a, int32_t node, int32_t queue) {
     args.after_append = 1;
   }
   args.request_rows = a->rows + set * a->b->num_requests;
-  args.queue = a->queues + queue;
+  args.prefill_queue = a->queues + queue;
   check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_attention, &args, a->b->stream), "attention");
 }
 
@@ -358,15 +358,15 @@ static double replay(const alone *a, cgr__exec *exec) {
 static void check_counters(const alone *a) {
   cgr__step_error *error = download(a, a->args.error, sizeof *error);
   int32_t *queues = download(a, a->queues, ((size_t)a->b->nodes + 1) * sizeof *queues);
-  int32_t *arrivals = download(a, a->args.plan_counters, (size_t)a->plans.num_slots * sizeof *arrivals);
+  int32_t *arrivals = download(a, a->args.plan_counters, (size_t)a->plans.num_partials * sizeof *arrivals);
   const cgr__plan_class *c = &a->plans.classes[0];
-  int32_t items = a->result.num_items, most = items > 0 ? items + c->num_parts * c->lanes : 0;
+  int32_t items = a->result.num_items, most = items > 0 ? items + c->num_parts * c->stripes : 0;
   if (error->error != 0)
     bench_fail("guard %d in row %d, page %d of it: %lld", error->error, error->row, error->index, (long long)error->value);
   for (int32_t i = 0; i <= a->b->nodes; i++)
     if (queues[i] < items || queues[i] > most)
-      bench_fail("node %d took %d items of the queue, expected %d to %d", i, queues[i], items, most);
-  for (int64_t i = 0; i < a->plans.num_slots; i++)
+      bench_fail("node %d took %d items of the prefill queue, expected %d to %d", i, queues[i], items, most);
+  for (int64_t i = 0; i < a->plans.num_partials; i++)
     if (arrivals[i] != 0)
       bench_fail("the arrival counter of slot %lld was left at %d", (long long)i, arrivals[i]);
   free(arrivals);

@@ -4,10 +4,10 @@
 #ifndef CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 #define CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "profiles/support/bench.h"
 
-/* Costs to plan with in place of the variant's: they decide where the line is cut, never what comes out. */
+/* Costs to plan with in place of the kind's: they decide where the decode section is cut, never what comes out. */
 typedef struct bench_plan_costs {
   int32_t cost_tile, cost_kv, snap;
 } bench_plan_costs;
@@ -30,7 +30,7 @@ typedef struct bench_attention {
   bool cold;         /* each node reads pages that the nodes before it have not read, as long as the pool lasts */
 
   int32_t num_parts;             /* 0: as many as the device holds */
-  const bench_plan_costs *costs; /* NULL: the variant's */
+  const bench_plan_costs *costs; /* NULL: the kind's */
   int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
   int32_t samples;               /* tokens that are compared with the reference, of one KV head each; less than 3: 3 */
 } bench_attention;
@@ -44,17 +44,17 @@ typedef struct bench_attention_error {
 typedef struct bench_attention_result {
   double us;          /* of a node; the median over the replays */
   int32_t cuts;       /* parts that begin inside of a tile */
-  int32_t num_items;  /* of the queue */
-  int32_t num_pieces; /* items of the queue that are not a whole tile */
+  int32_t num_items;  /* of the prefill queue */
+  int32_t num_splits; /* items of the prefill queue that are not a whole tile */
   bench_attention_error error;
 } bench_attention_result;
 
 /* Also compares some tokens of an earlier launch with the reference, and checks that the graph gave the same bits, took every
- * item of the queue and tripped no guard. Exits if anything is wrong: the time of a broken plan is worth nothing. */
+ * item of the prefill queue and tripped no guard. Exits if anything is wrong: the time of a broken plan is worth nothing. */
 bench_attention_result bench_attention_run(const bench_attention *b);
 
-/* The variant of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */
-const cgr__variant *bench_attention_variant(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
-                                            int32_t *num_parts);
+/* The kernel kind of plain bf16 layers of this shape, and the CTAs of it that the device holds at once. */
+const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
+                                             int32_t *num_parts);
 
 #endif

@@ -8,8 +8,8 @@
 /* A token, and the query heads of one KV head. */
 typedef struct sample {
   int32_t request, token; /* token: of the request's new ones */
-  int32_t kv_head, group; /* group: query heads of a KV head */
-  int32_t length;         /* tokens that it sees */
+  int32_t kv_head, q_per_kv;
+  int32_t length; /* tokens that it sees */
 } sample;
 
 static double *load(const bench_attention *b, const uint16_t *from, int32_t count, double *to) {
@@ -61,7 +61,7 @@ static void gather(const bench_attention *b, const bench_attention_output *o, co
 /* Within 1% of the reference over a head: bf16 alone makes about 0.2% of it, a missing KV tile of 512 makes 4%. */
 static void compare(const bench_attention *b, const sample *s, const uint16_t *out, const float *lse, const double *want,
                     const double *want_lse, bench_attention_error *most) {
-  for (int32_t h = 0; h < s->group; h++) {
+  for (int32_t h = 0; h < s->q_per_kv; h++) {
     double error = 0.0, norm = 0.0;
     for (int32_t d = 0; d < b->head_dim; d++) {
       double x = want[h * b->head_dim + d];
@@ -81,23 +81,24 @@ static void compare(const bench_attention *b, const sample *s, const uint16_t *o
 
 static void check_sample(const bench_attention *b, const bench_attention_output *o, const sample *s,
                          bench_attention_error *most) {
-  size_t dim = (size_t)b->head_dim, group = (size_t)s->group, length = (size_t)s->length;
-  int64_t line = (int64_t)(o->query_start[s->request] + s->token) * b->num_q_heads + s->kv_head * s->group;
-  uint16_t *raw = malloc(group * dim * 2);
+  size_t dim = (size_t)b->head_dim, q_per_kv = (size_t)s->q_per_kv, length = (size_t)s->length;
+  int64_t line = (int64_t)(o->query_start[s->request] + s->token) * b->num_q_heads + s->kv_head * s->q_per_kv;
+  uint16_t *raw = malloc(q_per_kv * dim * 2);
   double *k = malloc(length * dim * sizeof *k), *v = malloc(length * dim * sizeof *v);
-  double *q = malloc(group * dim * sizeof *q), *out = malloc(group * dim * sizeof *out), *lse = malloc(group * sizeof *lse);
-  bench_check(cgr_copy(b->dev, raw, (uint16_t *)b->q + line * b->head_dim, group * dim * 2, b->stream), "copy");
+  double *q = malloc(q_per_kv * dim * sizeof *q), *out = malloc(q_per_kv * dim * sizeof *out),
+         *lse = malloc(q_per_kv * sizeof *lse);
+  bench_check(cgr_copy(b->dev, raw, (uint16_t *)b->q + line * b->head_dim, q_per_kv * dim * 2, b->stream), "copy");
   bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
   gather(b, o, s, k, v);
   const cgr__reference_shape shape = { .query_len = 1, /* the last token */
                                        .seq_len = s->length,
-                                       .num_q_heads = s->group,
+                                       .num_q_heads = s->q_per_kv,
                                        .num_kv_heads = 1,
                                        .head_dim = b->head_dim,
                                        .head_dim_v = b->head_dim,
                                        .causal = 1,
                                        .scale = 1.0 / sqrt((double)b->head_dim) };
-  cgr__reference_attention(&shape, load(b, raw, s->group * b->head_dim, q), k, v, out, lse);
+  cgr__reference_attention(&shape, load(b, raw, s->q_per_kv * b->head_dim, q), k, v, out, lse);
   compare(b, s, o->out + line * b->head_dim, o->lse + line, out, lse, most);
   double *doubles[] = { k, v, q, out, lse };
   for (int i = 0; i < 5; i++)
@@ -111,7 +112,7 @@ bench_attention_error bench_attention_check(const bench_attention *b, const benc
   check_all(b, output);
   for (int32_t i = 0; i < samples; i++) { /* from the first token of the batch to the last */
     int32_t at = (output->query_start[b->num_requests] - 1) * i / (samples - 1);
-    sample s = { .group = b->num_q_heads / b->num_kv_heads };
+    sample s = { .q_per_kv = b->num_q_heads / b->num_kv_heads };
     while (output->query_start[s.request + 1] <= at)
       s.request++;
     s.token = at - output->query_start[s.request];

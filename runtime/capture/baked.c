@@ -16,7 +16,7 @@ void cgr__baked_list(const cgr_runtime *rt, cgr__baked list[CGR__NUM_BAKED]) {
     { "derived", &rt->lane.derived_args, sizeof rt->lane.derived_args },
     { "config", &setup->config, sizeof setup->config },
     { "layers", setup->layers, layers * sizeof *setup->layers },
-    { "variants", setup->variants, layers * sizeof *setup->variants },
+    { "kinds", setup->kinds, layers * sizeof *setup->kinds },
     { "plans", &setup->plans, sizeof setup->plans },
     { "backends", setup->backends, sizeof setup->backends },
     { "layout", &rt->layout, sizeof rt->layout },

@@ -11,7 +11,7 @@
 #include "cgr/cgr.h"
 #include "devices/device.h"
 #include "graphs/graphs.h"
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "requests/batch.h"
 #include "requests/rows.h"
 
@@ -41,9 +41,9 @@ typedef struct cgr__setup {
   char mode_reason[384];
   cgr__key_lists keys;
   cgr__limits limits;
-  const cgr__variant *variants[CGR__MAX_LAYERS]; /* the kernel that serves each layer of the library's own backend; NULL: the
+  const cgr__kernel_kind *kinds[CGR__MAX_LAYERS]; /* the kernel that serves each layer of the library's own backend; NULL: the
                                                     layer is another backend's, or bad, or there is no device */
-  cgr__plans plans;                              /* of those layers */
+  cgr__plans plans;                               /* of those layers */
 } cgr__setup;
 
 /* Reads and checks all of a configuration and lays its buffers out; what is wrong goes to the findings. Only a configuration that

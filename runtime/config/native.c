@@ -9,7 +9,7 @@ static int32_t check(void *context, const cgr_device_info *device, const cgr_gro
   cgr__findings reasons;
   (void)group;
   cgr__findings_init(&reasons, out, capacity);
-  setup->variants[layer - setup->layers] = cgr__variant_choose(device, layer, setup->config.max_tokens, &reasons);
+  setup->kinds[layer - setup->layers] = cgr__kernel_kind_choose(device, layer, setup->config.max_tokens, &reasons);
   return reasons.count;
 }
 
@@ -38,7 +38,7 @@ void cgr__setup_native(cgr__setup *setup, cgr__findings *f) {
   for (int32_t i = 0; i < c->num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
     if (l->num_q_heads == 0 || l->num_kv_heads == 0 || l->head_dim == 0)
-      setup->variants[i] = NULL; /* a plan divides by them */
+      setup->kinds[i] = NULL; /* a plan divides by them */
   }
-  cgr__plans_make(&setup->device, setup->layers, setup->variants, c->num_layers, &options, &setup->plans, f);
+  cgr__kernel_kinds_plan(&setup->device, setup->layers, setup->kinds, c->num_layers, &options, &setup->plans, f);
 }

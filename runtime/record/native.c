@@ -32,11 +32,11 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.counts = b->counts;
   args.plan = b->plan + plans->offset[class];
   args.plan_counters = b->plan_counters;
-  args.queue = b->plan_counters + plans->num_slots + a->layer;
+  args.prefill_queue = b->plan_counters + plans->num_partials + a->layer;
   args.plan_class = plans->classes[class];
-  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__variant_block_heads(setup->variants[a->layer], l));
-  args.line_lines = plans->line_lines[class];
-  args.queue_lines = plans->queue_lines[class];
+  cgr__attention_set_heads(&args, l->num_q_heads, l->num_kv_heads, cgr__plan_block_heads(&setup->kinds[a->layer]->plan, l));
+  args.decode_lines = plans->decode_lines[class];
+  args.prefill_lines = plans->prefill_lines[class];
   args.partial_out = b->partial_out;
   args.partial_state = b->partial_state;
   args.error = &step->state->error;
@@ -58,7 +58,8 @@ static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attent
   cgr__attention_args args = attention_args(rec, attention);
   (void)context;
   args.after_append = rec->after_append;
-  return cgr__record_kernel(rec, &cgr__kernel_attention, &args, "cgr_record_attention: enqueuing the attention");
+  return cgr__record_kernel(rec, rec->runtime->setup.kinds[attention->layer]->attention, &args,
+                            "cgr_record_attention: enqueuing the attention");
 }
 
 void cgr__native_complete(cgr_backend *backend) {

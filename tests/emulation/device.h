@@ -1,5 +1,5 @@
-// A host device that runs emulated CUDA kernels. It has the host's memory and streams, tells the registry of variants that it is
-// a GPU of compute capability 8.0, and runs kernels that are not emulated as the host does. It is a layer over the host device
+// A host device that runs emulated CUDA kernels. It has the host's memory and streams, tells the registry of kernel kinds that it
+// is a GPU of compute capability 8.0, and runs kernels that are not emulated as the host does. It is a layer over the host device
 // (cgr_device_config.layer), so that a runtime can be created on it.
 //
 // A test that links this has one more device to run on (tests/support/devices.h). A kernel that breaks a rule fails the test.

@@ -163,9 +163,7 @@ static cgr_status prepare(void *context, void *given) {
   return status;
 }
 
-static cgr_status build_fa3(void *context, void *given) {
-  return cgr_fa3_build((const cgr_fa3_input *)given, context, 4 * 17);
-}
+static cgr_status build_fa3(void *context, void *given) { return cgr_fa3_build((const cgr_fa3_input *)given, context, 4 * 17); }
 
 /* ---- the parts */
 
@@ -195,7 +193,7 @@ static void test_planner_inputs(void) {
   plan.query_lens = query_lens;
   plan.seq_lens = seq_lens;
   plan.num_parts = 4;
-  plan.queue_tile_q = 16;
+  plan.prefill_tile_q = 16;
   metadata.num_requests = metadata.padded_requests = metadata.max_rows = metadata.num_groups = 1;
   metadata.padded_tokens = 4;
   metadata.max_seq_len = 32;

@@ -1,4 +1,4 @@
-// Append writes the slots it is told to, and not a byte more.
+// Append writes the slots that it is given, and not a byte more.
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>

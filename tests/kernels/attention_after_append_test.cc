@@ -121,7 +121,7 @@ TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensAtTheEndOfALongOne) {
   shape.num_parts = is_slow() ? 5 : 264;
   for (int32_t length : { 63, 64, 65, 66, is_slow() ? 700 : 9000 })
     for (int32_t query_len : { 1, 3 })
-      CheckBatch(shape, { { query_len, 40 }, { length, 100 }, 0, 0 }, uint64_t(length)); // and a chunk, from the queue
+      CheckBatch(shape, { { query_len, 40 }, { length, 100 }, 0, 0 }, uint64_t(length)); // and a chunk, from the prefill queue
 }
 
 // Windows, chunks and slopes use another instance of the kernel.

@@ -18,7 +18,7 @@ protected:
     if (bench_ && !bench_->has_cuda_kernels())
       GTEST_SKIP() << "the host has one kernel for all";
   }
-  // The same bits with max_query_len exact, as large as the line allows, and unknown (0).
+  // The same bits with max_query_len exact, as large as the decode section allows, and unknown (0).
   void CheckSame(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     if (KernelFor(info_, shape) == nullptr || HasFatalFailure())
       return;

@@ -18,7 +18,8 @@ protected:
     if (Has(shape) && !HasFatalFailure())
       Check(shape, batch, seed);
   }
-  // Whole tiles, tiles that many parts share, pieces of the queue, and splits that a request sets for itself, whatever the parts.
+  // Whole tiles, tiles that many parts share, splits of the prefill queue, and splits that a request sets for itself, whatever
+  // the parts.
   void CheckPartitions(AttentionShape shape, const AttentionBatch &batch, uint64_t seed) {
     for (int32_t parts : GetParam().IsEmulated() ? std::vector<int32_t>{ 7 } : std::vector<int32_t>{ 1, 7, 90 })
       for (bool invariant : { false, true }) {
@@ -34,7 +35,7 @@ protected:
     shape.num_kv_heads = 1;
     return shape;
   }
-  // Requests of the line and of the queue, ending anywhere in a page and a tile.
+  // Requests of the decode section and of the prefill queue, ending anywhere in a page and a tile.
   static AttentionBatch Mixed() { return { { 1, 1, 9, 70, 1, 0, 2, 3 }, { 300, 64, 65, 200, 17, 40, 0, 131 }, 3, 2 }; }
 };
 
@@ -158,7 +159,7 @@ TEST_P(KernelAttentionKinds, Slopes) {
       }
 }
 
-// A sink counts once, however many parts, pieces or splits share a tile; lse includes it.
+// A sink counts once, however many parts or splits share a tile; lse includes it.
 TEST_P(KernelAttentionKinds, Sinks) {
   for (float sink : { 0.0f, -INFINITY, 20.0f, -20.0f, 5.0f }) {
     AttentionShape shape = Small(Shape());

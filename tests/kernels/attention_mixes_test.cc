@@ -77,11 +77,11 @@ TEST_P(KernelAttentionMixes, AreWithinTheBound) {
   });
 }
 
-// The registry refuses exactly what the rules of its variant refuse, with every reason.
+// The registry refuses exactly what the rules of its kernel kind refuse, with every reason.
 TEST_P(KernelAttentionMixes, AreRefusedForEveryReason) {
   const uint64_t first = Seed();
   SCOPED_TRACE(Repeat(first));
-  const cgr__variant *plain = KernelFor(info_, Shape());
+  const cgr__kernel_kind *plain = KernelFor(info_, Shape());
   ASSERT_NE(plain, nullptr);
   int32_t served = 0, refused = 0;
   for (uint64_t seed = first; seed < first + 3000; seed++) {
@@ -89,17 +89,17 @@ TEST_P(KernelAttentionMixes, AreRefusedForEveryReason) {
     const AttentionShape shape = RandomShape(random);
     const cgr_layer layer = LayerOf(shape);
     FieldNames names;
-    const cgr__variant *variant = VariantFor(info_, layer, &names);
+    const cgr__kernel_kind *kernel_kind = KernelKindFor(info_, layer, &names);
     ASSERT_EQ(names, RefusedFields(layer, *plain, bench_->has_cuda_kernels() ? info_.shared_memory : 0))
         << Repeat(seed) << " " << shape.Text();
-    served += variant != nullptr;
-    refused += variant == nullptr;
+    served += kernel_kind != nullptr;
+    refused += kernel_kind == nullptr;
   }
   EXPECT_GT(refused, 100);
   EXPECT_GT(served, 300);
 }
 
-// The bits are the same whatever lies where no query looks.
+// The bits are the same whatever is where no query looks.
 TEST_P(KernelAttentionMixes, PoisonNeverChangesABit) {
   ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     AttentionCase made(shape, batch, seed);

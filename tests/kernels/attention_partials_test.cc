@@ -65,7 +65,7 @@ TEST_P(KernelAttentionPartials, OfDecodes) {
   EXPECT_GT(cases_, 0);
 }
 
-TEST_P(KernelAttentionPartials, OfPiecesOfTheQueue) {
+TEST_P(KernelAttentionPartials, OfSplitsOfThePrefillQueue) {
   for (auto [dim, dim_v] : kHeadDims)
     for (int32_t count : Counts())
       CheckMerge(ShapeOf(dim, dim_v, 2, count), 31, { count * kTile }, // 62 lines
@@ -90,7 +90,7 @@ TEST_P(KernelAttentionPartials, WhereTheLastPartGoesOn) {
   EXPECT_GT(cases_, 0);
 }
 
-// Splits are folded into slots before they are merged; a tile of the line has at most `max_splits` of them.
+// Splits are folded into partials before they are merged; a tile of the decode section has at most `max_splits` of them.
 TEST_P(KernelAttentionPartials, OfSplits) {
   for (auto [dim, dim_v] : kHeadDims)
     for (int32_t count : Counts()) {

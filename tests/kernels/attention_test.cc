@@ -55,9 +55,9 @@ TEST_P(KernelAttention, RunsEveryDtypeAndHeadDimOfTheRegistry) {
 }
 
 TEST_P(KernelAttention, RunsEveryGroup) {
-  for (int32_t group : { 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 64, 71 }) {
+  for (int32_t q_per_kv : { 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 64, 71 }) {
     AttentionShape shape = Shape();
-    shape.num_q_heads = 2 * group;
+    shape.num_q_heads = 2 * q_per_kv;
     for (int32_t parts : { 3, 40 }) {
       shape.num_parts = parts;
       Check(shape, { { 1, 9, 1 }, { 130, 100, 5 }, 3, 1 }, 3);
@@ -65,17 +65,17 @@ TEST_P(KernelAttention, RunsEveryGroup) {
   }
 }
 
-// The class decides which requests are on the line and which are in the queue; a tile of the line has up to 16 lines, or one
-// token.
-TEST_P(KernelAttention, RunsLineAndQueue) {
-  for (int32_t group : { 1, 4, 8 }) {
-    for (int32_t line = 1; line * group <= 16; line *= 2) {
+// The class decides which requests are in the decode section and which are in the prefill queue; a tile of the decode section has
+// up to 16 lines, or one token.
+TEST_P(KernelAttention, RunsDecodesAndPrefills) {
+  for (int32_t q_per_kv : { 1, 4, 8 }) {
+    for (int32_t len = 1; len * q_per_kv <= 16; len *= 2) {
       AttentionShape shape = Shape();
-      shape.num_q_heads = 2 * group;
-      shape.line_query_len = line;
+      shape.num_q_heads = 2 * q_per_kv;
+      shape.decode_query_len = len;
       for (int32_t parts : Parts(1, 11, 90)) {
         shape.num_parts = parts;
-        if (group == 1)
+        if (q_per_kv == 1)
           Check(shape, { { 65, 1, 70, 3, 16 }, { 65, 129, 200, 300, 301 }, 1, 0 }, 4);
         else
           Check(shape, { { 33, 1, 18, 3, 2, 4 }, { 33, 129, 100, 200, 500, 4 }, 1, 0 }, 4);
@@ -86,9 +86,9 @@ TEST_P(KernelAttention, RunsLineAndQueue) {
 
 // The same, cut at borders that each request sets for itself.
 TEST_P(KernelAttention, RunsBatchInvariant) {
-  for (int32_t group : { 1, 4, 16, 64 }) {
+  for (int32_t q_per_kv : { 1, 4, 16, 64 }) {
     AttentionShape shape = Shape();
-    shape.num_q_heads = 2 * group;
+    shape.num_q_heads = 2 * q_per_kv;
     shape.batch_invariant = true;
     for (int32_t parts : Parts(1, 11, 90)) {
       shape.num_parts = parts;
@@ -113,15 +113,16 @@ TEST_P(KernelAttention, RunsEveryLayout) {
   }
 }
 
-// lse goes where both of its strides say, for whole tiles, split ones, padding and refused requests, and wide groups.
+// lse goes where both of its strides say, for whole tiles, split ones, padding and refused requests, and many query heads of a KV
+// head.
 TEST_P(KernelAttention, WritesLseInEveryLayout) {
   for (LseLayout lse : { LseLayout::kTokens, LseLayout::kHeads, LseLayout::kSparse }) {
-    for (int32_t group : { 2, 71 }) {
+    for (int32_t q_per_kv : { 2, 71 }) {
       for (int32_t parts : { 1, 29 }) {
         SCOPED_TRACE(int(lse));
         AttentionShape shape = Shape();
         shape.lse = lse;
-        shape.num_q_heads = 2 * group;
+        shape.num_q_heads = 2 * q_per_kv;
         shape.num_parts = parts;
         Check(shape, { { 1, 9, 2, 1 }, { 300, 40, 0, 33 }, 5, 3 }, 16);
       }
@@ -230,7 +231,7 @@ protected:
     shape.page_size = 16 << any(0, 2);
     shape.layouts = EveryCacheLayout()[size_t(any(0, 5))];
     shape.num_parts = any(1, 60);
-    shape.line_query_len = any(0, 1) ? 0 : any(1, std::max(1, 16 / (shape.num_q_heads / shape.num_kv_heads)));
+    shape.decode_query_len = any(0, 1) ? 0 : any(1, std::max(1, 16 / (shape.num_q_heads / shape.num_kv_heads)));
     shape.batch_invariant = any(0, 3) == 0;
     shape.scale = any(0, 1) ? 0.0f : 0.01f * float(any(1, 20));
     shape.read_trash = any(-1, 3);
@@ -273,12 +274,12 @@ TEST_P(KernelAttention, PoisonNeverChangesABit) {
   for (cgr_dtype dtype : kDtypes) {
     if (!Supports(info_, dtype, 128))
       continue;
-    for (int32_t group : { 1, 4 }) {
+    for (int32_t q_per_kv : { 1, 4 }) {
       AttentionShape shape;
       shape.dtype = dtype;
       shape.head_dim = 128;
-      shape.num_q_heads = 2 * group;
-      shape.layouts = EveryCacheLayout()[group == 1 ? 0 : 3];
+      shape.num_q_heads = 2 * q_per_kv;
+      shape.layouts = EveryCacheLayout()[q_per_kv == 1 ? 0 : 3];
       AttentionCase made(shape, { { 1, 1, 7, 1, 33, 2 }, { 1, 17, 63, 65, 130, 0 }, 6, 3 }, 10);
       PagedCache cache(*bench_, made.Cache_());
       std::vector<AttentionOutput> outputs;
@@ -301,9 +302,9 @@ TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
   const uint64_t count = GetParam().IsEmulated() ? 5 : 25;
   for (uint64_t seed = first; seed < first + count; seed++) {
     std::mt19937_64 random(seed);
-    const int32_t groups[] = { 1, 4, 5, 16, 64 };
+    const int32_t q_per_kv_counts[] = { 1, 4, 5, 16, 64 };
     AttentionShape shape = Shape();
-    shape.num_q_heads = shape.num_kv_heads * groups[Pick(random, 0, 4)];
+    shape.num_q_heads = shape.num_kv_heads * q_per_kv_counts[Pick(random, 0, 4)];
     shape.batch_invariant = true;
     shape.num_parts = Pick(random, 1, 60);
     AttentionBatch batch;
@@ -364,7 +365,7 @@ TEST_P(KernelAttention, PaddingNeverChangesABit) {
 
 // ------------------------------------------------------------------------------------------------------------------- pages
 
-// A page outside the pool, or the one that nobody may read, is read as the read-trash page, and reported.
+// A page outside the pool, or the one that may not be read, is read as the read-trash page, and reported.
 class KernelAttentionBadPage : public KernelAttention {
 protected:
   void CheckBadPage(const AttentionShape &shape, int bad_case) {
@@ -405,7 +406,7 @@ TEST_P(KernelAttentionBadPage, IsReadAsTheReadTrashPage) {
   }
 }
 
-// Nobody looks at the pages of a request without queries, nor at those of one that a guard has refused.
+// No CTA looks at the pages of a request without queries, nor at those of one that a guard has refused.
 TEST_P(KernelAttentionBadPage, OfARequestWithoutWorkIsNotLookedAt) {
   for (int32_t parts : { 1, 7 }) {
     AttentionShape shape = Shape();

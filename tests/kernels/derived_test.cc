@@ -1,6 +1,6 @@
 // The kernel of the buffers on demand, batch after batch over the same memory: every word of every buffer is what a plain
-// computation from the batch says, or what it was before. This includes buffers that are not asked for, and pages that nobody may
-// read.
+// computation from the batch says, or what it was before. This includes buffers that are not asked for, and pages that no kernel
+// may read.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -379,7 +379,7 @@ TEST_P(KernelDerived, PagesThatNobodyMayReadAreReportedAndReplaced) {
   }
 }
 
-// At the largest sizes, the last rows and pages lie past 2^31 bytes, and past 2^31 elements of the table.
+// At the largest sizes, the last rows and pages are past 2^31 bytes, and past 2^31 elements of the table.
 TEST_P(KernelDerived, PlacesHave64Bits) {
   if (!bench_->is_cuda())
     GTEST_SKIP() << "the host does not have the memory";

@@ -1,4 +1,5 @@
-// Merge against fp64: every dtype and layout, sides that have seen nothing, padding, in place, and not a byte beside its outputs.
+// Merge against fp64: every dtype and layout, sides that have seen nothing, padding, in place, and not a byte next to its
+// outputs.
 #include <gtest/gtest.h>
 
 #include "kernels/merge.h"
@@ -152,7 +153,7 @@ protected:
     ExpectNothing({ out.begin() + int64_t(real * dim), out.end() }, { lse.begin() + int64_t(real), lse.end() });
   }
 
-  // The elements that the kernel may have written; what lies between them must be as it was.
+  // The elements that the kernel may have written; what is between them must be as it was.
   static Values Taken(const TensorShape &shape, const Bytes &memory) {
     return LoadElements(shape.dtype, shape.Take(memory).data(), shape.tokens * shape.heads * shape.width);
   }
@@ -189,7 +190,7 @@ protected:
       EXPECT_TRUE(b.Get() == sides[kB].out_bytes && b_lse.Get() == sides[kB].lse_bytes) << "b was written";
     }
     if (!c.wants_lse) {
-      EXPECT_TRUE(lse.Get() == Bytes(lse.size(), kPoisonByte)) << "an lse that nobody wants was written";
+      EXPECT_TRUE(lse.Get() == Bytes(lse.size(), kPoisonByte)) << "an lse that is not wanted was written";
       return;
     }
     Compare(c, sides, Taken(c.OutShape(), to.Get()), Taken(c.OutLseShape(), lse_to.Get()));

@@ -53,13 +53,13 @@ cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_
   cgr__plan_class c = {};
   c.num_parts = random.OneIn(25) ? CGR__MAX_PARTS : random.OneIn(4) ? random.Pick32(1, 8) : random.Pick32(1, 300);
   c.head_blocks = random.Pick32(1, 40);
-  c.line_query_len = random.Pick32(1, 16);
-  c.line_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
+  c.decode_query_len = random.Pick32(1, 16);
+  c.decode_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
   c.cost_tile = random.Pick32(0, unit);
   c.cost_kv = random.Pick32(1, unit);
   c.snap = random.Pick32(0, unit);
-  c.queue_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
-  c.queue_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
+  c.prefill_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
+  c.prefill_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
   const int32_t keys[] = { CGR__SEES_CACHE, CGR__SEES_CACHE, CGR__SEES_STEP, CGR__SEES_OTHER };
   c.sees = keys[random.Pick(0, 3)];
   c.bidirectional = c.sees == CGR__SEES_OTHER || random.OneIn(4);
@@ -79,11 +79,11 @@ cgr__plan_class PlainClass(int32_t num_parts, int32_t head_blocks, int32_t max_r
   cgr__plan_class c = {};
   c.num_parts = num_parts;
   c.head_blocks = head_blocks;
-  c.line_query_len = 4;
-  c.line_tile_kv = c.queue_tile_kv = 64;
+  c.decode_query_len = 4;
+  c.decode_tile_kv = c.prefill_tile_kv = 64;
   c.cost_tile = 4000;
   c.cost_kv = c.snap = 2000;
-  c.queue_tile_q = 16;
+  c.prefill_tile_q = 16;
   c.max_requests = max_requests;
   c.max_entries = int32_t(cgr__plan_max_entries(&c, max_requests, max_tokens));
   return c;
@@ -93,7 +93,8 @@ cgr__plan_class PlainClass(int32_t num_parts, int32_t head_blocks, int32_t max_r
 
 constexpr int32_t kPoison = int32_t(0xA5A5A5A5u);
 
-// A step for the planner. Between the plans, before the first one and after the last one is memory that nobody may write.
+// A step for the planner. Between the plans, before the first one and after the last one is memory that the planner may not
+// write.
 struct Step {
   PlanBatch batch;
   std::vector<cgr__plan_class> classes;
@@ -177,7 +178,7 @@ private:
                    std::to_string(c.length_set) + " requests " + std::to_string(s.batch.lens.size()) + " of " +
                    std::to_string(s.padded_requests));
       PlanReading reading(c, s.batch);
-      ASSERT_TRUE(reading.Fits()) << "the queue has more entries than cgr__plan_max_entries says";
+      ASSERT_TRUE(reading.Fits()) << "the prefill queue has more entries than cgr__plan_max_entries says";
       Words area(size_t(cgr__plan_bytes(&c) / 4), kPoison), host = area;
       reading.WriteTo(reinterpret_cast<unsigned char *>(area.data()));
       std::vector<int64_t> scratch(cgr__plan_scratch_bytes(&c) / 8 + 1);
@@ -200,9 +201,10 @@ private:
 
 // ----------------------------------------------------------------------------------------------------------------- by hand
 
-// By hand, as a check beside the second reading. Requests 0 and 4 are on the line; 1 has no new tokens, a guard has emptied 2,
-// and 3 is in the queue with tiles of 1, 2 and 3 KV tiles. The line: two tiles of 2 + 3 * 4 units, two of 2 + 4: 40, cut every 10
-// at 0, 10, 20 and 30. 10 is 8 units into the first tile, 20 is 4 into the second, 30 just after the fixed cost of the third.
+// By hand, as a check next to the second reading. Requests 0 and 4 are in the decode section; 1 has no new tokens, a guard has
+// emptied 2, and 3 is in the prefill queue with tiles of 1, 2 and 3 KV tiles. The decode section: two tiles of 2 + 3 * 4 units,
+// two of 2 + 4: 40, cut every 10 at 0, 10, 20 and 30. 10 is 8 units into the first tile, 20 is 4 into the second, 30 just after
+// the fixed cost of the third.
 Step HandStep(int32_t num_parts, int32_t max_splits) {
   Step step;
   step.batch.lens = { 1, 0, 1, 12, 1 };
@@ -211,12 +213,12 @@ Step HandStep(int32_t num_parts, int32_t max_splits) {
   cgr__plan_class c = {};
   c.num_parts = num_parts;
   c.head_blocks = 2;
-  c.line_query_len = 1;
-  c.line_tile_kv = 16;
+  c.decode_query_len = 1;
+  c.decode_tile_kv = 16;
   c.cost_tile = 2;
   c.cost_kv = 4;
   c.snap = 3;
-  c.queue_tile_q = c.queue_tile_kv = 4;
+  c.prefill_tile_q = c.prefill_tile_kv = 4;
   c.max_splits = max_splits;
   c.max_requests = 6;
   c.max_entries = 20;
@@ -238,14 +240,14 @@ TEST_P(KernelPlanner, PlansASmallBatchAsByHand) {
   ExpectWords(got, at + 28, { 0, 0, 2, 0, 1, 1, 0, 1, 0, 2, 2, 2 }, "part 1");
   ExpectWords(got, at + 40, { 0, 1, 1, 1, 0, 0, 0, 3, 2, 2, -1, 0 }, "part 2");
   ExpectWords(got, at + 52, { 1, 0, 0, 2, 0, 0, 4, -1, -1, 0, -1, 0 }, "part 3");
-  ExpectWords(got, at + 64, { 0, 4, kPoison, kPoison, kPoison, kPoison, kPoison, kPoison }, "requests of the line");
+  ExpectWords(got, at + 64, { 0, 4, kPoison, kPoison, kPoison, kPoison, kPoison, kPoison }, "requests of the decode section");
   ExpectWords(got, at + 72, { 3, 2, 0, 3, -1, 1, 0, 0 }, "the costliest tile");
   ExpectWords(got, at + 80, { 3, 1, 0, 2, -1, 1, 0, 0 }, "the next");
   ExpectWords(got, at + 88, { 3, 0, 0, 1, -1, 1, 0, 0, kPoison }, "the last");
 }
 
 // In two splits, a tile of 3 KV tiles becomes one of 2 and one of 1: both cuts move to the border between them. The part that has
-// the first split of a tile has a slot to fold in, after the slots that every part has.
+// the first split of a tile has a partial to fold in, after the partials that every part has.
 TEST_P(KernelPlanner, PlansASmallBatchInSplitsAsByHand) {
   Random random(2);
   Words got;
@@ -256,8 +258,8 @@ TEST_P(KernelPlanner, PlansASmallBatchInSplitsAsByHand) {
   ExpectWords(got, at + 52, { 1, 0, 0, 2, 0, 0, 4, -1, -1, 0, -1, 0 }, "part 3");
 }
 
-// Three tiles for two head blocks are fewer than ten parts: 1, 2 and 3 pieces of 10 / 12 KV tiles and more.
-TEST_P(KernelPlanner, CutsFewTilesIntoPiecesAsByHand) {
+// Three tiles for two head blocks are fewer than ten parts: 1, 2 and 3 splits of 10 / 12 KV tiles and more.
+TEST_P(KernelPlanner, CutsFewTilesIntoSplitsAsByHand) {
   Random random(3);
   Words got;
   int64_t at = Check(HandStep(10, 0), random, &got)[0], entries = at + 16 + 10 * 12 + 8;
@@ -334,8 +336,9 @@ TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
   }
 }
 
-// Prompts of thousands of tokens: queues that take many rounds, with few buckets and with many, and just as many tiles as parts.
-TEST_P(KernelPlanner, SortsLongQueues) {
+// Prompts of thousands of tokens: prefill queues that take many rounds, with few buckets and with many, and just as many tiles as
+// parts.
+TEST_P(KernelPlanner, SortsLongPrefillQueues) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -348,8 +351,8 @@ TEST_P(KernelPlanner, SortsLongQueues) {
     step.array_requests = step.padded_requests = requests;
     for (int32_t tile_q : { 1, 3, 16, 64 }) {
       cgr__plan_class c = PlainClass(132, random.Pick32(1, 8), requests, TokensOf(step.batch));
-      c.queue_tile_q = tile_q;
-      c.queue_tile_kv = random.OneIn(2) ? 16 : 64;
+      c.prefill_tile_q = tile_q;
+      c.prefill_tile_kv = random.OneIn(2) ? 16 : 64;
       c.window_left = random.OneIn(3) ? 1000 : 0;
       c.max_entries = int32_t(cgr__plan_max_entries(&c, requests, TokensOf(step.batch)));
       step.classes.push_back(c);
@@ -362,14 +365,14 @@ TEST_P(KernelPlanner, SortsLongQueues) {
     for (Words &seq_lens : step.batch.seq_lens)
       seq_lens = { tiles * 16 + 5000 };
     step.array_requests = step.padded_requests = 1;
-    for (int32_t parts : { tiles - 1, tiles, tiles + 1 }) // whole tiles, whole tiles, pieces
+    for (int32_t parts : { tiles - 1, tiles, tiles + 1 }) // whole tiles, whole tiles, splits
       step.classes.push_back(PlainClass(parts, 1, 1, tiles * 16));
     Check(step, random);
   }
 }
 
-// No batch of this many tokens has more tiles: each request has one token more than the line takes.
-TEST_P(KernelPlanner, FillsTheQueueWithShortRequests) {
+// No batch of this many tokens has more tiles: each request has one token more than the decode section takes.
+TEST_P(KernelPlanner, FillsThePrefillQueueWithShortRequests) {
   Random random(5);
   Step step;
   step.batch.lens.assign(300, 2);
@@ -378,8 +381,8 @@ TEST_P(KernelPlanner, FillsTheQueueWithShortRequests) {
   step.array_requests = step.padded_requests = 300;
   for (int32_t tile_q : { 2, 64 }) {
     cgr__plan_class c = PlainClass(8, 1, 300, 600);
-    c.line_query_len = 1;
-    c.queue_tile_q = tile_q;
+    c.decode_query_len = 1;
+    c.prefill_tile_q = tile_q;
     c.max_entries = int32_t(cgr__plan_max_entries(&c, 300, 600));
     EXPECT_LE(c.max_entries, 600) << "more than one for each token";
     step.classes.push_back(c);
@@ -412,7 +415,7 @@ TEST_P(KernelPlanner, PlansNothingForEmptyBatches) {
   }
 }
 
-// The longest possible sequences: the line is far longer than 2^31 units.
+// The longest possible sequences: the decode section is far longer than 2^31 units.
 TEST_P(KernelPlanner, PlansTheLongestSequences) {
   const uint64_t seed = Seed();
   for (uint64_t round = seed; round < seed + 8 && !HasFailure(); round++) {

@@ -1,5 +1,5 @@
 // The plans of a set of layers: which layers share a plan, and that the room set aside is enough for every layer. Sizes are
-// computed again here, from the text of kernels/variants.h, kernels/attention.h and planners/attention/plan.h.
+// computed again here, from the text of planners/attention/plans.h, kernels/attention.h and planners/attention/plan.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 #include "base/limits.h"
 #include "kernels/attention.h"
-#include "kernels/variants.h"
+#include "kernels/cuda/attention/sm80/kind.h"
+#include "kernels/registry.h"
 #include "planners/attention/plan_host.h"
 #include "tests/support/layer_case.h"
 #include "tests/support/seed.h"
@@ -29,15 +30,15 @@ cgr_layer Layer(int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   return layer;
 }
 
-// The variant of plain layers. It is also asked what plans are made of for layers and memory that it cannot run with.
-const cgr__variant *VariantOf(cgr_device_info device) {
+// The kernel kind of plain layers. It is also asked what plans are made of for layers and memory that it cannot run with.
+const cgr__kernel_kind *KernelKindOf(cgr_device_info device) {
   device.shared_memory = 0; // not known
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
   cgr_layer layer = PlainLayer();
-  const cgr__variant *variant = cgr__variant_choose(&device, &layer, 1, &findings);
-  EXPECT_NE(variant, nullptr);
-  return variant;
+  const cgr__kernel_kind *kernel_kind = cgr__kernel_kind_choose(&device, &layer, 1, &findings);
+  EXPECT_NE(kernel_kind, nullptr);
+  return kernel_kind;
 }
 
 struct Made {
@@ -47,18 +48,18 @@ struct Made {
 
 constexpr cgr__plan_options kOptions = { 0, 256, 8192, false };
 
-// Layers that `without` names have no variant.
+// Layers that `without` names have no kernel kind.
 Made Make(const cgr_device_info &device, const std::vector<cgr_layer> &layers, const cgr__plan_options &options = kOptions,
           const std::set<size_t> &without = {}) {
-  std::vector<const cgr__variant *> variants(layers.size(), VariantOf(device));
+  std::vector<const cgr__kernel_kind *> kernel_kinds(layers.size(), KernelKindOf(device));
   for (size_t i : without)
-    variants[i] = nullptr;
+    kernel_kinds[i] = nullptr;
   Made made;
   std::memset(static_cast<void *>(&made.plans), 0xA5, sizeof made.plans);
   made.findings.resize(64);
   cgr__findings findings;
   cgr__findings_init(&findings, made.findings.data(), 64);
-  cgr__plans_make(&device, layers.data(), variants.data(), int32_t(layers.size()), &options, &made.plans, &findings);
+  cgr__kernel_kinds_plan(&device, layers.data(), kernel_kinds.data(), int32_t(layers.size()), &options, &made.plans, &findings);
   made.findings.resize(size_t(findings.count));
   EXPECT_EQ(findings.layer, -1) << "what is found next is not about a layer";
   return made;
@@ -89,22 +90,22 @@ TEST(Plans, HaveAPartForEachCtaThatTheDeviceHolds) {
     SCOPED_TRACE(std::string(c.name) + " at head dim " + std::to_string(c.head_dim));
     cgr_device_info device = CudaInfo(c.capability, 0, c.multiprocessors, c.shared_memory);
     cgr_layer layer = Layer(32, 8, c.head_dim);
-    EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer), c.multiprocessors * c.ctas);
+    EXPECT_EQ(cgr__plan_device_parts(&KernelKindOf(device)->plan, &device, &layer), c.multiprocessors * c.ctas);
     const cgr__plans plans = Make(device, { layer }).plans;
     const cgr__plan_class plan = plans.classes[0];
     const int32_t own = Own(c.head_dim), taken = std::max(own, plans.shared_bytes[0]);
     EXPECT_GT((c.ctas + 1) * (taken + 1024), c.shared_memory) << "a multiprocessor holds one more";
     EXPECT_LE(c.ctas * (taken + 2560), std::max(c.shared_memory, own + 2560)) << "it does not hold those of the plan";
-    EXPECT_LE(plans.shared_bytes[0], CGR__ATTENTION_MOST_PADDING) << "the launcher gives no more";
-    EXPECT_LE(plan.num_parts * plan.lanes, c.multiprocessors * c.ctas);
-    EXPECT_GE(plan.num_parts * plan.lanes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
+    EXPECT_LE(plans.shared_bytes[0], CGR__MMA_MOST_PADDING) << "the launcher gives no more";
+    EXPECT_LE(plan.num_parts * plan.stripes, c.multiprocessors * c.ctas);
+    EXPECT_GE(plan.num_parts * plan.stripes * 64, c.multiprocessors * c.ctas * 63) << "too many stay idle";
   }
 }
 
-// What a launch is told about query lengths determines how many lines its items have at most.
+// The query lengths that a launch is given determine how many lines its items have at most.
 TEST(Plans, TellTheMostLinesOfAnItem) {
   struct Case {
-    int32_t max_query_len, line_query_len, block_heads, lines;
+    int32_t max_query_len, decode_query_len, block_heads, lines;
   };
   const Case cases[] = { { 0, 1, 4, 64 },    { 1, 1, 4, 4 },
                          { 1, 4, 4, 4 },     { 2, 4, 4, 8 },
@@ -116,7 +117,7 @@ TEST(Plans, TellTheMostLinesOfAnItem) {
   for (const Case &c : cases) {
     cgr__attention_args args = {};
     args.max_query_len = c.max_query_len;
-    args.plan_class.line_query_len = c.line_query_len;
+    args.plan_class.decode_query_len = c.decode_query_len;
     args.block_heads = c.block_heads;
     EXPECT_EQ(cgr__attention_most_lines(&args, 64), c.lines) << c.max_query_len << " tokens of " << c.block_heads << " heads";
   }
@@ -126,13 +127,13 @@ TEST(Plans, HaveNoMorePartsThanThereMayBe) {
   cgr_layer layer = PlainLayer();
   for (int32_t multiprocessors : { 0, 1, 2047, 2048, 2049, 1 << 20 }) {
     cgr_device_info device = CudaInfo(90, 0, multiprocessors);
-    EXPECT_EQ(cgr__variant_num_parts(VariantOf(device), &device, &layer),
+    EXPECT_EQ(cgr__plan_device_parts(&KernelKindOf(device)->plan, &device, &layer),
               std::min(std::max(1, 2 * multiprocessors), CGR__MAX_PARTS));
   }
   cgr_device_info host = HostInfo();
   for (int32_t processors : { 1, 8, 64 }) { // the host's plans are the same wherever they are made
     host.num_multiprocessors = processors;
-    EXPECT_EQ(cgr__variant_num_parts(VariantOf(host), &host, &layer), 8);
+    EXPECT_EQ(cgr__plan_device_parts(&KernelKindOf(host)->plan, &host, &layer), 8);
     EXPECT_EQ(Make(host, { layer }).plans.shared_bytes[0], 0);
   }
 }
@@ -145,8 +146,8 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
       Made made = Make(device, { Layer(8, 8, 64), Layer(64, 8, 128) }, options);
       ASSERT_EQ(made.plans.num_classes, 2);
       for (int32_t i = 0; i < 2; i++)
-        EXPECT_EQ(made.plans.classes[i].num_parts * made.plans.classes[i].lanes, parts);
-      EXPECT_EQ(made.plans.num_slots, int64_t{ 4 } * parts);
+        EXPECT_EQ(made.plans.classes[i].num_parts * made.plans.classes[i].stripes, parts);
+      EXPECT_EQ(made.plans.num_partials, int64_t{ 4 } * parts);
     }
   }
 }
@@ -157,9 +158,9 @@ TEST(Plans, HaveThePartsThatTheUserGives) {
 TEST(Plans, NeedThePlannersSharedMemory) {
   for (int32_t num_parts : { 100, 4096 })
     for (int32_t max_requests : { 1, 4096 }) {
-      const int64_t in_lane =
+      const int64_t in_stripe =
           Make(HostInfo(), { PlainLayer() }, { num_parts, max_requests, 8192, false }).plans.classes[0].num_parts;
-      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (in_lane + 2);
+      const int64_t bytes = 5120 + 16 * (int64_t(max_requests) + 2) + 24 * (in_stripe + 2);
       for (int32_t shared_memory : { 0, 102400, int32_t(bytes) - 1, int32_t(bytes), 233472 })
         for (cgr_device_info device : { CudaInfo(90), HostInfo() }) {
           SCOPED_TRACE(std::to_string(num_parts) + " parts, " + std::to_string(max_requests) + " requests, " +
@@ -178,8 +179,8 @@ TEST(Plans, NeedThePlannersSharedMemory) {
     }
 }
 
-// Layers that differ in properties that do not decide who works on what, among them one without a variant, which has a counter
-// but no plan.
+// Layers that differ in properties that do not decide who works on what, among them one without a kernel kind, which has a
+// counter but no plan.
 TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
   static float number = 1.0f;
   for (const cgr_device_info &device : Devices()) {
@@ -196,7 +197,7 @@ TEST(Plans, AreSharedByLayersThatAreEqualInThem) {
     EXPECT_EQ(made.plans.num_classes, 1);
     for (size_t i = 1; i < layers.size(); i++)
       EXPECT_EQ(made.plans.class_of[i], 0);
-    EXPECT_EQ(made.plans.num_counters, made.plans.num_slots + 7);
+    EXPECT_EQ(made.plans.num_counters, made.plans.num_partials + 7);
     EXPECT_EQ(made.plans.partial_dim, 128);
   }
 }
@@ -207,7 +208,7 @@ TEST(Plans, OfNoLayersAreNothing) {
     EXPECT_TRUE(made.findings.empty());
     EXPECT_EQ(made.plans.num_classes, 0);
     EXPECT_EQ(made.plans.plan_words, 0);
-    EXPECT_EQ(made.plans.num_slots, 0);
+    EXPECT_EQ(made.plans.num_partials, 0);
     EXPECT_EQ(made.plans.partial_vectors, 0);
   }
 }
@@ -222,12 +223,13 @@ TEST(Plans, AreApartForLayersThatDifferInThem) {
   };
   const std::vector<Difference> differences = {
     { "KV heads", [](cgr_layer *l) { l->num_kv_heads = 4, l->num_q_heads = 16; },
-      [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 4 },
+      [](const cgr__plan_class &c) { return c.head_blocks * c.stripes; }, 8, 4 },
     { "blocks of query heads", [](cgr_layer *l) { l->num_q_heads = 8 * 65; },
-      [](const cgr__plan_class &c) { return c.head_blocks * c.lanes; }, 8, 16 },
-    { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.line_query_len; }, 4, 2 },
+      [](const cgr__plan_class &c) { return c.head_blocks * c.stripes; }, 8, 16 },
+    { "query heads", [](cgr_layer *l) { l->num_q_heads = 64; }, [](const cgr__plan_class &c) { return c.decode_query_len; }, 4,
+      2 },
     { "query heads of a tile", [](cgr_layer *l) { l->num_q_heads = 8 * 9; },
-      [](const cgr__plan_class &c) { return c.queue_tile_q; }, 16, 4 },
+      [](const cgr__plan_class &c) { return c.prefill_tile_q; }, 16, 4 },
     { "head dim", [](cgr_layer *l) { l->head_dim = l->head_dim_v = 64; }, [](const cgr__plan_class &c) { return c.cost_kv; },
       2000, 1000 },
     { "window to the left", [](cgr_layer *l) { l->window_left = 128; }, [](const cgr__plan_class &c) { return c.window_left; }, 0,
@@ -304,8 +306,8 @@ TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
   EXPECT_EQ(made.plans.class_of[2], 0);
 }
 
-// A queue's head goes on counting after its last tile: the number of tiles ends early enough that it never passes 2^31.
-TEST(Plans, LeaveRoomForTheQueueToCountOn) {
+// A prefill queue's head goes on counting after its last tile: the number of tiles ends early enough that it never passes 2^31.
+TEST(Plans, LeaveRoomForThePrefillQueueToCountOn) {
   cgr_device_info device = CudaInfo(90);
   const int64_t most = INT32_MAX - 4 * int64_t{ CGR__MAX_PARTS };
   for (int32_t more : { 0, 1 }) {
@@ -316,16 +318,17 @@ TEST(Plans, LeaveRoomForTheQueueToCountOn) {
 
 TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = VariantOf(device);
-    ASSERT_GE(variant->max_splits, 1);
-    ASSERT_LE(variant->max_splits, CGR__MAX_SPLITS);
+    const cgr__kernel_kind *kernel_kind = KernelKindOf(device);
+    ASSERT_GE(kernel_kind->plan.max_splits, 1);
+    ASSERT_LE(kernel_kind->plan.max_splits, CGR__MAX_SPLITS);
     cgr__plan_options options = kOptions;
     EXPECT_EQ(Make(device, { PlainLayer() }, options).plans.classes[0].max_splits, 0);
     options.batch_invariant = true;
     cgr__plans plans = Make(device, { PlainLayer() }, options).plans;
-    EXPECT_EQ(plans.classes[0].max_splits, variant->max_splits);
-    EXPECT_EQ(plans.num_slots, int64_t{ plans.classes[0].num_parts } * plans.classes[0].lanes * (variant->max_splits + 1));
-    EXPECT_EQ(plans.partial_vectors, plans.num_slots * plans.line_lines[0]) << "the queue needs none";
+    EXPECT_EQ(plans.classes[0].max_splits, kernel_kind->plan.max_splits);
+    EXPECT_EQ(plans.num_partials,
+              int64_t{ plans.classes[0].num_parts } * plans.classes[0].stripes * (kernel_kind->plan.max_splits + 1));
+    EXPECT_EQ(plans.partial_vectors, plans.num_partials * plans.decode_lines[0]) << "the prefill queue needs none";
   }
 }
 
@@ -334,24 +337,24 @@ TEST(Plans, CutTilesTheSameWayWhenBatchesMustNotMatter) {
 // For each number of query heads to a KV head: the blocks by counting, and the largest tiles that fit.
 TEST(Plans, HaveTilesWhoseLinesFit) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = VariantOf(device);
-    for (int32_t group = 1; group <= CGR__MAX_Q_HEADS; group++) {
-      SCOPED_TRACE(std::string(variant->name) + " " + std::to_string(group));
-      cgr_layer layer = Layer(3 * group, 3, 64);
-      int32_t heads = cgr__variant_block_heads(variant, &layer), blocks = 0;
-      for (int32_t head = 0; head < group; head += heads)
+    const cgr__kernel_kind *kernel_kind = KernelKindOf(device);
+    for (int32_t q_per_kv = 1; q_per_kv <= CGR__MAX_Q_HEADS; q_per_kv++) {
+      SCOPED_TRACE(std::string(kernel_kind->name) + " " + std::to_string(q_per_kv));
+      cgr_layer layer = Layer(3 * q_per_kv, 3, 64);
+      int32_t heads = cgr__plan_block_heads(&kernel_kind->plan, &layer), blocks = 0;
+      for (int32_t head = 0; head < q_per_kv; head += heads)
         blocks += 3;
-      ASSERT_EQ(heads, std::min(group, 64));
-      ASSERT_EQ(cgr__variant_head_blocks(variant, &layer), blocks);
+      ASSERT_EQ(heads, std::min(q_per_kv, 64));
+      ASSERT_EQ(cgr__plan_head_blocks(&kernel_kind->plan, &layer), blocks);
       const cgr__plan_class c = Make(device, { layer }).plans.classes[0];
-      ASSERT_EQ(c.head_blocks * c.lanes, blocks);
-      ASSERT_GE(c.line_query_len, 1);
-      ASSERT_LE(c.line_query_len * heads, std::max(16, heads));
-      ASSERT_GT((c.line_query_len + 1) * heads, 16);
-      ASSERT_GE(c.queue_tile_q, 1);
-      ASSERT_EQ(c.queue_tile_q & (c.queue_tile_q - 1), 0);
-      ASSERT_LE(c.queue_tile_q * heads, 64);
-      ASSERT_GT(2 * c.queue_tile_q * heads, 64);
+      ASSERT_EQ(c.head_blocks * c.stripes, blocks);
+      ASSERT_GE(c.decode_query_len, 1);
+      ASSERT_LE(c.decode_query_len * heads, std::max(16, heads));
+      ASSERT_GT((c.decode_query_len + 1) * heads, 16);
+      ASSERT_GE(c.prefill_tile_q, 1);
+      ASSERT_EQ(c.prefill_tile_q & (c.prefill_tile_q - 1), 0);
+      ASSERT_LE(c.prefill_tile_q * heads, 64);
+      ASSERT_GT(2 * c.prefill_tile_q * heads, 64);
     }
   }
 }
@@ -359,20 +362,20 @@ TEST(Plans, HaveTilesWhoseLinesFit) {
 // ------------------------------------------------------------------------------------------------------------------- sizes
 
 std::vector<cgr_layer> RandomLayers(Random &random) {
-  const int32_t groups[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 32, 33, 40, 63, 64, 65, 128 };
+  const int32_t q_per_kv_counts[] = { 1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 32, 33, 40, 63, 64, 65, 128 };
   std::vector<cgr_layer> layers;
   for (int64_t i = random.Pick(1, 12); i > 0; i--) {
-    int32_t num_kv_heads = 1 << random.Pick(0, 3), group = groups[random.Pick(0, 16)];
-    layers.push_back(Layer(num_kv_heads * group, num_kv_heads, random.OneIn(2) ? 64 : 128));
+    int32_t num_kv_heads = 1 << random.Pick(0, 3), q_per_kv = q_per_kv_counts[random.Pick(0, 16)];
+    layers.push_back(Layer(num_kv_heads * q_per_kv, num_kv_heads, random.OneIn(2) ? 64 : 128));
     layers.back().window_left = random.OneIn(4) ? 100 : 0;
   }
   return layers;
 }
 
-// Tiles of a batch that fills the queue: each request has one token more than the line takes or, if that makes more tiles, than
-// some number of whole tiles takes. One request also gets the tokens that are left.
+// Tiles of a batch that fills the prefill queue: each request has one token more than the decode section takes or, if that makes
+// more tiles, than some number of whole tiles takes. One request also gets the tokens that are left.
 int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_tokens) {
-  int64_t step = c.queue_tile_q, least = c.line_query_len + 1, most = 0;
+  int64_t step = c.prefill_tile_q, least = c.decode_query_len + 1, most = 0;
   for (int64_t len : { least, (least - 1 + step - 1) / step * step + 1 }) {
     int64_t requests = std::min(max_requests, max_tokens / len);
     if (requests == 0)
@@ -383,21 +386,21 @@ int64_t MostTiles(const cgr__plan_class &c, int64_t max_requests, int64_t max_to
   return most;
 }
 
-// The room that attention of one layer takes: its slots, which hold its tiles line by line.
+// The room that attention of one layer takes: its partials, which hold its tiles line by line.
 void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, const cgr__plan_options &options) {
   const cgr__plan_class &c = plans.classes[plans.class_of[index]];
-  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.lanes, splits = c.max_splits;
-  int64_t line_lines = plans.line_lines[plans.class_of[index]], queue_lines = plans.queue_lines[plans.class_of[index]];
-  int64_t line_slots = parts * (splits > 0 ? splits + 1 : 2), queue_slots = splits > 0 ? 0 : 2 * parts;
-  EXPECT_EQ(c.head_blocks * c.lanes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
+  int64_t heads = std::min(layer.num_q_heads / layer.num_kv_heads, 64), parts = c.num_parts * c.stripes, splits = c.max_splits;
+  int64_t decode_lines = plans.decode_lines[plans.class_of[index]], prefill_lines = plans.prefill_lines[plans.class_of[index]];
+  int64_t decode_partials = parts * (splits > 0 ? splits + 1 : 2), prefill_partials = splits > 0 ? 0 : 2 * parts;
+  EXPECT_EQ(c.head_blocks * c.stripes, layer.num_kv_heads * ((layer.num_q_heads / layer.num_kv_heads + 63) / 64));
   EXPECT_EQ(c.window_left, layer.window_left);
   EXPECT_EQ(c.max_requests, options.max_requests);
-  EXPECT_EQ(c.line_tile_kv, 64);
-  EXPECT_EQ(c.queue_tile_kv, 64);
-  EXPECT_GE(line_lines, c.line_query_len * heads) << "a slot of the line does not hold a tile";
-  EXPECT_GE(queue_lines, c.queue_tile_q * heads) << "a slot of the queue does not hold a tile";
-  EXPECT_GE(plans.num_slots, line_slots + queue_slots);
-  EXPECT_GE(plans.partial_vectors, line_slots * line_lines + queue_slots * queue_lines);
+  EXPECT_EQ(c.decode_tile_kv, 64);
+  EXPECT_EQ(c.prefill_tile_kv, 64);
+  EXPECT_GE(decode_lines, c.decode_query_len * heads) << "a partial of the decode section does not hold a tile";
+  EXPECT_GE(prefill_lines, c.prefill_tile_q * heads) << "a partial of the prefill queue does not hold a tile";
+  EXPECT_GE(plans.num_partials, decode_partials + prefill_partials);
+  EXPECT_GE(plans.partial_vectors, decode_partials * decode_lines + prefill_partials * prefill_lines);
   EXPECT_GE(plans.partial_dim, layer.head_dim);
   EXPECT_GE(c.max_entries, MostTiles(c, options.max_requests, options.max_tokens));
   if (splits == 0) { // a few tiles become fewer than 2 G pieces in all head blocks together
@@ -405,7 +408,7 @@ void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, c
   }
 }
 
-// The plans lie one after the other, aligned, and are as long as their parts say.
+// The plans are one after the other, aligned, and are as long as their parts say.
 void ExpectApart(const cgr__plans &plans) {
   int64_t end = 0;
   for (int32_t i = 0; i < plans.num_classes; i++) {
@@ -436,7 +439,7 @@ TEST(Plans, HoldEveryLayer) {
       ASSERT_LT(made.plans.class_of[i], made.plans.num_classes);
       ExpectRoom(made.plans, i, layers[i], options);
     }
-    EXPECT_EQ(made.plans.num_counters, made.plans.num_slots + int64_t(layers.size()));
+    EXPECT_EQ(made.plans.num_counters, made.plans.num_partials + int64_t(layers.size()));
     ExpectApart(made.plans);
   }
 }
@@ -450,27 +453,28 @@ TEST(Plans, HoldTheLinesOfAllThatShareOne) {
         std::swap(layers[0], layers[1]);
       cgr__plans plans = Make(device, layers).plans;
       ASSERT_EQ(plans.num_classes, 1);
-      EXPECT_EQ(plans.line_lines[0], 14);
+      EXPECT_EQ(plans.decode_lines[0], 14);
     }
   }
 }
 
-// An H200 by hand: 264 CTAs, 33 for each of 8 heads. With 4 query heads to a KV head, a tile has 4 tokens (16 lines) on the line
-// and 16 (64 lines) in the queue; 256 requests, 8192 tokens in all, fill the queue with 512 whole and 256 partial tiles.
+// An H200 by hand: 264 CTAs, 33 for each of 8 heads. With 4 query heads to a KV head, a tile has 4 tokens (16 lines) in the
+// decode section and 16 (64 lines) in the prefill queue; 256 requests, 8192 tokens in all, fill the prefill queue with 512 whole
+// and 256 partial tiles.
 TEST(Plans, OfAnH200AsByHand) {
   cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
   const cgr__plan_class &c = plans.classes[0];
   EXPECT_EQ(plans.num_classes, 1);
   EXPECT_EQ(c.num_parts, 33);
   EXPECT_EQ(c.head_blocks, 1);
-  EXPECT_EQ(c.lanes, 8);
-  EXPECT_EQ(c.line_query_len, 4);
-  EXPECT_EQ(c.queue_tile_q, 16);
+  EXPECT_EQ(c.stripes, 8);
+  EXPECT_EQ(c.decode_query_len, 4);
+  EXPECT_EQ(c.prefill_tile_q, 16);
   EXPECT_EQ(c.max_entries, 768);
-  EXPECT_EQ(plans.line_lines[0], 16);
-  EXPECT_EQ(plans.queue_lines[0], 64);
+  EXPECT_EQ(plans.decode_lines[0], 16);
+  EXPECT_EQ(plans.prefill_lines[0], 64);
   EXPECT_EQ(plans.plan_words, (64 + 33 * 48 + 256 * 4 + 768 * 32) / 4);
-  EXPECT_EQ(plans.num_slots, 4 * 264);
+  EXPECT_EQ(plans.num_partials, 4 * 264);
   EXPECT_EQ(plans.num_counters, 4 * 264 + 2);
   EXPECT_EQ(plans.partial_vectors, 2 * 264 * 16 + 2 * 264 * 64);
   EXPECT_EQ(plans.partial_dim, 128);

@@ -1,4 +1,5 @@
-// Prologue and epilogue when rows have lengths in several sets: steps of each set's tokens, against the model of the contract.
+// Prologue and epilogue when rows have lengths in several sets (P16, P24): steps of each set's tokens, against the model of the
+// contract.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -316,7 +316,7 @@ cgr__step_error Change(int32_t index, int64_t value) { return { CGR_GUARD_CHANGE
 cgr__step_error Page(int32_t row, int32_t index, int64_t value) { return { CGR_GUARD_PAGE, row, index, 0, value }; }
 
 // clang-format off
-// Steps that are refused as a whole. The good one is step 2: rows 3, 5, 2 with 1, 16, 2 tokens, padded to 6 and 30.
+// Steps that are refused as a whole (P4 to P8, P10). The good one is step 2: rows 3, 5, 2 with 1, 16, 2 tokens, padded to 6 and 30.
 std::vector<Guard> GuardsOfSteps() {
   return {
     { "old slot", Sequence(0, 1), [](StagedStep *s) { s->seq--; } },
@@ -348,7 +348,7 @@ std::vector<Guard> GuardsOfSteps() {
   };
 }
 
-// What is refused within a step that runs.
+// What is refused within a step that runs (P11 to P17, P22).
 std::vector<Guard> GuardsWithinSteps() {
   return {
     { "row M", Row(1, 12), [](StagedStep *s) { s->rows[1] = 12; } },
@@ -608,7 +608,7 @@ TEST_P(KernelPrologue, BadRowStaysBad) {
 
 // ------------------------------------------------------------------------------------------------------------- empty steps
 
-// An empty step looks at nothing in its slot, whether a good step lies there or none at all; it writes padding and leaves no
+// P2. An empty step looks at nothing in its slot, whether a good step is there or none at all; it writes padding and leaves no
 // batch.
 TEST_P(KernelPrologue, EmptyStepReadsNothingOfTheSlot) {
   for (bool with_staging : { true, false }) {

@@ -1,4 +1,4 @@
-// The README's table of the kinds of attention must say what the registry of variants says: each of its lines is made here by
+// The README's table of the kinds of attention must say what the registry of kernel kinds says: each of its lines is made here by
 // asking the registry. After a change, the failure prints what the README should have.
 #include <gtest/gtest.h>
 
@@ -19,12 +19,12 @@ constexpr char kEnd[] = "<!-- end of kinds -->\n";
 
 using Ask = std::function<void(cgr_layer *)>;
 
-const cgr__variant *Serves(const cgr_device_info &device, const Ask &ask) {
+const cgr__kernel_kind *Serves(const cgr_device_info &device, const Ask &ask) {
   cgr_layer layer = PlainLayer();
   ask(&layer);
   cgr__findings findings;
   cgr__findings_init(&findings, nullptr, 0);
-  return cgr__variant_choose(&device, &layer, 8192, &findings);
+  return cgr__kernel_kind_choose(&device, &layer, 8192, &findings);
 }
 
 const float kFloat = 1.0f;
@@ -120,7 +120,7 @@ std::string Table() {
 
 std::string ReadMe() {
   std::ifstream file("README.md");
-  EXPECT_TRUE(file.good()) << "no README.md beside the test";
+  EXPECT_TRUE(file.good()) << "no README.md next to the test";
   return { std::istreambuf_iterator<char>(file), {} };
 }
 

@@ -92,13 +92,13 @@ cgr__plan_class ClassOf(const cgr_plan_input &in) {
     tokens += in.query_lens[i];
   c.num_parts = in.num_parts;
   c.head_blocks = in.head_blocks == 0 ? 1 : in.head_blocks;
-  c.line_query_len = in.line_query_len == 0 ? 1 : in.line_query_len;
-  c.line_tile_kv = in.line_tile_kv == 0 ? 64 : in.line_tile_kv;
+  c.decode_query_len = in.decode_query_len == 0 ? 1 : in.decode_query_len;
+  c.decode_tile_kv = in.decode_tile_kv == 0 ? 64 : in.decode_tile_kv;
   c.cost_tile = in.cost_kv == 0 ? 2 : in.cost_tile;
   c.cost_kv = in.cost_kv == 0 ? 1 : in.cost_kv;
   c.snap = in.snap;
-  c.queue_tile_q = in.queue_tile_q == 0 ? 64 : in.queue_tile_q;
-  c.queue_tile_kv = in.queue_tile_kv == 0 ? 64 : in.queue_tile_kv;
+  c.prefill_tile_q = in.prefill_tile_q == 0 ? 64 : in.prefill_tile_q;
+  c.prefill_tile_kv = in.prefill_tile_kv == 0 ? 64 : in.prefill_tile_kv;
   c.window_left = in.window_left;
   c.window_right = in.window_right;
   c.bidirectional = in.bidirectional != 0;
@@ -137,8 +137,8 @@ TEST(PlanApi, IsThePlanOfTheHostPlanner) {
     }
     given.Bind();
     cgr_plan_input &in = given.input;
-    for (int32_t *value : { &in.head_blocks, &in.line_query_len, &in.line_tile_kv, &in.cost_tile, &in.cost_kv, &in.snap,
-                            &in.queue_tile_q, &in.queue_tile_kv, &in.window_left, &in.max_splits })
+    for (int32_t *value : { &in.head_blocks, &in.decode_query_len, &in.decode_tile_kv, &in.cost_tile, &in.cost_kv, &in.snap,
+                            &in.prefill_tile_q, &in.prefill_tile_kv, &in.window_left, &in.max_splits })
       *value = random.OneIn(3) ? 0 : random.Pick32(1, 200);
     in.bidirectional = random.OneIn(2) ? 0 : random.Pick32(INT32_MIN, INT32_MAX);
     in.window_right = in.bidirectional != 0 ? random.Pick32(0, 100) : 0;
@@ -147,7 +147,7 @@ TEST(PlanApi, IsThePlanOfTheHostPlanner) {
   }
 }
 
-// Each field that is 0 stands for its default, and for nothing else.
+// Each field that is 0 means its default, and nothing else.
 TEST(PlanApi, ZerosAreTheDefaults) {
   auto build = [](void (*change)(cgr_plan_input *)) {
     Input given(5);
@@ -162,18 +162,18 @@ TEST(PlanApi, ZerosAreTheDefaults) {
   };
   const std::vector<unsigned char> zeros = build([](cgr_plan_input *) {});
   EXPECT_EQ(build([](cgr_plan_input *in) { in->head_blocks = 1; }), zeros);
-  EXPECT_EQ(build([](cgr_plan_input *in) { in->line_query_len = 1; }), zeros);
-  EXPECT_EQ(build([](cgr_plan_input *in) { in->line_tile_kv = 64; }), zeros);
-  EXPECT_EQ(build([](cgr_plan_input *in) { in->queue_tile_q = 64; }), zeros);
-  EXPECT_EQ(build([](cgr_plan_input *in) { in->queue_tile_kv = 64; }), zeros);
+  EXPECT_EQ(build([](cgr_plan_input *in) { in->decode_query_len = 1; }), zeros);
+  EXPECT_EQ(build([](cgr_plan_input *in) { in->decode_tile_kv = 64; }), zeros);
+  EXPECT_EQ(build([](cgr_plan_input *in) { in->prefill_tile_q = 64; }), zeros);
+  EXPECT_EQ(build([](cgr_plan_input *in) { in->prefill_tile_kv = 64; }), zeros);
   EXPECT_EQ(build([](cgr_plan_input *in) { in->cost_tile = 2, in->cost_kv = 1; }), zeros);
   EXPECT_EQ(build([](cgr_plan_input *in) { in->cost_tile = 77; }), zeros); // without cost_kv it says nothing
   EXPECT_NE(build([](cgr_plan_input *in) { in->cost_kv = 1; }), zeros);    // then a cost_tile of 0 is one
   EXPECT_NE(build([](cgr_plan_input *in) { in->head_blocks = 2; }), zeros);
-  EXPECT_NE(build([](cgr_plan_input *in) { in->line_query_len = 2; }), zeros);
-  EXPECT_NE(build([](cgr_plan_input *in) { in->line_tile_kv = 63; }), zeros);
-  EXPECT_NE(build([](cgr_plan_input *in) { in->queue_tile_q = 65; }), zeros);
-  EXPECT_NE(build([](cgr_plan_input *in) { in->queue_tile_kv = 65; }), zeros);
+  EXPECT_NE(build([](cgr_plan_input *in) { in->decode_query_len = 2; }), zeros);
+  EXPECT_NE(build([](cgr_plan_input *in) { in->decode_tile_kv = 63; }), zeros);
+  EXPECT_NE(build([](cgr_plan_input *in) { in->prefill_tile_q = 65; }), zeros);
+  EXPECT_NE(build([](cgr_plan_input *in) { in->prefill_tile_kv = 65; }), zeros);
   EXPECT_NE(build([](cgr_plan_input *in) { in->snap = 3; }), zeros);
   EXPECT_NE(build([](cgr_plan_input *in) { in->window_left = 128; }), zeros);
   EXPECT_NE(build([](cgr_plan_input *in) { in->max_splits = 2; }), zeros);
@@ -200,7 +200,7 @@ TEST(PlanApi, SizeIsOfRequestsAndTokens) {
   given.input.num_requests = 0;
   given.input.query_lens = nullptr;
   CGR_ASSERT_OK(cgr_plan_size(&given.input, &one));
-  // No queue can have more entries than the 2 G pieces that it is cut into.
+  // No prefill queue can have more entries than the 2 G splits that it is cut into.
   EXPECT_EQ(one, sizeof(cgr__plan_header) + 7 * sizeof(cgr__plan_part) + 2 * 7 * sizeof(cgr__plan_entry));
 }
 
@@ -252,7 +252,7 @@ TEST(PlanApi, NullIsRefused) {
   given.input.num_requests = 0; // nothing is read
   CGR_EXPECT_OK(given.Resize());
   CGR_EXPECT_OK(given.Build());
-  EXPECT_EQ(given.header().num_line, 0);
+  EXPECT_EQ(given.header().num_decodes, 0);
 }
 
 TEST(PlanApi, NumbersOutOfRangeAreRefused) {
@@ -265,13 +265,13 @@ TEST(PlanApi, NumbersOutOfRangeAreRefused) {
     { "num_requests", &cgr_plan_input::num_requests, 0, 1 << 24 },
     { "num_parts", &cgr_plan_input::num_parts, 1, 4096 },
     { "head_blocks", &cgr_plan_input::head_blocks, 0, 1024 },
-    { "line_query_len", &cgr_plan_input::line_query_len, 0, 4096 },
-    { "line_tile_kv", &cgr_plan_input::line_tile_kv, 0, 4096 },
+    { "decode_query_len", &cgr_plan_input::decode_query_len, 0, 4096 },
+    { "decode_tile_kv", &cgr_plan_input::decode_tile_kv, 0, 4096 },
     { "cost_tile", &cgr_plan_input::cost_tile, 0, 1 << 20 },
     { "cost_kv", &cgr_plan_input::cost_kv, 0, 1 << 20 },
     { "snap", &cgr_plan_input::snap, 0, 1 << 20 },
-    { "queue_tile_q", &cgr_plan_input::queue_tile_q, 0, 4096 },
-    { "queue_tile_kv", &cgr_plan_input::queue_tile_kv, 0, 4096 },
+    { "prefill_tile_q", &cgr_plan_input::prefill_tile_q, 0, 4096 },
+    { "prefill_tile_kv", &cgr_plan_input::prefill_tile_kv, 0, 4096 },
     { "window_left", &cgr_plan_input::window_left, 0, INT32_MAX },
     { "window_right", &cgr_plan_input::window_right, 0, 0 }, // without `bidirectional`
     { "max_splits", &cgr_plan_input::max_splits, 0, 256 },
@@ -310,7 +310,7 @@ TEST(PlanApi, AsManyRequestsAsAreAllowed) {
   given.Bind();
   CGR_ASSERT_OK(given.Resize());
   CGR_ASSERT_OK(given.Build());
-  EXPECT_EQ(given.header().num_line, 1);
+  EXPECT_EQ(given.header().num_decodes, 1);
   EXPECT_EQ(given.header().cost, 3);
 }
 
@@ -360,12 +360,12 @@ TEST(PlanApi, AtMost2To31Minus65TokensInAll) {
   Input given;
   given.query_lens = { 1 << 30, (1 << 30) - 65 };
   given.seq_lens = { 1 << 30, 1 << 30 };
-  given.input.queue_tile_q = 4096;
+  given.input.prefill_tile_q = 4096;
   given.Bind();
   CGR_ASSERT_OK(given.Resize());
   CGR_EXPECT_OK(given.Build());
   EXPECT_EQ(given.header().num_entries, (1 << 18) * 2);
-  EXPECT_TRUE(given.header().num_line == 0 && given.header().num_emptied == 0);
+  EXPECT_TRUE(given.header().num_decodes == 0 && given.header().num_emptied == 0);
   given.query_lens[1]++;
   ExpectRefused(given, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 1 are", "2147483584", "at most 2147483583" });
   given.query_lens = { 5, INT32_MAX, INT32_MAX };
@@ -374,29 +374,29 @@ TEST(PlanApi, AtMost2To31Minus65TokensInAll) {
   ExpectRefused(given, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 1 are", "2147483652", "at most 2147483583" });
 }
 
-// The items of the queue are counted in 32 bits.
+// The items of the prefill queue are counted in 32 bits.
 TEST(PlanApi, AtMost2To31Minus1TilesInTheQueue) {
   Input given(1);
   given.query_lens = { 1 << 30 };
   given.seq_lens = { 1 << 30 };
-  given.input.queue_tile_q = 1;
+  given.input.prefill_tile_q = 1;
   given.input.head_blocks = 2;
   given.Bind();
   ExpectRefused(given, CGR_ERROR_INVALID_ARGUMENT,
-                { "query_lens, queue_tile_q and head_blocks", "2147483650 tiles", "at most 2147483647" });
+                { "query_lens, prefill_tile_q and head_blocks", "2147483650 tiles", "at most 2147483647" });
   given.query_lens[0] = (1 << 30) - 2;
   size_t size = 0;
   CGR_EXPECT_OK(cgr_plan_size(&given.input, &size)); // 2^30 - 1 at most for each head block
   EXPECT_GE(size, ((size_t{ 1 } << 30) - 2) * sizeof(cgr__plan_entry));
 }
 
-// The cost of the line fits in 2^62, and Q times the number of parts does not overflow.
+// The cost of the decode section fits in 2^62, and Q times the number of parts does not overflow.
 TEST(PlanApi, CostsUpTo2To62) {
   Input given(4096);
   given.query_lens.assign(4, 1);
   given.seq_lens.assign(4, 1 << 30);
   given.input.head_blocks = 1024;
-  given.input.line_tile_kv = 1;
+  given.input.decode_tile_kv = 1;
   given.input.cost_kv = given.input.snap = 1 << 20;
   given.Bind();
   CGR_ASSERT_OK(given.Resize());
@@ -405,23 +405,23 @@ TEST(PlanApi, CostsUpTo2To62) {
   EXPECT_EQ(given.header().cost_per_part, int64_t{ 1 } << 50);
   const cgr__plan_part *parts = reinterpret_cast<const cgr__plan_part *>(&given.header() + 1);
   for (int32_t p = 0; p < 4096; p++)
-    ASSERT_TRUE(parts[p].begin.line == p / 1024 && parts[p].begin.head_block == p % 1024 && parts[p].begin.kv == 0) << p;
+    ASSERT_TRUE(parts[p].begin.decode == p / 1024 && parts[p].begin.head_block == p % 1024 && parts[p].begin.kv == 0) << p;
   given.input.cost_tile = 1;
   ExpectBuildRefused(given, CGR_ERROR_INVALID_ARGUMENT, { "requests 0 .. 3 cost more than 2^62" });
 }
 
-// What is not on the line has no cost there.
-TEST(PlanApi, TheQueueAndEmptyRequestsDoNotCostOnTheLine) {
+// What is not in the decode section has no cost there.
+TEST(PlanApi, PrefillsAndEmptyRequestsDoNotCostInTheDecodeSection) {
   Input given(64);
   given.input.head_blocks = 1024;
-  given.input.line_tile_kv = 1;
+  given.input.decode_tile_kv = 1;
   given.input.cost_kv = given.input.cost_tile = 1 << 20;
   given.query_lens = { 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 1 };
   given.seq_lens.assign(11, 1 << 30);
   given.Bind();
   CGR_ASSERT_OK(given.Resize());
   CGR_ASSERT_OK(given.Build());
-  EXPECT_EQ(given.header().num_line, 1);
+  EXPECT_EQ(given.header().num_decodes, 1);
   EXPECT_EQ(given.header().cost, (int64_t{ 1 } << 60) + (1 << 30));
 }
 

@@ -15,14 +15,14 @@ using namespace cgr_test;
 constexpr int32_t kParts[] = { 132 * 2, 108 * 1, 148 * 2 }; // an H200, an A100 and a B200 with one or two CTAs to an SM
 constexpr int32_t kHeadBlocks[] = { 1, 5, 8, 10, 36 };
 
-// The costs of sm80 in kernels/variants.c.
+// The costs of the mma kernels in kernels/registry.c.
 PlanCase Real(int32_t num_parts, int32_t head_blocks) {
   PlanCase given;
   given.c.num_parts = num_parts;
   given.c.head_blocks = head_blocks;
-  given.c.line_query_len = 8;
-  given.c.line_tile_kv = given.c.queue_tile_kv = 64;
-  given.c.queue_tile_q = 128;
+  given.c.decode_query_len = 8;
+  given.c.decode_tile_kv = given.c.prefill_tile_kv = 64;
+  given.c.prefill_tile_q = 128;
   given.c.cost_tile = given.c.cost_kv = 2000;
   given.c.snap = 4000;
   return given;
@@ -30,10 +30,10 @@ PlanCase Real(int32_t num_parts, int32_t head_blocks) {
 
 int32_t KvTiles(const PlanCase &given, size_t i) { return (given.seq_lens[i] + 63) / 64; }
 
-int64_t LineTiles(const PlanCase &given) {
+int64_t DecodeTiles(const PlanCase &given) {
   int64_t sum = 0;
   for (size_t i = 0; i < given.num_requests(); i++)
-    sum += given.IsOnLine(i) ? static_cast<int64_t>(KvTiles(given, i)) * given.c.head_blocks : 0;
+    sum += given.IsDecode(i) ? static_cast<int64_t>(KvTiles(given, i)) * given.c.head_blocks : 0;
   return sum;
 }
 
@@ -47,7 +47,7 @@ int32_t BusyParts(const PlanCase &given) {
 
 void ExpectBusy(PlanCase given) {
   MakeRoom(&given, 0);
-  ASSERT_GE(LineTiles(given), 4 * static_cast<int64_t>(given.c.num_parts));
+  ASSERT_GE(DecodeTiles(given), 4 * static_cast<int64_t>(given.c.num_parts));
   ASSERT_GE(BusyParts(given) * 100, 95 * given.c.num_parts) << given.Text();
 }
 
@@ -60,7 +60,7 @@ TEST(PlanBalance, NearlyAllPartsWorkOnTilesOfOneLength) {
         do {
           given.query_lens.push_back(1);
           given.seq_lens.push_back(64 * n);
-        } while (LineTiles(given) < 4 * static_cast<int64_t>(parts));
+        } while (DecodeTiles(given) < 4 * static_cast<int64_t>(parts));
         ExpectBusy(given);
       }
       PlanCase one = Real(parts, head_blocks); // a single request
@@ -81,7 +81,7 @@ TEST(PlanBalance, NearlyAllPartsWorkOnRandomBatches) {
     do {
       given.query_lens.push_back(random.OneIn(8) ? 0 : random.Pick32(1, 8));
       given.seq_lens.push_back(given.query_lens.back() + random.Pick32(0, random.OneIn(4) ? 20 : longest));
-    } while (LineTiles(given) < 4 * static_cast<int64_t>(given.c.num_parts));
+    } while (DecodeTiles(given) < 4 * static_cast<int64_t>(given.c.num_parts));
     ExpectBusy(given);
     ASSERT_FALSE(HasFailure());
   }
@@ -124,7 +124,7 @@ TEST(PlanBalance, EmptyRequestsChangeNothing) {
   for (int32_t parts : kParts) {
     for (int32_t head_blocks : kHeadBlocks) {
       for (int32_t live : { 0, 1, 2047, 4095 }) {
-        for (bool is_long : { false, true }) {    // on the line, in the queue
+        for (bool is_long : { false, true }) {    // in the decode section, in the prefill queue
           for (bool is_empty : { true, false }) { // without new tokens, emptied by a guard
             PlanCase alone = Real(parts, head_blocks);
             alone.query_lens = { is_long ? 300 : 1 };

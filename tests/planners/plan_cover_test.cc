@@ -37,7 +37,7 @@ void CheckTile(const PlanCase &given, size_t i, int32_t head_block, int32_t firs
     ASSERT_EQ(found.item.kv_begin, at) << "request " << i << " head block " << head_block << " query " << first;
     ASSERT_GT(found.item.kv_end, at);
     ASSERT_LE(found.item.kv_end, kv.end) << "request " << i << " head block " << head_block << " query " << first;
-    ASSERT_EQ(found.part >= 0, given.IsOnLine(i)) << "request " << i;
+    ASSERT_EQ(found.part >= 0, given.IsDecode(i)) << "request " << i;
     at = found.item.kv_end;
   }
 }
@@ -63,16 +63,16 @@ void CheckCover(const PlanCase &given, Items items) {
 void CheckHeader(const PlanCase &given, const Planned &planned) {
   const cgr__plan_header &header = planned.header();
   const cgr__plan_class &c = given.c;
-  std::vector<int32_t> line;
+  std::vector<int32_t> decodes;
   std::vector<int64_t> tiles; // the cost of one tile of each request
   int64_t cost = 0;
   int32_t emptied = 0;
   for (size_t i = 0; i < given.num_requests(); i++) {
     emptied += given.query_lens[i] > 0 && given.LiveLen(i) == 0;
-    if (!given.IsOnLine(i))
+    if (!given.IsDecode(i))
       continue;
     cgr__plan_range kv = TilesOf(given, i)[0];
-    line.push_back(static_cast<int32_t>(i));
+    decodes.push_back(static_cast<int32_t>(i));
     tiles.push_back(c.cost_tile + static_cast<int64_t>(kv.end - kv.begin) * c.cost_kv);
     cost += c.head_blocks * tiles.back();
   }
@@ -85,8 +85,8 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
       per_part += tiles[0] - per_part % tiles[0];
     per_part = per_part <= mean + std::min<int64_t>(2 * c.snap, most) ? per_part : mean;
   } else if (equal && snap >= c.cost_kv && c.max_splits == 0) {
-    int64_t pieces = tiles[0] / mean;
-    per_part = tiles[0] / pieces + (tiles[0] % pieces != 0);
+    int64_t splits = tiles[0] / mean;
+    per_part = tiles[0] / splits + (tiles[0] % splits != 0);
     per_part = per_part <= mean + std::min<int64_t>(c.snap, most) ? per_part : mean;
   }
   ASSERT_EQ(header.num_parts, c.num_parts);
@@ -100,15 +100,16 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
     ASSERT_EQ(word, 0);
   for (int32_t e = 0; e < header.num_entries; e++)
     ASSERT_EQ(planned.entry(e).reserved, 0);
-  ASSERT_EQ(std::vector<int32_t>(planned.line(), planned.line() + header.num_line), line);
+  ASSERT_EQ(std::vector<int32_t>(planned.decodes(), planned.decodes() + header.num_decodes), decodes);
 }
 
 void CheckMemory(const PlanCase &given, const Planned &planned) {
-  ASSERT_EQ(cgr__plan_line_offset(&given.c), static_cast<int64_t>(planned.LineOffset()));
+  ASSERT_EQ(cgr__plan_decodes_offset(&given.c), static_cast<int64_t>(planned.DecodesOffset()));
   ASSERT_EQ(cgr__plan_entries_offset(&given.c), static_cast<int64_t>(planned.EntriesOffset()));
   ASSERT_EQ(cgr__plan_bytes(&given.c), static_cast<int64_t>(planned.Bytes()));
   ASSERT_LE(planned.header().num_entries, given.c.max_entries);
-  ASSERT_TRUE(planned.KeepsWhatItMust()) << "written past the requests of the line, the entries, the plan or the scratch";
+  ASSERT_TRUE(planned.KeepsWhatItMust())
+      << "written past the requests of the decode section, the entries, the plan or the scratch";
 }
 
 void CheckAll(const PlanCase &given) {
@@ -168,8 +169,8 @@ PlanCase KernelLike(int32_t num_parts, int32_t head_blocks) {
   PlanCase given;
   given.c.num_parts = num_parts;
   given.c.head_blocks = head_blocks;
-  given.c.line_query_len = 4;
-  given.c.line_tile_kv = given.c.queue_tile_kv = given.c.queue_tile_q = 64;
+  given.c.decode_query_len = 4;
+  given.c.decode_tile_kv = given.c.prefill_tile_kv = given.c.prefill_tile_q = 64;
   given.c.cost_tile = 4000;
   given.c.cost_kv = given.c.snap = 2000;
   return given;
@@ -206,7 +207,7 @@ TEST(PlanCover, NothingToDo) {
       CheckAll(given);
       ASSERT_FALSE(HasFailure()) << given.Text();
       Planned planned(given);
-      EXPECT_EQ(planned.header().num_line, 0);
+      EXPECT_EQ(planned.header().num_decodes, 0);
       EXPECT_EQ(planned.header().num_items, 0);
       EXPECT_TRUE(planned.Items().empty());
     }
@@ -220,7 +221,7 @@ TEST(PlanCover, TheSameBytesWhateverWasThere) {
     size_t entries = static_cast<size_t>(one.header().num_entries) * sizeof(cgr__plan_entry);
     size_t parts = sizeof(cgr__plan_header) + static_cast<size_t>(given.c.num_parts) * sizeof(cgr__plan_part);
     ASSERT_EQ(std::memcmp(one.data(), other.data(), parts), 0);
-    ASSERT_EQ(std::memcmp(one.line(), other.line(), static_cast<size_t>(one.header().num_line) * sizeof(int32_t)), 0);
+    ASSERT_EQ(std::memcmp(one.decodes(), other.decodes(), static_cast<size_t>(one.header().num_decodes) * sizeof(int32_t)), 0);
     ASSERT_EQ(std::memcmp(&one.entry(0), &other.entry(0), entries), 0);
   });
 }
@@ -235,8 +236,8 @@ TEST(PlanCover, LargestLengths) {
         given.c.window_left = left;
         given.c.bidirectional = right >= 0;
         given.c.window_right = std::max(right, 0);
-        given.c.line_tile_kv = given.c.queue_tile_kv = 1;
-        given.c.queue_tile_q = 4096;
+        given.c.decode_tile_kv = given.c.prefill_tile_kv = 1;
+        given.c.prefill_tile_q = 4096;
         given.c.cost_tile = given.c.cost_kv = 1 << 20;
         given.query_lens = { 1, 4, 4096 * 2 + 1 };
         given.seq_lens = { 1 << 30, 1 << 30, 1 << 30 };
@@ -250,7 +251,7 @@ TEST(PlanCover, LargestLengths) {
         for (const cgr__cover_item &found : items)
           tokens += found.part >= 0 ? found.item.kv_end - found.item.kv_begin : 0;
         EXPECT_EQ(tokens, first + second);
-        // The last q tile of the queue is one query at the end of the sequence.
+        // The last q tile of the prefill queue is one query at the end of the sequence.
         ASSERT_FALSE(items.empty());
         EXPECT_EQ(items.back().item.query_begin, 8192);
         EXPECT_EQ(items.back().item.num_queries, 1);

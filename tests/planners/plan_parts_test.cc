@@ -1,5 +1,5 @@
-// The line is cut where planners/attention/plan.h says: every Q units, moved to a nearby border, so that parts follow each other
-// and cost about the same.
+// The decode section is cut where planners/attention/plan.h says (A5 to A10): every Q units, moved to a nearby border, so that
+// parts follow each other and cost about the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace {
 
 using namespace cgr_test;
 
-// KV tiles of one tile of each request of the line.
-std::vector<int32_t> LineTiles(const PlanCase &given, std::vector<int32_t> *requests) {
+// KV tiles of one tile of each request of the decode section.
+std::vector<int32_t> DecodeTiles(const PlanCase &given, std::vector<int32_t> *requests) {
   std::vector<int32_t> tiles;
   for (size_t i = 0; i < given.num_requests(); i++) {
-    if (!given.IsOnLine(i))
+    if (!given.IsDecode(i))
       continue;
     cgr__plan_range kv = TilesOf(given, i)[0];
     tiles.push_back(kv.end - kv.begin);
@@ -32,20 +32,20 @@ int32_t SplitOf(const cgr__plan_class &c, int32_t n) { return c.max_splits == 0 
 
 void CheckNeighbours(const PlanCase &given, const Planned &planned, const std::vector<int32_t> &tiles,
                      const std::vector<int32_t> &requests) {
-  int32_t num_line = static_cast<int32_t>(tiles.size());
+  int32_t num_decodes = static_cast<int32_t>(tiles.size());
   cgr__plan_point at = { 0, 0, 0 };
   for (int32_t p = 0; p < given.c.num_parts; p++) {
     const cgr__plan_part &part = planned.part(p);
     ASSERT_EQ(std::memcmp(&part.begin, &at, sizeof at), 0) << "part " << p;
-    ASSERT_LE(part.begin.line, num_line);
-    ASSERT_EQ(part.request, at.line == num_line ? -1 : requests[static_cast<size_t>(at.line)]) << "part " << p;
+    ASSERT_LE(part.begin.decode, num_decodes);
+    ASSERT_EQ(part.request, at.decode == num_decodes ? -1 : requests[static_cast<size_t>(at.decode)]) << "part " << p;
     at = part.end;
-    ASSERT_TRUE(at.line == num_line
+    ASSERT_TRUE(at.decode == num_decodes
                     ? at.head_block == 0 && at.kv == 0
-                    : at.head_block < given.c.head_blocks && at.kv >= 0 && at.kv < tiles[static_cast<size_t>(at.line)])
+                    : at.head_block < given.c.head_blocks && at.kv >= 0 && at.kv < tiles[static_cast<size_t>(at.decode)])
         << "part " << p;
   }
-  ASSERT_EQ(at.line, num_line);
+  ASSERT_EQ(at.decode, num_decodes);
 }
 
 // The cut at x units from the start of a tile of n KV tiles, whose first cost_tile units are its fixed cost, went to KV tile
@@ -58,27 +58,27 @@ bool IsGoodCut(const cgr__plan_class &c, int64_t x, int32_t n, int32_t kv, int64
   return (kv % SplitOf(c, n) == 0 || kv == n) && 2 * away <= static_cast<int64_t>(SplitOf(c, n)) * c.cost_kv;
 }
 
-// Walks along the line with the cuts.
+// Walks along the decode section with the cuts.
 void CheckCuts(const PlanCase &given, const Planned &planned, const std::vector<int32_t> &tiles) {
   const cgr__plan_class &c = given.c;
   const cgr__plan_header &header = planned.header();
-  int32_t num_line = static_cast<int32_t>(tiles.size()), line = 0, head_block = 0;
-  int64_t start = 0; // of the tile (line, head_block)
+  int32_t num_decodes = static_cast<int32_t>(tiles.size()), decode = 0, head_block = 0;
+  int64_t start = 0; // of the tile (decode, head_block)
   for (int32_t p = 0; p < c.num_parts; p++) {
     const cgr__plan_point &cut = planned.part(p).begin;
     int64_t x = p * header.cost_per_part;
-    while (line < num_line && x - start >= TileCost(c, tiles[static_cast<size_t>(line)])) {
-      start += TileCost(c, tiles[static_cast<size_t>(line)]);
-      line += head_block + 1 == c.head_blocks;
+    while (decode < num_decodes && x - start >= TileCost(c, tiles[static_cast<size_t>(decode)])) {
+      start += TileCost(c, tiles[static_cast<size_t>(decode)]);
+      decode += head_block + 1 == c.head_blocks;
       head_block = (head_block + 1) % c.head_blocks;
     }
-    if (line == num_line) {
-      ASSERT_EQ(cut.line, num_line) << "part " << p;
+    if (decode == num_decodes) {
+      ASSERT_EQ(cut.decode, num_decodes) << "part " << p;
       continue;
     }
-    int32_t n = tiles[static_cast<size_t>(line)];
-    bool is_here = cut.line == line && cut.head_block == head_block;
-    bool is_next = cut.line == line + (head_block + 1 == c.head_blocks) && cut.head_block == (head_block + 1) % c.head_blocks;
+    int32_t n = tiles[static_cast<size_t>(decode)];
+    bool is_here = cut.decode == decode && cut.head_block == head_block;
+    bool is_next = cut.decode == decode + (head_block + 1 == c.head_blocks) && cut.head_block == (head_block + 1) % c.head_blocks;
     ASSERT_TRUE(is_here || (is_next && cut.kv == 0)) << "part " << p << " begins in another tile than " << x;
     ASSERT_TRUE(IsGoodCut(c, x - start, n, is_here ? cut.kv : n, header.snap))
         << "part " << p << " at " << x << ": " << x - start << " in a tile of " << n << " went to " << (is_here ? cut.kv : n);
@@ -111,7 +111,7 @@ void CheckCosts(const PlanCase &given, const Planned &planned, const std::vector
 
 void CheckParts(const PlanCase &given) {
   Planned planned(given);
-  std::vector<int32_t> requests, tiles = LineTiles(given, &requests);
+  std::vector<int32_t> requests, tiles = DecodeTiles(given, &requests);
   CheckNeighbours(given, planned, tiles, requests);
   if (!::testing::Test::HasFatalFailure())
     CheckCuts(given, planned, tiles);
@@ -133,8 +133,8 @@ TEST(PlanParts, EveryDistanceToABorder) {
             PlanCase given;
             given.c.num_parts = parts;
             given.c.head_blocks = 1 + parts % 3;
-            given.c.line_query_len = 1;
-            given.c.line_tile_kv = given.c.queue_tile_kv = given.c.queue_tile_q = 16;
+            given.c.decode_query_len = 1;
+            given.c.decode_tile_kv = given.c.prefill_tile_kv = given.c.prefill_tile_q = 16;
             given.c.cost_tile = cost_tile;
             given.c.cost_kv = cost_kv;
             given.c.snap = snap;
@@ -159,7 +159,7 @@ TEST(PlanParts, LongestSequencesAndLargestCosts) {
         PlanCase given;
         given.c.num_parts = parts;
         given.c.head_blocks = head_blocks;
-        given.c.line_query_len = given.c.line_tile_kv = given.c.queue_tile_kv = given.c.queue_tile_q = 1;
+        given.c.decode_query_len = given.c.decode_tile_kv = given.c.prefill_tile_kv = given.c.prefill_tile_q = 1;
         given.c.cost_tile = given.c.cost_kv = given.c.snap = 1 << 20;
         given.c.max_splits = splits;
         given.query_lens = { 1, 1, 1 };
@@ -173,21 +173,21 @@ TEST(PlanParts, LongestSequencesAndLargestCosts) {
 }
 
 // A part with no share of a tile says so.
-TEST(PlanParts, SlotsOnlyWhereATileIsShared) {
+TEST(PlanParts, PartialsOnlyWhereATileIsShared) {
   int64_t shared = 0, not_shared = 0;
   ForRandomPlans(10000, [&](const PlanCase &given, Random &) {
     Planned planned(given);
     for (int32_t p = 0; p < given.c.num_parts; p++) {
       const cgr__plan_part &part = planned.part(p);
       bool is_empty = std::memcmp(&part.begin, &part.end, sizeof part.begin) == 0;
-      bool is_one = part.begin.line == part.end.line && part.begin.head_block == part.end.head_block;
+      bool is_one = part.begin.decode == part.end.decode && part.begin.head_block == part.end.head_block;
       bool begins_inside = part.begin.kv > 0 && !is_empty, starts = part.end.kv > 0 && !(is_one && part.begin.kv > 0);
-      ASSERT_EQ(part.begin_slot >= 0, begins_inside) << "part " << p;
+      ASSERT_EQ(part.begin_partial >= 0, begins_inside) << "part " << p;
       ASSERT_EQ(part.begin_first >= 0, begins_inside) << "part " << p;
       ASSERT_EQ(part.begin_count > 1, begins_inside) << "part " << p;
       ASSERT_EQ(part.end_first >= 0, starts) << "part " << p;
       ASSERT_EQ(part.end_count > 1, starts) << "part " << p;
-      ASSERT_TRUE(begins_inside || (part.begin_slot == -1 && part.begin_first == -1 && part.begin_count == 0)) << "part " << p;
+      ASSERT_TRUE(begins_inside || (part.begin_partial == -1 && part.begin_first == -1 && part.begin_count == 0)) << "part " << p;
       ASSERT_TRUE(starts || (part.end_first == -1 && part.end_count == 0)) << "part " << p;
       shared += begins_inside;
       not_shared += !begins_inside;

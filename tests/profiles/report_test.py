@@ -38,7 +38,7 @@ LABELS = {
     "wait_cost": ("mode", "step, ms"),
     "mixed_cost": ("mode, keys", "step"),
     "self_test_cost": ("seed", "layers"),
-    "calibrate": ("KV tiles", "KV tiles per part", "variant", "head dim", "fit over"),
+    "calibrate": ("KV tiles", "KV tiles per part", "kernel kind", "variant", "head dim", "fit over"),
 }
 # Records of what is printed beside the tables.
 BESIDE_TABLES = ("node", "reading the spans of a step", "outside of graphs", "covered by labels")

@@ -43,7 +43,7 @@ protected:
     SetKind(&layer, options.kind);
     cgr__findings findings;
     cgr__findings_init(&findings, nullptr, 0);
-    return cgr__variant_choose(&info_, &layer, kMostTokens, &findings) != nullptr;
+    return cgr__kernel_kind_choose(&info_, &layer, kMostTokens, &findings) != nullptr;
   }
   // A layer that the registry has. `keys`: which keys it may ask for.
   LayerOptions RandomLayer(Random &random, int32_t page_size, const std::vector<Keys> &keys) const {

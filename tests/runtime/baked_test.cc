@@ -265,7 +265,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
 // What a capture follows, and FlipAll therefore cannot change.
 TEST_P(WhatReachesAGraph, IsInTheHashWhereACaptureFollowsIt) {
   cgr__setup &setup = rt()->setup;
-  const void *const followed[] = { &setup.variants[1],       &setup.backends[0].record,  &setup.backends[0].context,
+  const void *const followed[] = { &setup.kinds[1],          &setup.backends[0].record,  &setup.backends[0].context,
                                    &setup.config.num_layers, &setup.layers[1].kv_source, &setup.layers[1].backend };
   hash_ = cgr__baked_hash(rt());
   for (const void *word : followed) {

@@ -1,7 +1,7 @@
 // Layers that must be refused: heads and sizes, element types, features that are reserved, caches of other layers.
 #include <cmath>
 
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -18,7 +18,7 @@ protected:
   template <class Set> void AcceptedLayer(Set set) {
     Accepted([&](GoodConfig &c) { set(c.layers[1]); });
   }
-  // Every reason of the registry of variants, in its words, which variants_test reads.
+  // Every reason of the registry of kernel kinds, in its words, which registry_test reads.
   template <class Set> std::vector<Found> ReasonsOfTheRegistry(Set set) {
     GoodConfig c(device_);
     cgr_layer &l = c.layers[1];
@@ -30,7 +30,7 @@ protected:
     std::vector<cgr_finding> list(32);
     cgr__findings findings;
     cgr__findings_init(&findings, list.data(), int32_t(list.size()));
-    cgr__variant_choose(&info, &l, c.config.max_tokens, &findings);
+    cgr__kernel_kind_choose(&info, &l, c.config.max_tokens, &findings);
     std::vector<Found> reasons;
     for (int32_t i = 0; i < findings.count; i++)
       reasons.push_back(FindInLayer(1, cgr_status(list[size_t(i)].status), list[size_t(i)].field, { list[size_t(i)].text }));

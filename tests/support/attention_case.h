@@ -1,5 +1,5 @@
-// One launch of attention of any kind: makes the inputs, places keys and values in pages or beside the queries, runs the kernel
-// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that nobody needs are invalid.
+// One launch of attention of any kind: makes the inputs, places keys and values in pages or next to the queries, runs the kernel
+// on a device and compares with the oracle. Whatever no query sees is poison, and page numbers that are not needed are invalid.
 #ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 #define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
 
@@ -12,7 +12,7 @@
 
 #include "kernels/append.h"
 #include "kernels/attention.h"
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "planners/attention/plan_host.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/paged_cache.h"
@@ -21,7 +21,7 @@ namespace cgr_test {
 
 // ---------------------------------------------------------------------------------------------------------------- tensors
 
-// [tokens][heads][width] elements in memory, with nobody's elements between them.
+// [tokens][heads][width] elements in memory, with other elements between them.
 struct TensorShape {
   int32_t dtype;
   int64_t tokens, heads, width, stride_token, stride_head;
@@ -34,7 +34,7 @@ struct TensorShape {
       for (int64_t h = 0; h < heads; h++)
         visit(size_t((t * stride_token + h * stride_head) * ElementSize(dtype)));
   }
-  // The elements, packed; what lies between them must still be poison.
+  // The elements, packed; what is between them must still be poison.
   Bytes Take(const Bytes &memory) const {
     Bytes dense, rest = memory;
     size_t bytes = size_t(width * ElementSize(dtype));
@@ -60,7 +60,7 @@ struct AttentionShape {
   int32_t num_q_heads = 4, num_kv_heads = 2, head_dim = 64, page_size = 16;
   CacheLayouts layouts;
   int32_t num_parts = 7;
-  int32_t line_query_len = 0; // 0: the variant's
+  int32_t decode_query_len = 0; // 0: the kernel kind's
   bool batch_invariant = false;
   float scale = 0.0f;                      // 0: 1 / sqrt(head_dim)
   int64_t num_pages = 0;                   // 0: some more than needed
@@ -76,7 +76,7 @@ struct AttentionShape {
   std::string Text() const {
     return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
            "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
-           " line " + std::to_string(line_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
+           " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
   }
 };
 
@@ -98,33 +98,33 @@ inline cgr_layer LayerOf(const AttentionShape &shape) {
   SetKind(&layer, shape.kind);
   return layer;
 }
-inline const cgr__variant *VariantFor(const cgr_device_info &info, const cgr_layer &layer, FieldNames *refused = nullptr) {
+inline const cgr__kernel_kind *KernelKindFor(const cgr_device_info &info, const cgr_layer &layer, FieldNames *refused = nullptr) {
   std::vector<cgr_finding> list(32);
   cgr__findings findings;
   cgr__findings_init(&findings, list.data(), int32_t(list.size()));
-  const cgr__variant *variant = cgr__variant_choose(&info, &layer, 1, &findings);
+  const cgr__kernel_kind *kernel_kind = cgr__kernel_kind_choose(&info, &layer, 1, &findings);
   for (int32_t i = 0; i < findings.count && refused != nullptr; i++)
     refused->insert(list[size_t(i)].field);
-  return variant;
+  return kernel_kind;
 }
-// The variant that runs a shape. The kernels support every kind of keys, even kinds that no runtime asks for yet.
-inline const cgr__variant *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
+// The kernel kind that runs a shape. The kernels support every kind of keys, even kinds that no runtime asks for yet.
+inline const cgr__kernel_kind *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
   cgr_layer layer = LayerOf(shape);
   if (Contradictions(layer).empty()) {
     layer.flags &= ~uint32_t(CGR_LAYER_NO_CACHE);
     layer.length_set = 0;
   }
-  return VariantFor(info, layer);
+  return KernelKindFor(info, layer);
 }
-// Whether the device has a variant for plain layers of this dtype and head dim.
+// Whether the device has a kernel kind for plain layers of this dtype and head dim.
 inline bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
   AttentionShape shape;
   shape.dtype = dtype;
   shape.head_dim = head_dim;
-  return VariantFor(info, LayerOf(shape)) != nullptr;
+  return KernelKindFor(info, LayerOf(shape)) != nullptr;
 }
 
-// The logical inputs and where they lie, without any device.
+// The logical inputs and where they are, without any device.
 class AttentionCase {
 public:
   AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
@@ -175,7 +175,7 @@ public:
         return true;
     return false;
   }
-  // The pages that attention reads for request i: the read-trash page in place of one that nobody may read.
+  // The pages that attention reads for request i: the read-trash page in place of one that may not be read.
   std::vector<int32_t> Pages(int32_t i) const {
     const int32_t *begin = &table_[row(i) * table_stride_];
     std::vector<int32_t> pages(begin, begin + NumPages(i));
@@ -203,7 +203,7 @@ public:
   }
 
   // Poison in every element that no query sees; the read-trash page is finite. With `sparse` pages without an owner are left
-  // alone. What lies around keys of the step is poisoned in the same way from here on.
+  // alone. What is around keys of the step is poisoned in the same way from here on.
   void Fill(PagedCache *cache, Poison poison, bool sparse = false) {
     poison_ = poison;
     for (Cache which : kCaches) {
@@ -314,7 +314,7 @@ public:
         partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
 
-  // From now on the kernel is told this as the most new tokens of a request: that many or more, or 0. At first it is exact.
+  // From now on the kernel gets this as the most new tokens of a request: that many or more, or 0. At first it is exact.
   void TellQueryLen(int32_t query_len) { query_len_ = query_len; }
 
   // From now on out is q. A run begins with the queries in it.
@@ -362,10 +362,10 @@ public:
       args.after_append = 1;
       bench_.Enqueue(kernel, append);
     }
-    bench_.Run(cgr__kernel_attention, &args);
+    bench_.Run(*kernel_kind_->attention, &args);
     std::vector<int32_t> counters = counters_.Get();
-    const int32_t taken = counters.back(), items = header().num_items * args.plan_class.lanes;
-    EXPECT_GE(taken, items) << "items of the queue were left";
+    const int32_t taken = counters.back(), items = header().num_items * args.plan_class.stripes;
+    EXPECT_GE(taken, items) << "items of the prefill queue were left";
     counters.back() = 0;
     counters_.Put(counters); // as the planner does before the next step
     for (int32_t counter : counters)
@@ -419,22 +419,22 @@ private:
   const cgr__plan_class &Class() const { return plans_.classes[0]; }
   const cgr__plan_header &header() const { return *reinterpret_cast<const cgr__plan_header *>(host_plan_.data()); }
   const cgr__plan_part *parts() const { return reinterpret_cast<const cgr__plan_part *>(&header() + 1); }
-  // The plan class of a layer of this shape, with the traits of the device's variant.
+  // The plan class of a layer of this shape, with the traits of the device's kernel kind.
   cgr__plans Plans() {
     const AttentionShape &s = made_.shape();
     const cgr_device_info info = bench_.Info();
     layer_ = LayerOf(s);
-    variant_ = KernelFor(info, s);
-    EXPECT_NE(variant_, nullptr) << s.Text();
+    kernel_kind_ = KernelFor(info, s);
+    EXPECT_NE(kernel_kind_, nullptr) << s.Text();
     cgr__plan_options options = { s.num_parts, std::max(1, made_.num_requests()), std::max(1, made_.num_tokens()),
                                   s.batch_invariant };
     cgr__plans plans;
     cgr__findings findings;
     cgr__findings_init(&findings, nullptr, 0);
-    cgr__plans_make(&info, &layer_, &variant_, 1, &options, &plans, &findings);
+    cgr__kernel_kinds_plan(&info, &layer_, &kernel_kind_, 1, &options, &plans, &findings);
     EXPECT_EQ(findings.count, 0);
-    if (s.line_query_len != 0)
-      plans.classes[0].line_query_len = s.line_query_len;
+    if (s.decode_query_len != 0)
+      plans.classes[0].decode_query_len = s.decode_query_len;
     return plans;
   }
 
@@ -458,11 +458,11 @@ private:
     args.counts = counts_.data();
     args.plan = reinterpret_cast<int32_t *>(plan_.data());
     args.plan_counters = counters_.data();
-    args.queue = counters_.data() + plans_.num_slots;
+    args.prefill_queue = counters_.data() + plans_.num_partials;
     args.plan_class = Class();
-    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__variant_block_heads(variant_, &layer_));
-    args.line_lines = plans_.line_lines[0];
-    args.queue_lines = plans_.queue_lines[0];
+    cgr__attention_set_heads(&args, s.num_q_heads, s.num_kv_heads, cgr__plan_block_heads(&kernel_kind_->plan, &layer_));
+    args.decode_lines = plans_.decode_lines[0];
+    args.prefill_lines = plans_.prefill_lines[0];
     args.partial_out = partial_out_.data();
     args.partial_state = partial_state_.data();
     args.error = error_.data();
@@ -553,7 +553,7 @@ private:
   PagedCache &cache_;
   int32_t tokens_;
   cgr_layer layer_;
-  const cgr__variant *variant_ = nullptr;
+  const cgr__kernel_kind *kernel_kind_ = nullptr;
   std::vector<int64_t> host_plan_;
   cgr__plans plans_;
   int32_t query_len_; // told to the kernel

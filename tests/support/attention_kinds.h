@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/variants.h"
+#include "kernels/registry.h"
 #include "tests/support/oracle.h"
 #include "tests/support/seed.h"
 
@@ -78,15 +78,15 @@ inline FieldNames Contradictions(const cgr_layer &l) {
 }
 
 // The shared memory of a layer's tiles; 0: none, or more than any instance supports.
-inline int32_t SharedBytes(const cgr_layer &l, const cgr__variant &v) {
-  for (const auto &width : v.width)
+inline int32_t SharedBytes(const cgr_layer &l, const cgr__kernel_kind &v) {
+  for (const auto &width : v.plan.width)
     if (width.head_dim >= std::max(l.head_dim, l.head_dim_v))
       return width.shared;
   return 0;
 }
 
-// Every field for which a variant must refuse a layer on a device with this much shared memory; 0: unknown.
-inline FieldNames RefusedFields(const cgr_layer &l, const cgr__variant &v, int32_t shared_memory) {
+// Every field for which a kernel kind must refuse a layer on a device with this much shared memory; 0: unknown.
+inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, int32_t shared_memory) {
   auto dim = [&](int32_t d) { return d >= v.min_head_dim && d <= v.max_head_dim && d % v.head_dim_step == 0; };
   auto lacks = [&](uint32_t feature) { return !(v.features & feature); };
   const bool slopes = l.alibi_slopes != nullptr || l.flags & CGR_LAYER_ALIBI_SQRT, v_apart = l.head_dim_v != l.head_dim;

@@ -25,26 +25,27 @@ static bool is_inside(const cgr__plan_class *c, const cgr__cover_batch *batch, c
 }
 
 static bool header_fits(const cgr__plan_class *c, const cgr__plan_header *header) {
-  return header->num_parts == c->num_parts && header->num_line >= 0 && header->num_line <= c->max_requests &&
+  return header->num_parts == c->num_parts && header->num_decodes >= 0 && header->num_decodes <= c->max_requests &&
          header->num_entries >= 0 && header->num_entries <= c->max_entries;
 }
 
 /* A part whose request is none of the batch, and that has something to do, would be walked into memory that is not there. */
 static bool part_fits(const cgr__cover_batch *batch, const cgr__plan_header *header, const cgr__plan_part *part) {
-  if (part->begin.line < 0 || part->end.line > header->num_line || part->begin.line > part->end.line)
+  if (part->begin.decode < 0 || part->end.decode > header->num_decodes || part->begin.decode > part->end.decode)
     return false;
-  return part->begin.line == header->num_line || is_request(batch, part->request);
+  return part->begin.decode == header->num_decodes || is_request(batch, part->request);
 }
 
 static bool add_part(list *found, const cgr__plan_class *c, const cgr__plan_header *header, const cgr__plan_part *part, int32_t p,
-                     const cgr__cover_batch *batch, const int32_t *line) {
-  cgr__plan_batch planned = { batch->query_start, batch->seq_lens, line };
+                     const cgr__cover_batch *batch, const int32_t *decodes) {
+  cgr__plan_batch planned = { batch->query_start, batch->seq_lens, decodes };
   cgr__cover_item next = { .part = p, .entry = -1 };
   if (!part_fits(batch, header, part))
     return false;
   cgr__plan_walk walk = cgr__plan_walk_begin(part, &planned);
   while (cgr__plan_walk_next(&walk, c, part, p, &planned, &next.item)) {
-    if (found->count >= found->capacity || !is_inside(c, batch, &next.item, c->line_tile_kv) || walk.at.line > header->num_line)
+    if (found->count >= found->capacity || !is_inside(c, batch, &next.item, c->decode_tile_kv) ||
+        walk.at.decode > header->num_decodes)
       return false;
     found->items[found->count++] = next;
   }
@@ -57,8 +58,8 @@ static bool add_entry(list *found, const cgr__plan_class *c, const cgr__plan_ent
   if (!is_request(batch, entry->request))
     return false;
   for (int32_t h = 0; h < c->head_blocks; h++) {
-    next.item = cgr__plan_queue_item(c, entry, h, query_len_of(batch, entry->request));
-    if (found->count >= found->capacity || !is_inside(c, batch, &next.item, c->queue_tile_kv))
+    next.item = cgr__plan_prefill_item(c, entry, h, query_len_of(batch, entry->request));
+    if (found->count >= found->capacity || !is_inside(c, batch, &next.item, c->prefill_tile_kv))
       return false;
     found->items[found->count++] = next;
   }
@@ -70,16 +71,16 @@ int64_t cgr__cover_plan(const cgr__plan_class *c, const void *plan, const cgr__c
   const unsigned char *bytes = plan;
   const cgr__plan_header *header = plan;
   const cgr__plan_part *parts = (const cgr__plan_part *)(const void *)(header + 1);
-  const int32_t *line = (const int32_t *)(const void *)(bytes + cgr__plan_line_offset(c));
+  const int32_t *decodes = (const int32_t *)(const void *)(bytes + cgr__plan_decodes_offset(c));
   const cgr__plan_entry *entries = (const cgr__plan_entry *)(const void *)(bytes + cgr__plan_entries_offset(c));
   list found = { items, 0, capacity };
   if (!header_fits(c, header))
     return -1;
-  for (int32_t i = 0; i < header->num_line; i++)
-    if (!is_request(batch, line[i]))
+  for (int32_t i = 0; i < header->num_decodes; i++)
+    if (!is_request(batch, decodes[i]))
       return -1;
   for (int32_t p = 0; p < c->num_parts; p++)
-    if (!add_part(&found, c, header, &parts[p], p, batch, line))
+    if (!add_part(&found, c, header, &parts[p], p, batch, decodes))
       return -1;
   for (int32_t e = 0; e < header->num_entries; e++)
     if (!add_entry(&found, c, &entries[e], e, batch))

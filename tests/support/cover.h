@@ -17,14 +17,14 @@ typedef struct cgr__cover_batch {
 
 /* An item and who runs it. */
 typedef struct cgr__cover_item {
-  int32_t part;  /* of the line; -1: the item is one of the queue */
-  int32_t entry; /* of the queue; -1: the item is one of the line */
+  int32_t part;  /* of the decode section; -1: the item is one of the prefill queue */
+  int32_t entry; /* of the prefill queue; -1: the item is one of the decode section */
   cgr__plan_item item;
 } cgr__cover_item;
 
-/* Walks all parts of the line, then the queue with every head block of every entry, and writes the items in that order. Returns
- * their number; -1 if the header does not fit the class, an item lies outside the batch, a walk continues after its last item or
- * there are more than `capacity`. */
+/* Walks all parts of the decode section, then the prefill queue with every head block of every entry, and writes the items in
+ * that order. Returns their number; -1 if the header does not fit the class, an item is outside the batch, a walk continues
+ * after its last item or there are more than `capacity`. */
 int64_t cgr__cover_plan(const cgr__plan_class *c, const void *plan, const cgr__cover_batch *batch, cgr__cover_item *items,
                         int64_t capacity);
 

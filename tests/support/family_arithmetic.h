@@ -54,10 +54,10 @@ CGR__HOST_DEVICE int32_t WordAt(const FamilyAttention &a, int64_t byte, int64_t 
 // ------------------------------------------------------------------------------------------------------------------- work
 
 // A CTA's rows of a request, heads and keys: lines [line_begin, line_end) of each of the heads [head_begin, head_end). A line is
-// row * group + head of the group. The partial of a row goes to slot first_slot + row * slot_stride; first_slot -1: to the
-// output.
+// row * q_per_kv + query head of the KV head. The partial of a row goes to slot first_slot + row * slot_stride; first_slot -1: to
+// the output.
 struct FamilyWork {
-  int32_t request, group, head_begin, head_end;
+  int32_t request, q_per_kv, head_begin, head_end;
   int64_t line_begin, line_end, kv_begin, kv_end;
   int64_t rows, kv_len; // of the request
   int64_t first_row;    // in q and out
@@ -172,7 +172,7 @@ CGR__HOST_DEVICE void RunWork(const FamilyAttention &a, const FamilyWork &w, int
   for (int64_t u = thread; u < all; u += threads) {
     const int64_t line = w.line_begin + u % lines;
     const int32_t head = w.head_begin + static_cast<int32_t>(u / lines);
-    AttendRow(a, w, line / w.group, head * w.group + static_cast<int32_t>(line % w.group));
+    AttendRow(a, w, line / w.q_per_kv, head * w.q_per_kv + static_cast<int32_t>(line % w.q_per_kv));
   }
 }
 
@@ -207,11 +207,11 @@ CGR__HOST_DEVICE void MergeRow(const FamilyAttention &a, int64_t row, int32_t he
 CGR__HOST_DEVICE FamilyWork WorkOf(const FamilyAttention &a, int32_t request) {
   FamilyWork w = {};
   w.request = request;
-  w.group = a.num_q_heads / a.num_kv_heads;
+  w.q_per_kv = a.num_q_heads / a.num_kv_heads;
   w.head_end = a.num_kv_heads;
   w.first_row = a.query_start_loc[request];
   w.rows = a.query_start_loc[request + 1] - w.first_row;
-  w.line_end = w.rows * w.group;
+  w.line_end = w.rows * w.q_per_kv;
   w.first_slot = -1;
   if (!IsFlashInfer(a)) {
     w.kv_len = a.seq_lens[request];
@@ -287,8 +287,8 @@ CGR__HOST_DEVICE void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_
     return;
   }
   FamilyWork w = WorkOf(a, request);
-  w.group = a.fa3.pack_gqa ? w.group : 1;
-  const int32_t heads = a.num_q_heads / w.group;
+  w.q_per_kv = a.fa3.pack_gqa ? w.q_per_kv : 1;
+  const int32_t heads = a.num_q_heads / w.q_per_kv;
   int64_t m, head, split = 0;
   if (a.fa3.head_swizzle && splits == 1) {
     const int64_t in_l2 = Fa3Word(a, a.fa3.at_nheads_in_l2, entry), section = tile / (in_l2 * m_tiles);
@@ -304,8 +304,8 @@ CGR__HOST_DEVICE void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_
   w.head_begin = static_cast<int32_t>(head);
   w.head_end = w.head_begin + 1;
   w.line_begin = m * a.fa3.tile_m;
-  w.line_end = SmallerOf(w.line_begin + a.fa3.tile_m, w.rows * w.group);
-  const int64_t last = ((m + 1) * a.fa3.tile_m - 1) / w.group + 1 + w.kv_len - w.rows, size = a.fa3.tile_n;
+  w.line_end = SmallerOf(w.line_begin + a.fa3.tile_m, w.rows * w.q_per_kv);
+  const int64_t last = ((m + 1) * a.fa3.tile_m - 1) / w.q_per_kv + 1 + w.kv_len - w.rows, size = a.fa3.tile_n;
   const int64_t end = SmallerOf((w.kv_len + size - 1) / size, (last + size - 1) / size), each = (end + splits - 1) / splits;
   w.kv_begin = split * each * size;
   w.kv_end = SmallerOf(SmallerOf((split + 1) * each, end) * size, w.kv_len);
@@ -388,10 +388,10 @@ CGR__HOST_DEVICE void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32
   if (decode) { // row i is request i
     w.first_row = request;
     w.rows = 1;
-    w.line_end = w.group;
+    w.line_end = w.q_per_kv;
   } else {
     w.line_begin = q_tile * info[3];
-    w.line_end = SmallerOf(w.line_begin + info[3], w.rows * w.group);
+    w.line_end = SmallerOf(w.line_begin + info[3], w.rows * w.q_per_kv);
   }
   w.kv_end = w.kv_len;
   if (split) {

@@ -1,4 +1,4 @@
-// Devices and layers for queries to the registry of variants.
+// Devices and layers for queries to the registry of kernel kinds.
 #ifndef CGR_TESTS_SUPPORT_LAYER_CASE_H
 #define CGR_TESTS_SUPPORT_LAYER_CASE_H
 

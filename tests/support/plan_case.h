@@ -29,22 +29,22 @@ struct PlanCase {
     const int32_t least = c.sees == CGR__SEES_OTHER ? 1 : query_lens[i];
     return seq_lens[i] < least ? 0 : query_lens[i];
   }
-  bool IsOnLine(size_t i) const { return LiveLen(i) > 0 && LiveLen(i) <= c.line_query_len; }
-  bool IsInQueue(size_t i) const { return LiveLen(i) > c.line_query_len; }
+  bool IsDecode(size_t i) const { return LiveLen(i) > 0 && LiveLen(i) <= c.decode_query_len; }
+  bool IsPrefill(size_t i) const { return LiveLen(i) > c.decode_query_len; }
   // New tokens of a q tile, and tokens of a KV tile.
-  int32_t TileQ(size_t i) const { return IsOnLine(i) ? LiveLen(i) : c.queue_tile_q; }
-  int32_t TileKv(size_t i) const { return IsOnLine(i) ? c.line_tile_kv : c.queue_tile_kv; }
+  int32_t TileQ(size_t i) const { return IsDecode(i) ? LiveLen(i) : c.prefill_tile_q; }
+  int32_t TileKv(size_t i) const { return IsDecode(i) ? c.decode_tile_kv : c.prefill_tile_kv; }
   std::string Text() const;
 };
 
 inline std::string PlanCase::Text() const {
-  std::string text = "parts " + std::to_string(c.num_parts) + ", head blocks " + std::to_string(c.head_blocks) + ", line " +
-                     std::to_string(c.line_query_len) + " x " + std::to_string(c.line_tile_kv) + ", cost " +
-                     std::to_string(c.cost_tile) + " + n " + std::to_string(c.cost_kv) + ", snap " + std::to_string(c.snap) +
-                     ", queue " + std::to_string(c.queue_tile_q) + " x " + std::to_string(c.queue_tile_kv) + ", keys " +
-                     std::to_string(c.sees) + ", chunk " + std::to_string(c.chunk) + ", window " + std::to_string(c.window_left) +
-                     " " + std::to_string(c.window_right) + ", bidirectional " + std::to_string(c.bidirectional) + ", splits " +
-                     std::to_string(c.max_splits) + ", query/seq";
+  std::string text =
+      "parts " + std::to_string(c.num_parts) + ", head blocks " + std::to_string(c.head_blocks) + ", decode section " +
+      std::to_string(c.decode_query_len) + " x " + std::to_string(c.decode_tile_kv) + ", cost " + std::to_string(c.cost_tile) +
+      " + n " + std::to_string(c.cost_kv) + ", snap " + std::to_string(c.snap) + ", prefill queue " +
+      std::to_string(c.prefill_tile_q) + " x " + std::to_string(c.prefill_tile_kv) + ", keys " + std::to_string(c.sees) +
+      ", chunk " + std::to_string(c.chunk) + ", window " + std::to_string(c.window_left) + " " + std::to_string(c.window_right) +
+      ", bidirectional " + std::to_string(c.bidirectional) + ", splits " + std::to_string(c.max_splits) + ", query/seq";
   for (size_t i = 0; i < std::min<size_t>(num_requests(), 100); i++)
     text += " " + std::to_string(query_lens[i]) + "/" + std::to_string(seq_lens[i]);
   return text;
@@ -115,20 +115,20 @@ public:
       scratch_kept_ = scratch_kept_ && reinterpret_cast<const unsigned char *>(scratch_.data())[i] == 0x71;
   }
   // Where things are, according to the text of plan.h: each follows the one before, aligned to 16 bytes.
-  size_t LineOffset() const { return Up(sizeof(cgr__plan_header) + NumParts() * sizeof(cgr__plan_part)); }
-  size_t EntriesOffset() const { return Up(LineOffset() + static_cast<size_t>(given_.c.max_requests) * sizeof(int32_t)); }
+  size_t DecodesOffset() const { return Up(sizeof(cgr__plan_header) + NumParts() * sizeof(cgr__plan_part)); }
+  size_t EntriesOffset() const { return Up(DecodesOffset() + static_cast<size_t>(given_.c.max_requests) * sizeof(int32_t)); }
   size_t Bytes() const { return Up(EntriesOffset() + static_cast<size_t>(given_.c.max_entries) * sizeof(cgr__plan_entry)); }
   const void *data() const { return memory_.data(); }
   const cgr__plan_header &header() const { return *static_cast<const cgr__plan_header *>(data()); }
   const cgr__plan_part &part(int32_t p) const { return reinterpret_cast<const cgr__plan_part *>(&header() + 1)[p]; }
-  const int32_t *line() const { return reinterpret_cast<const int32_t *>(At(LineOffset())); }
+  const int32_t *decodes() const { return reinterpret_cast<const int32_t *>(At(DecodesOffset())); }
   const cgr__plan_entry &entry(int32_t e) const { return reinterpret_cast<const cgr__plan_entry *>(At(EntriesOffset()))[e]; }
   // Who works on what; empty, with a failure, if that goes wrong.
   std::vector<cgr__cover_item> Items() const {
     int64_t most = 3 * static_cast<int64_t>(NumParts());
     for (size_t i = 0; i < given_.num_requests(); i++) {
       int64_t tiles = given_.LiveLen(i) == 0 ? 0 : (given_.LiveLen(i) + given_.TileQ(i) - 1) / given_.TileQ(i);
-      most += tiles * given_.c.head_blocks * (given_.IsOnLine(i) ? std::max(given_.c.max_splits, 1) : 1);
+      most += tiles * given_.c.head_blocks * (given_.IsDecode(i) ? std::max(given_.c.max_splits, 1) : 1);
     }
     cgr__cover_batch batch = { static_cast<int32_t>(given_.num_requests()), query_start_.data(), given_.seq_lens.data() };
     std::vector<cgr__cover_item> items(static_cast<size_t>(most));
@@ -145,9 +145,9 @@ public:
     return true;
   }
   bool KeepsWhatItMust() const {
-    size_t line_end = LineOffset() + static_cast<size_t>(header().num_line) * sizeof(int32_t);
+    size_t decodes_end = DecodesOffset() + static_cast<size_t>(header().num_decodes) * sizeof(int32_t);
     size_t entries_end = EntriesOffset() + static_cast<size_t>(header().num_entries) * sizeof(cgr__plan_entry);
-    return scratch_kept_ && IsPoison(line_end, EntriesOffset()) && IsPoison(entries_end, memory_.size() * 16);
+    return scratch_kept_ && IsPoison(decodes_end, EntriesOffset()) && IsPoison(entries_end, memory_.size() * 16);
   }
 
 private:
@@ -174,10 +174,10 @@ inline cgr__plan_class RandomClass(Random &random) {
   cgr__plan_class c = {};
   c.num_parts = random.OneIn(400) ? 4096 : random.OneIn(3) ? random.Pick32(1, 12) : random.Pick32(1, 300);
   c.head_blocks = random.OneIn(2) ? random.Pick32(1, 4) : random.Pick32(1, 40);
-  c.line_query_len = random.OneIn(2) ? 1 : random.Pick32(1, 16);
-  c.line_tile_kv = RandomTile(random);
-  c.queue_tile_q = RandomTile(random);
-  c.queue_tile_kv = RandomTile(random);
+  c.decode_query_len = random.OneIn(2) ? 1 : random.Pick32(1, 16);
+  c.decode_tile_kv = RandomTile(random);
+  c.prefill_tile_q = RandomTile(random);
+  c.prefill_tile_kv = RandomTile(random);
   switch (random.Pick(0, 2)) { // as of a kernel, small, anything
   case 0:
     c.cost_tile = 4000, c.cost_kv = 2000, c.snap = 2000;
@@ -204,15 +204,15 @@ inline PlanCase RandomPlanCase(Random &random) {
   PlanCase given;
   given.c = RandomClass(random);
   const cgr__plan_class &c = given.c;
-  int32_t style = random.Pick32(0, 4); // decode, the line, long queries, anything, many that are empty
+  int32_t style = random.Pick32(0, 4); // one token, decodes, long queries, anything, many that are empty
   int32_t n = random.OneIn(16) ? random.Pick32(0, 60) : random.Pick32(0, 8);
   for (int32_t i = 0; i < n; i++) {
     int32_t query = style == 0   ? 1
-                    : style == 1 ? random.Pick32(0, c.line_query_len)
-                    : style == 2 ? random.Pick32(c.line_query_len + 1, 130)
+                    : style == 1 ? random.Pick32(0, c.decode_query_len)
+                    : style == 2 ? random.Pick32(c.decode_query_len + 1, 130)
                     : style == 3 ? random.Pick32(0, 40)
                                  : random.Pick32(0, 1) * random.Pick32(0, 20);
-    int32_t context = random.OneIn(2) ? random.Pick32(0, 500) : random.Pick32(0, 3) * c.line_tile_kv + random.Pick32(-1, 1);
+    int32_t context = random.OneIn(2) ? random.Pick32(0, 500) : random.Pick32(0, 3) * c.decode_tile_kv + random.Pick32(-1, 1);
     bool is_emptied = query > 0 && random.OneIn(12);
     given.query_lens.push_back(query);
     if (c.sees == CGR__SEES_OTHER) {

@@ -21,8 +21,8 @@ struct PlanBatch {
   Words lens, seq_lens[CGR__MAX_SETS]; // a seq_len below its query length: a request that a guard has emptied
 };
 
-// The plan, from the prose and structs of plan.h, and from none of its functions but those that say where things lie. It finds
-// segments and slots by walking the tiles, while the library walks the parts.
+// The plan, from the prose and structs of plan.h, and from none of its functions but those that say where things are. It finds
+// segments and partials by walking the tiles, while the library walks the parts.
 class PlanReading {
 public:
   PlanReading(const cgr__plan_class &c, const PlanBatch &batch) : c_(c), batch_(batch), seq_lens_(batch.seq_lens[c.length_set]) {
@@ -31,7 +31,7 @@ public:
     per_part_ = std::max<int64_t>(1, cost_ / c.num_parts + (cost_ % c.num_parts != 0));
     snap_ = std::max<int64_t>(c.snap, per_part_ / 32);
     snap_ = std::max<int64_t>(std::min<int64_t>(snap_, per_part_ / 4), (c.cost_kv + 1) / 2);
-    if (!line_.empty() && std::set<int64_t>(num_kv_.begin(), num_kv_.end()).size() == 1)
+    if (!decodes_.empty() && std::set<int64_t>(num_kv_.begin(), num_kv_.end()).size() == 1)
       Align(TileCost(0));
     Cut();
     parts_.resize(size_t(c.num_parts));
@@ -45,7 +45,7 @@ public:
     cgr__plan_header header = {};
     header.num_parts = c_.num_parts;
     header.head_blocks = c_.head_blocks;
-    header.num_line = int32_t(line_.size());
+    header.num_decodes = int32_t(decodes_.size());
     header.num_entries = int32_t(entries_.size());
     header.num_items = header.num_entries * c_.head_blocks;
     header.num_emptied = num_emptied_;
@@ -54,7 +54,7 @@ public:
     header.snap = snap_;
     Put(plan, &header, sizeof header);
     Put(plan + sizeof header, parts_.data(), parts_.size() * sizeof parts_[0]);
-    Put(plan + cgr__plan_line_offset(&c_), line_.data(), line_.size() * sizeof line_[0]);
+    Put(plan + cgr__plan_decodes_offset(&c_), decodes_.data(), decodes_.size() * sizeof decodes_[0]);
     Put(plan + cgr__plan_entries_offset(&c_), entries_.data(), entries_.size() * sizeof entries_[0]);
   }
   bool Fits() const { return entries_.size() <= size_t(c_.max_entries); }
@@ -64,7 +64,7 @@ private:
     int64_t begin, end;
     int64_t size() const { return end - begin; }
   };
-  struct QueueTile {
+  struct PrefillTile {
     int32_t request, q_tile;
     Range kv;
   };
@@ -91,50 +91,50 @@ private:
     return c_.sees == CGR__SEES_STEP ? std::min(batch_.lens[size_t(i)], seq_lens_[size_t(i)]) : seq_lens_[size_t(i)];
   }
   void Sort(int32_t i) {
-    int32_t len = batch_.lens[i], step = c_.queue_tile_q;
+    int32_t len = batch_.lens[i], step = c_.prefill_tile_q;
     if (len == 0)
       return;
     if (seq_lens_[i] < (c_.sees == CGR__SEES_OTHER ? 1 : len)) {
       num_emptied_++;
-    } else if (len <= c_.line_query_len) {
-      line_.push_back(i);
-      num_kv_.push_back(Seen(i, 0, len - 1, c_.line_tile_kv).size());
-      cost_ += c_.head_blocks * TileCost(line_.size() - 1);
+    } else if (len <= c_.decode_query_len) {
+      decodes_.push_back(i);
+      num_kv_.push_back(Seen(i, 0, len - 1, c_.decode_tile_kv).size());
+      cost_ += c_.head_blocks * TileCost(decodes_.size() - 1);
     } else {
       for (int32_t t = 0; t * step < len; t++)
-        tiles_.push_back({ i, t, Seen(i, t * step, std::min(len, (t + 1) * step) - 1, c_.queue_tile_kv) });
+        tiles_.push_back({ i, t, Seen(i, t * step, std::min(len, (t + 1) * step) - 1, c_.prefill_tile_kv) });
     }
   }
-  int64_t TileCost(size_t line) const { return c_.cost_tile + num_kv_[line] * c_.cost_kv; }
+  int64_t TileCost(size_t decode) const { return c_.cost_tile + num_kv_[decode] * c_.cost_kv; }
   void Align(int64_t tile) {
-    int64_t tiles = per_part_ / tile, pieces = tile / per_part_, raised = 0;
+    int64_t tiles = per_part_ / tile, splits = tile / per_part_, raised = 0;
     const int64_t more = std::min<int64_t>(per_part_ / 20, tile <= per_part_ ? 2 * c_.snap : c_.snap);
     if (tile <= per_part_) {
       raised = per_part_ % tile == 0 ? per_part_ : (tiles + 1) * tile;
     } else if (snap_ >= c_.cost_kv && c_.max_splits == 0) {
-      raised = tile % pieces == 0 ? tile / pieces : tile / pieces + 1;
+      raised = tile % splits == 0 ? tile / splits : tile / splits + 1;
     }
     if (raised > per_part_ && raised <= per_part_ + more)
       per_part_ = raised;
   }
   int64_t SplitSize(int64_t n) const { return c_.max_splits > 0 ? (n + c_.max_splits - 1) / c_.max_splits : n; }
 
-  // Walks the requests of the line with the cuts in order.
+  // Walks the requests of the decode section with the cuts in order.
   void Cut() {
     int64_t before = 0;
-    size_t line = 0;
+    size_t decode = 0;
     for (int64_t p = 0; p <= c_.num_parts; p++) {
       int64_t x = p * per_part_;
-      while (line < line_.size() && x >= before + c_.head_blocks * TileCost(line))
-        before += c_.head_blocks * TileCost(line++);
-      cgr__plan_point cut = { int32_t(line), 0, 0 };
-      if (line < line_.size()) {
-        cut.head_block = int32_t((x - before) / TileCost(line));
-        cut.kv = int32_t(Border(num_kv_[line], (x - before) % TileCost(line) - c_.cost_tile));
-        if (cut.kv == num_kv_[line])
-          cut = { cut.line, cut.head_block + 1, 0 };
+      while (decode < decodes_.size() && x >= before + c_.head_blocks * TileCost(decode))
+        before += c_.head_blocks * TileCost(decode++);
+      cgr__plan_point cut = { int32_t(decode), 0, 0 };
+      if (decode < decodes_.size()) {
+        cut.head_block = int32_t((x - before) / TileCost(decode));
+        cut.kv = int32_t(Border(num_kv_[decode], (x - before) % TileCost(decode) - c_.cost_tile));
+        if (cut.kv == num_kv_[decode])
+          cut = { cut.decode, cut.head_block + 1, 0 };
         if (cut.head_block == c_.head_blocks)
-          cut = { cut.line + 1, 0, 0 };
+          cut = { cut.decode + 1, 0, 0 };
       }
       cuts_.push_back(cut);
     }
@@ -154,18 +154,18 @@ private:
     cgr__plan_part &part = parts_[size_t(p)];
     part.begin = cuts_[p];
     part.end = cuts_[p + 1];
-    part.request = part.begin.line < int32_t(line_.size()) ? line_[part.begin.line] : -1;
-    part.begin_slot = part.begin_first = part.end_first = -1;
+    part.request = part.begin.decode < int32_t(decodes_.size()) ? decodes_[part.begin.decode] : -1;
+    part.begin_partial = part.begin_first = part.end_first = -1;
     part.begin_count = part.end_count = 0;
   }
-  // Assigns slots to the tiles that several parts work on, in the order of the line.
+  // Assigns partials to the tiles that several parts work on, in the order of the decode section.
   void ShareTiles() {
     using Tile = std::pair<int32_t, int32_t>;
     std::map<Tile, std::vector<int32_t>> inside; // of each tile that is cut, the cuts, each position once: the last of them
     for (int32_t p = 1; p <= c_.num_parts; p++) {
       if (cuts_[p].kv == 0)
         continue;
-      std::vector<int32_t> &cuts = inside[{ cuts_[p].line, cuts_[p].head_block }];
+      std::vector<int32_t> &cuts = inside[{ cuts_[p].decode, cuts_[p].head_block }];
       if (!cuts.empty() && cuts_[cuts.back()].kv == cuts_[p].kv)
         cuts.back() = p;
       else
@@ -181,18 +181,18 @@ private:
         before--;
       parts_[size_t(before) - 1].end_first = int32_t(first);
       parts_[size_t(before) - 1].end_count = count;
-      int32_t slot = int32_t(first) + 1;
+      int32_t partial = int32_t(first) + 1;
       for (size_t s = 0; s < cuts.size(); s++) {
         int64_t begin = cuts_[cuts[s]].kv, end = s + 1 < cuts.size() ? cuts_[cuts[s + 1]].kv : n;
-        parts_[size_t(cuts[s])].begin_slot = slot;
+        parts_[size_t(cuts[s])].begin_partial = partial;
         parts_[size_t(cuts[s])].begin_first = int32_t(first);
         parts_[size_t(cuts[s])].begin_count = count;
-        slot += c_.max_splits > 0 ? int32_t((end - begin + split - 1) / split) : 1;
+        partial += c_.max_splits > 0 ? int32_t((end - begin + split - 1) / split) : 1;
       }
     }
   }
   static bool SamePoint(const cgr__plan_point &a, const cgr__plan_point &b) {
-    return a.line == b.line && a.head_block == b.head_block && a.kv == b.kv;
+    return a.decode == b.decode && a.head_block == b.head_block && a.kv == b.kv;
   }
 
   // Four buckets to each doubling: 1, 1.25, 1.5, 1.75 times a power of two.
@@ -206,14 +206,14 @@ private:
     int64_t all = int64_t(tiles_.size()) * c_.head_blocks, sum = 0;
     if (c_.max_splits > 0 || all >= c_.num_parts) {
       std::stable_sort(tiles_.begin(), tiles_.end(),
-                       [](const QueueTile &a, const QueueTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
-      for (const QueueTile &tile : tiles_)
+                       [](const PrefillTile &a, const PrefillTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
+      for (const PrefillTile &tile : tiles_)
         entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin), int32_t(tile.kv.end), -1, 1, 0, 0 });
       return;
     }
-    for (const QueueTile &tile : tiles_)
+    for (const PrefillTile &tile : tiles_)
       sum += tile.kv.size() * c_.head_blocks;
-    for (const QueueTile &tile : tiles_) {
+    for (const PrefillTile &tile : tiles_) {
       int64_t n = tile.kv.size(), share = n * c_.num_parts, first = int64_t(entries_.size());
       int64_t count = std::min(n, share / sum + (share % sum != 0));
       for (int64_t i = 0; i < count; i++)
@@ -228,11 +228,11 @@ private:
   const Words &seq_lens_;
   int64_t cost_ = 0, per_part_ = 1, snap_ = 0;
   int32_t num_emptied_ = 0;
-  Words line_;
-  std::vector<int64_t> num_kv_;       // of the line's requests
+  Words decodes_;
+  std::vector<int64_t> num_kv_;       // of the decode section's requests
   std::vector<cgr__plan_point> cuts_; // [G + 1]
   std::vector<cgr__plan_part> parts_; // [G]
-  std::vector<QueueTile> tiles_;      // of the queue
+  std::vector<PrefillTile> tiles_;    // of the prefill queue
   std::vector<cgr__plan_entry> entries_;
 };
 

@@ -1,4 +1,4 @@
-/* How results leave the attention kernel: outputs, partials, the merge of partials, and the tokens that nobody owns. */
+/* How results leave the attention kernel: outputs, partials, the merge of partials, and the tokens without an owner. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_COMBINE_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_COMBINE_CUH
 
@@ -8,9 +8,9 @@
 
 namespace cgr {
 
-/* Index of a line of a slot among all partials. */
-__device__ __forceinline__ int64_t partial_line(const cgr__attention_args &a, int32_t slot, int32_t line) {
-  return cgr__attention_slot_line(&a, slot) + line;
+/* Index of a line of a partial among all partials. */
+__device__ __forceinline__ int64_t partial_line(const cgr__attention_args &a, int32_t partial, int32_t line) {
+  return cgr__attention_partial_line(&a, partial) + line;
 }
 
 /* Natural logarithm of a sum of exp2 relative to `max`. */
@@ -57,8 +57,8 @@ struct Fold {
   }
 };
 
-/* A line's state in a slot. Bypasses L1: another CTA may have written it. */
-__device__ __forceinline__ float2 slot_state(const cgr__attention_args &a, int64_t at) {
+/* A line's state in a partial. Bypasses L1: another CTA may have written it. */
+__device__ __forceinline__ float2 state_of_partial(const cgr__attention_args &a, int64_t at) {
   return __ldcg(reinterpret_cast<const float2 *>(a.partial_state) + at);
 }
 
@@ -102,12 +102,12 @@ __device__ __forceinline__ void store_elements(const cgr__attention_args &a, con
 struct AttentionShared {
   ItemShared items;
   int32_t is_last;
-  float2 before[kFewLines];                 /* max and sum of the lines of a slot that is folded in */
+  float2 before[kFewLines];                 /* max and sum of the lines of a partial that is folded in */
   float2 state[kAttentionWarps][kFewLines]; /* max and sum of each warp, when the warps split the tokens */
 };
 
-/* Writes a piece of a line, complete in this CTA, to where the item says. If a slot is folded in, shared.before has its states,
- * for all threads. */
+/* Writes some elements of a line, complete in this CTA, to where the item says. If a partial is folded in, shared.before has its
+ * states, for all threads. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_elements(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                const AttentionShared &shared, int32_t line, int32_t d, Elements<4> &o, float max,
@@ -124,11 +124,11 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
     max = both.max;
     sum = both.sum;
   }
-  if (item.slot < 0) {
+  if (item.partial < 0) {
     store_elements<kDtype, kGeneral>(a, q, line, d, o, max, sum);
     return;
   }
-  int64_t at = partial_line(a, item.slot, line);
+  int64_t at = partial_line(a, item.partial, line);
   *reinterpret_cast<float4 *>(a.partial_out + at * dim + d) = make_float4(o.x[0], o.x[1], o.x[2], o.x[3]);
   if (d == 0)
     reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
@@ -140,12 +140,12 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
                                             Softmax<kHeadDim> &state, int32_t first) {
   int lane = threadIdx.x & 31;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
-  float2 before[2]; /* the slot may be written again: all four lanes of a line read its state first */
+  float2 before[2]; /* the partial may be written again: all four lanes of a line read its state first */
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int32_t line = first + lane / 4 + 8 * half;
     if (item.fold >= 0 && line < q.lines)
-      before[half] = slot_state(a, partial_line(a, item.fold, line));
+      before[half] = state_of_partial(a, partial_line(a, item.fold, line));
   }
   __syncwarp();
 #pragma unroll
@@ -169,7 +169,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
       max = both.max;
       sum = both.sum;
     }
-    if (item.slot < 0) {
+    if (item.partial < 0) {
       const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
       uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + lane % 4 * 2;
 #pragma unroll
@@ -180,7 +180,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
       if (lane % 4 == 0 && a.lse.data)
         static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
     } else {
-      int64_t at = partial_line(a, item.slot, line);
+      int64_t at = partial_line(a, item.partial, line);
       float *to = a.partial_out + at * dim + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
@@ -196,7 +196,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
 
 /* Counts the arrival of a partial; true in all threads of the part whose partial came last. The barrier before the count
  * makes every thread's stores of its partial happen before thread 0's release, which is cumulative; its acquire and the
- * barrier after it order the count before anyone's reads, which go past L1. */
+ * barrier after it order the count before all reads, which go past L1. */
 __device__ __forceinline__ bool arrive(const cgr__attention_args &a, const cgr__plan_item &item, int32_t *is_last) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -245,10 +245,10 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
   copy_async_commit();
 }
 
-/* Merges the partials of a tile in the order of their slots, whichever part does it. A warp takes one line at a time, and `room`
- * of its partials (64 at most) at once, through its share of `scratch`, which is free shared memory. The loops are short rather
- * than unrolled: a CTA comes here once, if at all, so its instructions miss the cache, and a miss costs about as much as fetching
- * a partial. */
+/* Merges the partials of a tile in the order of their partials, whichever part does it. A warp takes one line at a time, and
+ * `room` of its partials (64 at most) at once, through its share of `scratch`, which is free shared memory. The loops are short
+ * rather than unrolled: a CTA comes here once, if at all, so its instructions miss the cache, and a miss costs about as much as
+ * fetching a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                float *scratch, int32_t room) {
@@ -256,7 +256,7 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   const bool has_elements = lane * kElements < dim;
-  int64_t stride = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from slot to slot, in lines */
+  int64_t stride = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from partial to partial, in lines */
   scratch += warp * room * kHeadDim;
 #pragma unroll 1
   for (int32_t line = warp; line < q.lines; line += kAttentionWarps) {
@@ -268,9 +268,9 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
       int64_t at = partial_line(a, item.first, line) + p * stride;
       float2 own = make_float2(-INFINITY, 0.0f), next = own; /* the states of partials `lane` and 32 + lane */
       if (lane < count)
-        own = slot_state(a, at + lane * stride);
+        own = state_of_partial(a, at + lane * stride);
       if (lane + 32 < count)
-        next = slot_state(a, at + (lane + 32) * stride);
+        next = state_of_partial(a, at + (lane + 32) * stride);
       __syncwarp(); /* all lanes are done with the previous batch */
       fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, stride * dim, count, dim);
 #pragma unroll 1

@@ -26,16 +26,16 @@ struct ItemRecord {
 /* What thread 0 finds for all threads. Kept here, it takes no registers from the loops. */
 struct ItemShared {
   cgr__plan_part part;
-  cgr__plan_walk walk; /* the place on the line after the last item found */
+  cgr__plan_walk walk; /* the place in the decode section after the last item found */
   ItemRecord ring[kRing];
-  int32_t num_found; /* items of the line */
-  int32_t taken;     /* the next item of the queue: requested one item ahead, because the answer takes time */
+  int32_t num_found; /* items of the decode section */
+  int32_t taken;     /* the next item of the prefill queue: requested one item ahead, because the answer takes time */
 };
 
 /* The plan class, with constants for what an instance fixes. */
 template <bool kGeneral> __device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
   cgr__plan_class c = a.plan_class;
-  c.line_tile_kv = c.queue_tile_kv = kTileKv;
+  c.decode_tile_kv = c.prefill_tile_kv = kTileKv;
   if constexpr (!kGeneral) {
     c.sees = CGR__SEES_CACHE;
     c.window_left = c.window_right = c.bidirectional = c.chunk = 0;
@@ -48,7 +48,7 @@ __device__ __forceinline__ cgr__plan_batch batch_of(const cgr__attention_args &a
   cgr__plan_batch batch;
   batch.query_start = a.query_start_loc;
   batch.seq_lens = a.seq_lens;
-  batch.line = a.plan + cgr__plan_line_offset(&a.plan_class) / (int64_t)sizeof(int32_t);
+  batch.decodes = a.plan + cgr__plan_decodes_offset(&a.plan_class) / (int64_t)sizeof(int32_t);
   return batch;
 }
 
@@ -76,8 +76,8 @@ __device__ __forceinline__ void describe(const cgr__attention_args &a, const cgr
 
 /* The next item of this CTA's part, if there is one. */
 template <bool kGeneral>
-__device__ __forceinline__ void next_on_line(const cgr__attention_args &a, const cgr__plan_part &part, cgr__plan_walk &walk,
-                                             ItemRecord &record) {
+__device__ __forceinline__ void next_decode_item(const cgr__attention_args &a, const cgr__plan_part &part, cgr__plan_walk &walk,
+                                                 ItemRecord &record) {
   const cgr__plan_class c = class_of<kGeneral>(a);
   const cgr__plan_batch batch = batch_of(a);
   cgr__plan_item item;
@@ -85,14 +85,14 @@ __device__ __forceinline__ void next_on_line(const cgr__attention_args &a, const
   record.is_live = cgr__plan_walk_next(&walk, &c, &part, (int32_t)blockIdx.y, &batch, &item);
   if (!record.is_live)
     return;
-  cgr__plan_item_in_lane(&c, (int32_t)blockIdx.x, &item);
+  cgr__plan_item_in_stripe(&c, (int32_t)blockIdx.x, &item);
   describe<kGeneral>(a, item, query_len, length, record);
 }
 
-/* Thread 0: finds items of the line until the loader knows its way to the end of item `next` and kAhead tiles beyond, or there
- * are no more. Returns whether there may be more. */
+/* Thread 0: finds items of the decode section until the loader knows its way to the end of item `next` and kAhead tiles beyond,
+ * or there are no more. Returns whether there may be more. */
 template <bool kGeneral>
-__device__ __forceinline__ bool find_on_line(const cgr__attention_args &a, ItemShared &shared, int32_t next) {
+__device__ __forceinline__ bool find_decode_item(const cgr__attention_args &a, ItemShared &shared, int32_t next) {
   cgr__plan_walk walk = shared.walk;
   int32_t found = shared.num_found, tiles = 0;
 #pragma unroll 1
@@ -102,7 +102,7 @@ __device__ __forceinline__ bool find_on_line(const cgr__attention_args &a, ItemS
 #pragma unroll 1
   while (is_live && (found <= next || tiles < kAhead)) {
     ItemRecord &record = shared.ring[found % kRing];
-    next_on_line<kGeneral>(a, shared.part, walk, record);
+    next_decode_item<kGeneral>(a, shared.part, walk, record);
     is_live = record.is_live != 0;
     if (is_live)
       tiles += found++ > next ? record.item.kv_end - record.item.kv_begin : 0;
@@ -112,24 +112,24 @@ __device__ __forceinline__ bool find_on_line(const cgr__attention_args &a, ItemS
   return is_live;
 }
 
-/* Thread 0: the next item of the queue becomes item `number`. `num_items`: of all lanes. */
+/* Thread 0: the next item of the prefill queue becomes item `number`. `num_items`: of all stripes. */
 template <bool kGeneral>
-__device__ __forceinline__ void find_in_queue(const cgr__attention_args &a, ItemShared &shared, int32_t number, int32_t num_items,
-                                              bool is_first) {
+__device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, ItemShared &shared, int32_t number,
+                                                  int32_t num_items, bool is_first) {
   const cgr__plan_class c = class_of<kGeneral>(a);
   ItemRecord &record = shared.ring[number % kRing];
-  int32_t i = is_first ? atomicAdd(a.queue, 1) : shared.taken;
+  int32_t i = is_first ? atomicAdd(a.prefill_queue, 1) : shared.taken;
   record.is_live = i < num_items;
   if (!record.is_live)
     return;
-  shared.taken = atomicAdd(a.queue, 1);
+  shared.taken = atomicAdd(a.prefill_queue, 1);
   const cgr__plan_entry *entries =
       reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
-  const int32_t lane = i % c.lanes, in_lane = i / c.lanes;
-  const cgr__plan_entry entry = entries[in_lane / c.head_blocks];
+  const int32_t stripe = i % c.stripes, in_stripe = i / c.stripes;
+  const cgr__plan_entry entry = entries[in_stripe / c.head_blocks];
   int32_t query_len = a.query_start_loc[entry.request + 1] - a.query_start_loc[entry.request];
-  cgr__plan_item item = cgr__plan_queue_item(&c, &entry, in_lane % c.head_blocks, query_len);
-  cgr__plan_item_in_lane(&c, lane, &item);
+  cgr__plan_item item = cgr__plan_prefill_item(&c, &entry, in_stripe % c.head_blocks, query_len);
+  cgr__plan_item_in_stripe(&c, stripe, &item);
   describe<kGeneral>(a, item, query_len, a.seq_lens[entry.request], record);
 }
 

@@ -1,5 +1,5 @@
-/* Attention (kernels/attention.h): one CTA of four warps works on one part of the line, then on items of the queue, if there can
- * be any. Lanes are the grid's x, parts its y. */
+/* Attention (kernels/attention.h): one CTA of four warps works on one part of the decode section, then on items of the prefill
+ * queue, if there can be any. Stripes are the grid's x, parts its y. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
 
@@ -14,7 +14,7 @@
 namespace cgr {
 
 static_assert(kFewLines == 2 * kMmaLines, "items of few lines are one tile of an mma, or two");
-static_assert(sizeof(AttentionShared) + 1024 <= CGR__ATTENTION_SHARED_BESIDE, "1 KB is the system's");
+static_assert(sizeof(AttentionShared) + 1024 <= CGR__MMA_SHARED_STATIC, "1 KB is the system's");
 
 /* Merges through free shared memory: `all` of it, or `stage`, whose tile was read last. */
 template <int kDtype, int kHeadDim, bool kGeneral>
@@ -23,7 +23,7 @@ __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &
   using Shape = AttentionShape<kHeadDim>;
   constexpr int32_t kPartialBytes =
       kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
-  static_assert(Shape::kSharedBytes == CGR__ATTENTION_SHARED(kHeadDim), "what plans count on");
+  static_assert(Shape::kSharedBytes == CGR__MMA_SHARED(kHeadDim), "what plans count on");
   static_assert(Shape::kSharedBytes / kPartialBytes <= 64, "merge_partials takes no more at once");
   float *scratch = reinterpret_cast<float *>(all ? memory : memory + stage * Shape::kStageBytes);
   const int32_t room = (all ? Shape::kSharedBytes : Shape::kStageBytes) / kPartialBytes;
@@ -56,11 +56,11 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
   stage = stage + 1 == AttentionShape<kHeadDim>::kStages ? 0 : stage + 1;
 }
 
-/* Whether the line, judging by its cost, reads more of K and V than L2 would keep. An estimate: pages that requests share count
- * once for each of them. */
+/* Whether the decode section, judging by its cost, reads more of K and V than L2 would keep. An estimate: pages that requests
+ * share count once for each of them. */
 template <int kHeadDim>
 __device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header) {
-  return header.cost * a.plan_class.lanes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
+  return header.cost * a.plan_class.stripes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
 /* Whether the loader's current tile has tokens of this step of its own request, which an append may still be writing. */
@@ -70,13 +70,13 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
   return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
 }
 
-/* Finds the first item of this CTA's part of the line, and issues the copies of up to kStages of its tiles; returns how many.
- * `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first tile
- * come one after another, and should not wait for anything else. If this launch began beside an append, it returns when the
- * append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
+/* Finds the first item of this CTA's part of the decode section, and issues the copies of up to kStages of its tiles; returns how
+ * many. `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first
+ * tile come one after another, and should not wait for anything else. If this launch began while an append ran, it returns when
+ * the append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
-__device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
-                                          ItemShared &items, uint32_t base, bool append_first, bool &may_be_more) {
+__device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+                                             ItemShared &items, uint32_t base, bool append_first, bool &may_be_more) {
   using Shape = AttentionShape<kHeadDim>;
   const cgr__plan_part *parts =
       reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
@@ -86,15 +86,15 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   const cgr__plan_batch batch = batch_of(a);
   cgr__plan_walk walk = cgr__plan_walk_begin(&part, &batch);
   ItemRecord record;
-  next_on_line<kGeneral>(a, part, walk, record);
+  next_decode_item<kGeneral>(a, part, walk, record);
   may_be_more = record.is_live && !cgr__plan_walk_ended(&walk, &part);
-  loader.on_line = true;
+  loader.in_decodes = true;
   loader.begin_item(a, record, 0);
   if (threadIdx.x == 0) {
     items.part = part;
     items.walk = walk;
     items.ring[0] = record;
-    items.ring[1].is_live = 0; /* unless find_on_line finds one */
+    items.ring[1].is_live = 0; /* unless find_decode_item finds one */
     items.num_found = record.is_live;
   }
   int stage = 0;
@@ -109,11 +109,11 @@ __device__ __forceinline__ int begin_line(const cgr__attention_args &a, Loader<k
   return stage;
 }
 
-/* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has neither prefill nor queue. A decode CTA
- * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code lies between them, the
+/* `kMostLines`: the most lines of an item. With kFewLines or fewer the kernel has no prefills. A decode CTA
+ * executes about as many instructions as the multiprocessor's cache holds (32 KB); the less other code is between them, the
  * less it waits. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
-__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
+__global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__MMA_MAX_CTAS)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
   using Shape = AttentionShape<kHeadDim>;
   extern __shared__ __align__(128) unsigned char memory[];
@@ -123,35 +123,35 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
   const cgr__plan_header *header = reinterpret_cast<const cgr__plan_header *>(a.plan);
   int32_t num_requests = a.counts[CGR_COUNT_REQUESTS], num_tokens = a.counts[CGR_COUNT_TOKENS];
   const bool append_first = a.counts[CGR_COUNT_APPEND_FIRST] != 0;
-  constexpr bool kHasQueue = kMostLines > kFewLines;
-  int32_t num_items = kHasQueue ? header->num_items * a.plan_class.lanes : 0, num_emptied = header->num_emptied;
+  constexpr bool kHasPrefill = kMostLines > kFewLines;
+  int32_t num_items = kHasPrefill ? header->num_items * a.plan_class.stripes : 0, num_emptied = header->num_emptied;
   Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> loader;
   loader.queries = base + Shape::kStages * Shape::kStageBytes;
   loader.page_shift = __ffs(a.group.page_size) - 1;
   loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
   bool may_be_more, is_first = true;
-  int num_filled = begin_line(a, loader, shared.items, base, append_first, may_be_more), stage = 0;
+  int num_filled = begin_decodes(a, loader, shared.items, base, append_first, may_be_more), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
     zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
   for (int32_t i = 0;; i++) {
     const ItemRecord &record = shared.items.ring[i % kRing];
-    if (loader.on_line && threadIdx.x == 0 && may_be_more)
-      may_be_more = find_on_line<kGeneral>(a, shared.items, i + 1);
+    if (loader.in_decodes && threadIdx.x == 0 && may_be_more)
+      may_be_more = find_decode_item<kGeneral>(a, shared.items, i + 1);
     if (i == 0) {
       __syncthreads();
       if (num_filled > 0 && loader.tile == loader.tile_end)
         loader.begin_item(a, shared.items.ring[1], 1);
     }
-    if (loader.on_line && !record.is_live) {
+    if (loader.in_decodes && !record.is_live) {
       if (num_items == 0)
         break;
       __syncthreads(); /* all threads have seen that */
-      loader.on_line = false;
+      loader.in_decodes = false;
       loader.policy = cache_policy(false); /* q tiles of one request read the same K and V */
     }
-    if (kHasQueue && !loader.on_line) {
+    if (kHasPrefill && !loader.in_decodes) {
       if (threadIdx.x == 0)
-        find_in_queue<kGeneral>(a, shared.items, i, num_items, is_first);
+        find_prefill_item<kGeneral>(a, shared.items, i, num_items, is_first);
       is_first = false;
       __syncthreads();
       if (!record.is_live)
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : 2)
 
 /* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away. */
 template <int kHeadDim> constexpr size_t max_dynamic_shared() {
-  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__ATTENTION_MOST_PADDING);
+  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__MMA_MOST_PADDING);
 }
 
 template <int kHeadDim, bool kGeneral> struct Instances {

@@ -1,5 +1,5 @@
 /* Launcher of the attention kernels. It chooses the instances by kind and head dims; their file chooses by dtype and lines
- * (kernel.cuh). kernels/variants.c says which layers have instances. */
+ * (kernel.cuh). kernels/registry.c says which layers have instances. */
 #include <cuda.h>
 
 #include "kernels/cuda/attention/sm80/traits.h"
@@ -37,7 +37,7 @@ int launch_general(const cgr__attention_args *a, dim3 grid, cudaStream_t stream)
 
 extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
   const cgr__attention_args *a = static_cast<const cgr__attention_args *>(args);
-  dim3 grid((unsigned)a->plan_class.lanes, (unsigned)a->plan_class.num_parts);
+  dim3 grid((unsigned)a->plan_class.stripes, (unsigned)a->plan_class.num_parts);
   if (a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16)
     return (int)cudaErrorNotSupported;
   return cgr::is_plain(*a) ? cgr::launch_plain(a, grid, stream) : cgr::launch_general(a, grid, stream);
@@ -49,7 +49,7 @@ extern "C" int cgr__cuda_attention_preload(void) {
   for (auto preload : preloads)
     if (int error = preload())
       return error;
-  /* Some devices lack the shared memory for the widest instance; layers that need it are refused there (kernels/variants.c). */
+  /* Some devices lack the shared memory for the widest instance; layers that need it are refused there (kernels/registry.c). */
   int error = cgr::attention_preload_general_d256();
   return error == (int)CUDA_ERROR_INVALID_VALUE ? 0 : error;
 }

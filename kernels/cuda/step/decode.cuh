@@ -35,9 +35,8 @@ template <int kGroups> struct Decode {
   int32_t index[kGroups], page[kGroups], pages_upto[kGroups];
 };
 
-/* Whether the composition and the rows are what they should be. */
-template <int kGroups>
-__device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t row, Decode<kGroups> &d) {
+/* P10, P15, P16: whether the composition and the rows are what they should be. */
+template <int kGroups> __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t row, Decode<kGroups> &d) {
   const cgr__step_args &a = args.step;
   d.row = row;
   if (row < 0 || row >= a.max_rows)
@@ -61,8 +60,7 @@ __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t ro
 __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t num_changes, int4 first, bool composed) {
   if (!__syncthreads_and(composed))
     return false;
-  const int4 *changes =
-      reinterpret_cast<const int4 *>(reinterpret_cast<const unsigned char *>(a.buffers.inbox) + a.slot.changes);
+  const int4 *changes = reinterpret_cast<const int4 *>(reinterpret_cast<const unsigned char *>(a.buffers.inbox) + a.slot.changes);
   bool good = true;
   int4 change = first;
 #pragma unroll 1
@@ -139,8 +137,7 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
 }
 
 /* Returns whether the step was one of these, and is written. Called by all threads. */
-template <int kGroups>
-__device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
+template <int kGroups> __device__ __forceinline__ bool write_unchanged_decodes(const PrologueArgs &args, DecodeScratch &scratch) {
   const cgr__step_args &a = args.step;
   int32_t i = (int32_t)threadIdx.x, at = max(min(i, a.padded_requests - 1), 0);
   union {

@@ -1,4 +1,4 @@
-/* The buffers that somebody asked for (kernels/derived.h). A row of blocks for each group: the first block writes what is one
+/* The buffers that were asked for (kernels/derived.h). A row of blocks for each group: the first block writes what is one
  * number for each request, and each of the others the pages of one request. */
 #include "devices/cuda/launch.cuh"
 #include "kernels/cuda/guard.cuh"
@@ -41,10 +41,12 @@ __device__ void write_batch(const cgr__derived &d, int32_t num_decodes) {
   for (int32_t s = 0; s < d.num_sets; s++)
     if (d.kv_start_loc[s]) {
       const int32_t *lens = d.seq_lens[s];
-      write_starts(d.kv_start_loc[s], d.padded_requests, [=](int32_t i) { return lens[i]; }, scratch);
+      write_starts(
+          d.kv_start_loc[s], d.padded_requests, [=](int32_t i) { return lens[i]; }, scratch);
     }
   if (d.context_start_loc)
-    write_starts(d.context_start_loc, d.padded_requests, [&](int32_t i) { return cgr__context_len(&d, i); }, scratch);
+    write_starts(
+        d.context_start_loc, d.padded_requests, [&](int32_t i) { return cgr__context_len(&d, i); }, scratch);
   for (int32_t i = (int32_t)threadIdx.x; d.context_lens && i < d.padded_requests; i += kThreads)
     d.context_lens[i] = cgr__context_len(&d, i);
   for (int32_t j = (int32_t)threadIdx.x; d.prefill_query_start_loc && j <= d.padded_requests; j += kThreads)

@@ -1,6 +1,6 @@
-/* Fetches the slot of the next step into the inbox (kernels/step.h), beside the last layers of this one.
+/* Fetches the slot of the next step into the inbox (kernels/step.h), concurrently with the last layers of this one.
  *
- * One block of few threads, so that it finds room beside an engine's kernel that fills the SMs. Ordering: the first thread
+ * One block of few threads, so that it finds room next to an engine's kernel that fills the SMs. Ordering: the first thread
  * acquires the number at system scope, the barrier hands that on to the others. The inbox is read by the next step's prologue,
  * which starts after this kernel has ended. */
 #include "devices/cuda/access.cuh"

@@ -1,10 +1,10 @@
 /* Writes the attention plans of the batch that the prologue left (planners/attention/plan.h): the host planner's arithmetic, one
- * block for each plan class. Few threads and registers, so that a block finds room beside an engine's kernel that fills the
+ * block for each plan class. Few threads and registers, so that a block finds room next to an engine's kernel that fills the
  * SMs.
  *
  * Its cost is latency, not work, so the batch is read in one go, before its size is known, and barriers are few. For the first
- * running sum (costs of the line, its requests, those of the queue and their q tiles) a thread has neighbouring requests; then it
- * has a cut of the line, then a part, finally entries of the queue. */
+ * running sum (costs of the decode section, its requests, those of the prefill queue and their q tiles) a thread has neighbouring
+ * requests; then it has a cut of the decode section, then a part, finally entries of the prefill queue. */
 #include "devices/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/planner.h"
@@ -23,25 +23,26 @@ static_assert(sizeof(cgr__plan_header) == 64 && sizeof(cgr__plan_part) == 48 && 
 static_assert(CGR__MAX_REQUESTS < 31 * kRound, "a warp reads the borders of all rounds");
 static_assert(CGR__MAX_REQUESTS < 1 << 16, "numbers of requests are summed in 16 bits");
 
-/* A request of the queue. */
-struct Queued {
+/* A request of the prefill queue. */
+struct Prefill {
   int32_t tiles; /* q tiles before its own */
   int32_t request, query_len, seq_len;
 };
 
-/* A request is either on the line or in the queue: records of the former from the front, of the latter from the back. */
+/* A request is either in the decode section or in the prefill queue: records of the former from the front, of the latter from the
+ * back. */
 union Record {
   cgr__plan_stretch stretch;
-  Queued queued;
+  Prefill prefill;
 };
-static_assert(sizeof(Record) == 16, "records are read in one piece");
+static_assert(sizeof(Record) == 16, "records are read at once");
 
 /* Dynamic shared memory: what depends on the numbers of requests (B_r, padded) and parts (G). */
 struct Lists {
   Record *records;          /* [B_r + 2] */
-  cgr__plan_point *cuts;    /* [G + 1]; then, of a queue that is cut, int32_t: pieces before each tile */
+  cgr__plan_point *cuts;    /* [G + 1]; then, of a prefill queue that is cut, int32_t: splits before each tile */
   cgr__plan_before *before; /* [G + 1] */
-  int32_t *firsts;          /* [G + 1] the first slot of each tile that is cut, then the number of slots */
+  int32_t *firsts;          /* [G + 1] the first partial of each tile that is cut, then the number of partials */
   int32_t last;             /* index of the last record */
 };
 
@@ -66,7 +67,7 @@ __device__ __forceinline__ Lists make_lists(unsigned char *at, int32_t requests,
 __device__ __forceinline__ const cgr__plan_stretch *stretches(const Lists &l) {
   return reinterpret_cast<const cgr__plan_stretch *>(l.records);
 }
-__device__ __forceinline__ const Queued &queued(const Lists &l, int32_t i) { return l.records[l.last - i].queued; }
+__device__ __forceinline__ const Prefill &prefill_at(const Lists &l, int32_t i) { return l.records[l.last - i].prefill; }
 
 /* --------------------------------------------------------------------------------------------------------------- sums */
 
@@ -113,26 +114,26 @@ struct Batch {
   int32_t padded_requests;
 };
 
-/* What is summed over the requests: costs of the line, and how many there are. */
+/* What is summed over the requests: costs of the decode section, and how many there are. */
 struct Sums {
   int64_t cost;
-  uint32_t numbers; /* on the line, and above 16 bits in the queue */
-  int32_t tiles;    /* of the queue */
+  uint32_t numbers; /* in the decode section, and above 16 bits in the prefill queue */
+  int32_t tiles;    /* of the prefill queue */
 };
-__device__ __forceinline__ int32_t line_of(const Sums &s) { return (int32_t)(s.numbers & 0xffff); }
-__device__ __forceinline__ int32_t queue_of(const Sums &s) { return (int32_t)(s.numbers >> 16); }
+__device__ __forceinline__ int32_t decodes_of(const Sums &s) { return (int32_t)(s.numbers & 0xffff); }
+__device__ __forceinline__ int32_t prefills_of(const Sums &s) { return (int32_t)(s.numbers >> 16); }
 
 struct Totals {
   Sums sums;
-  int32_t emptied, least, most; /* least, most: KV tiles of a tile of the line */
-  int32_t reserved;             /* 32 bytes: read in two pieces */
+  int32_t emptied, least, most; /* least, most: KV tiles of a tile of the decode section */
+  int32_t reserved;             /* 32 bytes: read in two loads */
 };
 
 /* Neighbouring requests of a thread. */
 struct Own {
   int32_t first, count;
   int32_t start[kEach + 1], seq_len[kEach];
-  int32_t num[kEach]; /* KV tiles on the line; minus the q tiles in the queue; 0: no work */
+  int32_t num[kEach]; /* KV tiles in the decode section; minus the q tiles in the prefill queue; 0: no work */
 };
 
 __device__ __forceinline__ void read_own(const Batch &b, int32_t base, Own &own) {
@@ -166,14 +167,14 @@ __device__ __forceinline__ Totals sum_own(const cgr__plan_class &c, uint32_t inv
     own.seq_len[k] = cgr__plan_seen_len(&c, given, own.seq_len[k]);
     int32_t query_len = cgr__plan_live_len(&c, given, own.seq_len[k]);
     sums.emptied += given > query_len;
-    if (query_len > c.line_query_len) {
+    if (query_len > c.decode_query_len) {
       int32_t tiles = cgr__plan_num_q_tiles(&c, query_len);
       own.num[k] = -tiles;
       sums.sums.numbers += 1 << 16;
       sums.sums.tiles += tiles;
     } else if (query_len > 0) {
       cgr__plan_range kv = cgr__plan_kv_tokens(&c, query_len, own.seq_len[k], 0, query_len - 1);
-      uint32_t tile = (uint32_t)c.line_tile_kv;
+      uint32_t tile = (uint32_t)c.decode_tile_kv;
       int32_t n = divide((uint32_t)kv.end + tile - 1, tile, inverse) - divide((uint32_t)kv.begin, tile, inverse);
       own.num[k] = n;
       sums.sums.cost += c.head_blocks * cgr__plan_tile_cost(&c, n);
@@ -185,18 +186,18 @@ __device__ __forceinline__ Totals sum_own(const cgr__plan_class &c, uint32_t inv
   return sums;
 }
 
-__device__ __forceinline__ void write_own(const cgr__plan_class &c, const Own &own, Sums at, const Lists &l, int32_t *line) {
+__device__ __forceinline__ void write_own(const cgr__plan_class &c, const Own &own, Sums at, const Lists &l, int32_t *decodes) {
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
     int32_t n = own.num[k], request = own.first + k;
     if (n > 0) {
-      int32_t i = line_of(at);
-      line[i] = request;
+      int32_t i = decodes_of(at);
+      decodes[i] = request;
       l.records[i].stretch = { at.cost, n, request };
       at.cost += c.head_blocks * cgr__plan_tile_cost(&c, n);
       at.numbers += 1;
     } else if (n < 0) {
-      l.records[l.last - queue_of(at)].queued = { at.tiles, request, own.start[k + 1] - own.start[k], own.seq_len[k] };
+      l.records[l.last - prefills_of(at)].prefill = { at.tiles, request, own.start[k + 1] - own.start[k], own.seq_len[k] };
       at.numbers += 1 << 16;
       at.tiles -= n;
     }
@@ -236,9 +237,9 @@ __device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], Sums 
   total.most = max(total.most, __reduce_max_sync(~0u, t.most));
 }
 
-/* Sorts the requests into line and queue. The caller synchronises before it reads the lists. */
+/* Sorts the requests into decodes and prefills. The caller synchronises before it reads the lists. */
 __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const Batch &b, const int32_t *num_requests,
-                                                const Lists &l, int32_t *line) {
+                                                const Lists &l, int32_t *decodes) {
   __shared__ __align__(16) Totals scratch[2][kWarps]; /* in turn: a fast warp writes the next round's while a slow one reads */
   int turn = 0;
   int32_t num_live = *num_requests, round = 0;
@@ -252,7 +253,7 @@ __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const 
     if (round == 0)
       ahead = __ballot_sync(~0u, tokens_before != __shfl_down_sync(~0u, tokens_before, 1));
     ahead &= ~1u << round;
-    uint32_t inverse = ~0u / (uint32_t)c.line_tile_kv; /* while the loads are under way */
+    uint32_t inverse = ~0u / (uint32_t)c.decode_tile_kv; /* while the loads are under way */
     Totals sums = sum_own(c, inverse, num_live, own), upto = sums;
     upto.sums = lanes_upto(sums.sums);
     upto.emptied = __reduce_add_sync(~0u, sums.emptied);
@@ -264,67 +265,67 @@ __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const 
                     total.sums.tiles + upto.sums.tiles - sums.sums.tiles };
     __syncthreads();
     add_warps(scratch[turn], before, total);
-    write_own(c, own, before, l, line);
+    write_own(c, own, before, l, decodes);
   }
   if (threadIdx.x == 0) {
-    l.records[line_of(total.sums)].stretch = { total.sums.cost, 0, -1 };
-    l.records[l.last - queue_of(total.sums)].queued = { total.sums.tiles, -1, 0, 0 };
+    l.records[decodes_of(total.sums)].stretch = { total.sums.cost, 0, -1 };
+    l.records[l.last - prefills_of(total.sums)].prefill = { total.sums.tiles, -1, 0, 0 };
   }
   return total;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- the line */
+/* ---------------------------------------------------------------------------------------------------- the decode section */
 
 /* What comes before the thread's part; `total` grows by all parts. */
-__device__ __forceinline__ cgr__plan_before parts_before(int32_t slots, int32_t starts, cgr__plan_before (&scratch)[kWarps],
+__device__ __forceinline__ cgr__plan_before parts_before(int32_t partials, int32_t starts, cgr__plan_before (&scratch)[kWarps],
                                                          cgr__plan_before &total) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  cgr__plan_before before = { sum_small_before((uint32_t)slots), __popc(__ballot_sync(~0u, starts) & ~(~0u << lane)) };
+  cgr__plan_before before = { sum_small_before((uint32_t)partials), __popc(__ballot_sync(~0u, starts) & ~(~0u << lane)) };
   if (lane == 31)
-    scratch[warp] = { before.slots + slots, before.cut + starts };
+    scratch[warp] = { before.partials + partials, before.cut + starts };
   __syncthreads();
   cgr__plan_before of_warp = { 0, 0 };
   if (lane < kWarps)
     of_warp = scratch[lane];
-  before.slots += total.slots + __reduce_add_sync(~0u, lane < warp ? of_warp.slots : 0);
+  before.partials += total.partials + __reduce_add_sync(~0u, lane < warp ? of_warp.partials : 0);
   before.cut += total.cut + __reduce_add_sync(~0u, lane < warp ? of_warp.cut : 0);
-  total.slots += __reduce_add_sync(~0u, of_warp.slots);
+  total.partials += __reduce_add_sync(~0u, of_warp.partials);
   total.cut += __reduce_add_sync(~0u, of_warp.cut);
   return before;
 }
 
-__device__ __forceinline__ void cut_line(const cgr__plan_class &c, const Lists &l, int64_t cost_per_part, int64_t snap,
-                                         int32_t num_line) {
+__device__ __forceinline__ void cut_decodes(const cgr__plan_class &c, const Lists &l, int64_t cost_per_part, int64_t snap,
+                                            int32_t num_decodes) {
   __shared__ cgr__plan_before scratch[2][kWarps];
   for (int32_t p = (int32_t)threadIdx.x; p <= c.num_parts; p += kThreads)
-    l.cuts[p] = cgr__plan_locate(&c, p * cost_per_part, stretches(l), num_line, snap);
+    l.cuts[p] = cgr__plan_locate(&c, p * cost_per_part, stretches(l), num_decodes, snap);
   __syncthreads();
   cgr__plan_before total = { 0, 0 };
   int turn = 0;
   for (int32_t base = 0; base <= c.num_parts; base += kThreads, turn ^= 1) {
-    int32_t p = base + (int32_t)threadIdx.x, slots = 0, starts = 0;
+    int32_t p = base + (int32_t)threadIdx.x, partials = 0, starts = 0;
     if (p < c.num_parts) {
       cgr__plan_point begin = l.cuts[p], end = l.cuts[p + 1];
-      int32_t n = begin.kv > 0 ? stretches(l)[begin.line].num_kv : 0;
+      int32_t n = begin.kv > 0 ? stretches(l)[begin.decode].num_kv : 0;
       starts = cgr__plan_starts(&begin, &end);
-      slots = cgr__plan_begin_slots(&c, &begin, &end, n) + starts;
+      partials = cgr__plan_begin_partials(&c, &begin, &end, n) + starts;
     }
-    cgr__plan_before before = parts_before(slots, starts, scratch[turn], total);
+    cgr__plan_before before = parts_before(partials, starts, scratch[turn], total);
     if (p <= c.num_parts)
       l.before[p] = before;
     if (starts)
-      l.firsts[before.cut] = before.slots + slots - 1;
+      l.firsts[before.cut] = before.partials + partials - 1;
   }
   if (threadIdx.x == 0)
-    l.firsts[total.cut] = total.slots;
+    l.firsts[total.cut] = total.partials;
   __syncthreads();
 }
 
 __device__ __forceinline__ void write_parts(const cgr__plan_class &c, const Lists &l, cgr__plan_part *parts) {
   for (int32_t p = (int32_t)threadIdx.x; p < c.num_parts; p += kThreads) {
     cgr__plan_before before = l.before[p];
-    int32_t num_slots = l.before[p + 1].slots - before.slots, request = stretches(l)[l.cuts[p].line].request;
-    cgr__plan_part part = cgr__plan_make_part(&c, &l.cuts[p], before, num_slots, l.firsts, request);
+    int32_t num_partials = l.before[p + 1].partials - before.partials, request = stretches(l)[l.cuts[p].decode].request;
+    cgr__plan_part part = cgr__plan_make_part(&c, &l.cuts[p], before, num_partials, l.firsts, request);
     const int4 *from = reinterpret_cast<const int4 *>(&part);
     int4 *to = reinterpret_cast<int4 *>(&parts[p]);
     to[0] = from[0];
@@ -333,28 +334,28 @@ __device__ __forceinline__ void write_parts(const cgr__plan_class &c, const List
   }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- the queue */
+/* ----------------------------------------------------------------------------------------------------- the prefill queue */
 
-struct QueueTile {
+struct PrefillTile {
   int32_t request, q_tile;
   cgr__plan_range kv;
 };
 
-/* Tile e of the queue, in the order of the batch. */
-__device__ __forceinline__ QueueTile find_tile(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t e) {
-  int32_t low = 0, high = num_queue; /* tiles before `low` <= e < tiles before `high` */
+/* Tile e of the prefill queue, in the order of the batch. */
+__device__ __forceinline__ PrefillTile find_tile(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t e) {
+  int32_t low = 0, high = num_prefills; /* tiles before `low` <= e < tiles before `high` */
   while (high - low > 1) {
     int32_t middle = (low + high) / 2;
-    if (queued(l, middle).tiles <= e)
+    if (prefill_at(l, middle).tiles <= e)
       low = middle;
     else
       high = middle;
   }
-  Queued q = queued(l, low);
-  QueueTile tile;
+  Prefill q = prefill_at(l, low);
+  PrefillTile tile;
   tile.request = q.request;
   tile.q_tile = e - q.tiles;
-  tile.kv = cgr__plan_queue_range(&c, q.query_len, q.seq_len, tile.q_tile);
+  tile.kv = cgr__plan_prefill_range(&c, q.query_len, q.seq_len, tile.q_tile);
   return tile;
 }
 
@@ -364,16 +365,16 @@ __device__ __forceinline__ void write_entry(cgr__plan_entry *to, const cgr__plan
   reinterpret_cast<int4 *>(to)[1] = from[1];
 }
 
-/* Fewer tiles than parts: each is cut into pieces. Returns the number of entries. */
-__device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t num_tiles,
+/* Fewer tiles than parts: each is cut into splits. Returns the number of entries. */
+__device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
                                                 cgr__plan_entry *entries) {
   __shared__ int64_t of_sum[kWarps];
-  __shared__ int32_t of_pieces[2][kWarps];
+  __shared__ int32_t of_splits[2][kWarps];
   int lane = threadIdx.x & 31;
-  int32_t *pieces_before = reinterpret_cast<int32_t *>(l.cuts); /* [num_tiles + 1]: fewer than G + 1 */
+  int32_t *splits_before = reinterpret_cast<int32_t *>(l.cuts); /* [num_tiles + 1]: fewer than G + 1 */
   int64_t own = 0;
   for (int32_t e = (int32_t)threadIdx.x; e < num_tiles; e += kThreads) {
-    QueueTile tile = find_tile(c, l, num_queue, e);
+    PrefillTile tile = find_tile(c, l, num_prefills, e);
     own += tile.kv.end - tile.kv.begin;
   }
   own = sum_upto(own);
@@ -385,34 +386,34 @@ __device__ __forceinline__ int32_t write_pieces(const cgr__plan_class &c, const 
   for (int32_t base = 0; base < num_tiles; base += kThreads, turn ^= 1) {
     int32_t e = base + (int32_t)threadIdx.x, count = 0;
     if (e < num_tiles) {
-      QueueTile tile = find_tile(c, l, num_queue, e);
-      count = cgr__plan_num_pieces(&c, tile.kv.end - tile.kv.begin, sum);
+      PrefillTile tile = find_tile(c, l, num_prefills, e);
+      count = cgr__plan_num_splits(&c, tile.kv.end - tile.kv.begin, sum);
     }
-    int32_t first = sum_before(count, of_pieces[turn], total);
+    int32_t first = sum_before(count, of_splits[turn], total);
     if (e < num_tiles)
-      pieces_before[e] = first;
+      splits_before[e] = first;
   }
   if (threadIdx.x == 0)
-    pieces_before[num_tiles] = total;
+    splits_before[num_tiles] = total;
   __syncthreads();
   for (int32_t i = (int32_t)threadIdx.x; i < total; i += kThreads) {
-    int32_t low = 0, high = num_tiles; /* pieces_before[low] <= i < pieces_before[high] */
+    int32_t low = 0, high = num_tiles; /* splits_before[low] <= i < splits_before[high] */
     while (high - low > 1) {
       int32_t middle = (low + high) / 2;
-      if (pieces_before[middle] <= i)
+      if (splits_before[middle] <= i)
         low = middle;
       else
         high = middle;
     }
-    QueueTile tile = find_tile(c, l, num_queue, low);
-    int32_t first = pieces_before[low], count = pieces_before[low + 1] - first;
+    PrefillTile tile = find_tile(c, l, num_prefills, low);
+    int32_t first = splits_before[low], count = splits_before[low + 1] - first;
     write_entry(&entries[i], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, first, count, i - first));
   }
   return total;
 }
 
 /* Whole tiles, by buckets of their cost, stable: each warp counts a stretch of them, then it knows their places. */
-__device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_queue, int32_t num_tiles,
+__device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
                                             cgr__plan_entry *entries) {
   __shared__ int32_t places[CGR__PLAN_BUCKETS][kWarps]; /* entries of a bucket that a warp has; then the place of its next one */
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -421,7 +422,7 @@ __device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const List
     (&places[0][0])[i] = 0;
   __syncthreads();
   for (int32_t e = begin + lane; e < end; e += 32) {
-    QueueTile tile = find_tile(c, l, num_queue, e);
+    PrefillTile tile = find_tile(c, l, num_prefills, e);
     atomicAdd(&places[cgr__plan_bucket(tile.kv.end - tile.kv.begin)][warp], 1);
   }
   __syncthreads();
@@ -439,9 +440,9 @@ __device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const List
   __syncthreads();
   for (int32_t base = begin; base < end; base += 32) {
     int32_t e = base + lane, bucket = -1;
-    QueueTile tile = {};
+    PrefillTile tile = {};
     if (e < end) {
-      tile = find_tile(c, l, num_queue, e);
+      tile = find_tile(c, l, num_prefills, e);
       bucket = cgr__plan_bucket(tile.kv.end - tile.kv.begin);
     }
     uint32_t same = __match_any_sync(~0u, bucket);
@@ -466,28 +467,28 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
   Batch b = { a.query_start_loc, a.seq_lens[c.length_set], a.padded_requests };
   Lists l = make_lists(memory, a.padded_requests, c.num_parts);
   Totals total =
-      sort_requests(c, b, &a.counts[CGR_COUNT_REQUESTS], l, reinterpret_cast<int32_t *>(bytes + cgr__plan_line_offset(&c)));
+      sort_requests(c, b, &a.counts[CGR_COUNT_REQUESTS], l, reinterpret_cast<int32_t *>(bytes + cgr__plan_decodes_offset(&c)));
   cgr__plan_header h = {};
   h.num_parts = c.num_parts;
   h.head_blocks = c.head_blocks;
-  h.num_line = line_of(total.sums);
+  h.num_decodes = decodes_of(total.sums);
   h.num_emptied = total.emptied;
   h.cost = total.sums.cost;
   int64_t mean = cgr__plan_mean(&c, h.cost);
   h.snap = cgr__plan_snap(&c, mean);
   h.cost_per_part = cgr__plan_cost_per_part(&c, mean, h.snap, total.least == total.most ? total.most : 0);
   __syncthreads();
-  cut_line(c, l, h.cost_per_part, h.snap, h.num_line);
+  cut_decodes(c, l, h.cost_per_part, h.snap, h.num_decodes);
   write_parts(c, l, reinterpret_cast<cgr__plan_part *>(bytes + sizeof h));
 
   cgr__plan_entry *entries = reinterpret_cast<cgr__plan_entry *>(bytes + cgr__plan_entries_offset(&c));
-  int32_t num_tiles = total.sums.tiles, num_queue = queue_of(total.sums);
+  int32_t num_tiles = total.sums.tiles, num_prefills = prefills_of(total.sums);
   h.num_entries = num_tiles;
   if (num_tiles > 0 && cgr__plan_is_cut(&c, num_tiles)) {
     __syncthreads(); /* the cuts have been read */
-    h.num_entries = write_pieces(c, l, num_queue, num_tiles, entries);
+    h.num_entries = write_splits(c, l, num_prefills, num_tiles, entries);
   } else if (num_tiles > 0) {
-    write_tiles(c, l, num_queue, num_tiles, entries);
+    write_tiles(c, l, num_prefills, num_tiles, entries);
   }
   h.num_items = h.num_entries * c.head_blocks;
   if (threadIdx.x == 0)
@@ -521,7 +522,7 @@ extern "C" int cgr__cuda_planner(const void *args, cudaStream_t stream) {
 }
 
 /* As much shared memory as the device gives, up to what the most requests and parts take. What a configuration wants has already
- * been compared with the device (kernels/variants.c). */
+ * been compared with the device (kernels/registry.c). */
 extern "C" int cgr__cuda_planner_preload(void) {
   size_t bytes = cgr::lists_bytes(CGR__MAX_REQUESTS, CGR__MAX_PARTS);
   int error = cgr::preload(cgr::planner_kernel, bytes);

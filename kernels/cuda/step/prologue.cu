@@ -1,4 +1,4 @@
-/* First kernel of a step: reads the staging slot, applies its changes and derives this step's buffers (kernels/step.h).
+/* First kernel of a step: reads the staging slot, applies its changes and derives this step's buffers (kernels/step.h, P1 ..).
  *
  * One block does that. If a key has many tokens there are more blocks, which wait for it and share the tokens with it: whichever
  * begins first is the one, so it does not matter how many the GPU runs at once. The kernel's cost is latency: its round trips,
@@ -61,7 +61,8 @@ template <bool kSets> __device__ __forceinline__ int32_t length_in(const Lengths
   return length;
 }
 
-/* Lengths in the sets after 0, of a request whose `computed` is good; the new tokens of such a set are in its length already. */
+/* P16, P24. Lengths in the sets after 0, of a request whose `computed` is good; the new tokens of such a set are in its length
+ * already. */
 __device__ inline bool guard_other_sets(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row,
                                         int32_t query_len, Lengths &lengths) {
   const int32_t *of_row = a.lengths + (int64_t)row * (a.num_sets - 1);
@@ -81,7 +82,7 @@ __device__ inline bool guard_other_sets(const cgr__step_args &a, const Compositi
   return true;
 }
 
-/* Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
+/* P15 to P17. Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
  * fetch_composition fetched. */
 template <bool kSets>
 __device__ Lengths guard_request(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row, int32_t query_len,
@@ -167,8 +168,7 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
 /* All but the tokens. */
-template <bool kSets>
-__device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
+template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
   const cgr__step_args &a = args.step;
   cgr__slot_header header;
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
@@ -246,8 +246,8 @@ int32_t blocks_for(const cgr__step_args &a) {
 extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(pointer);
   if (a->padded_requests < 0 || a->padded_requests > CGR__MAX_REQUESTS || a->padded_tokens < 0 || a->ring_depth < 1 ||
-      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS ||
-      a->set < 0 || (a->set > 0 && a->set >= a->num_sets))
+      a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS || a->set < 0 ||
+      (a->set > 0 && a->set >= a->num_sets))
     return (int)cudaErrorInvalidValue;
   cgr::PrologueArgs args = { *a, {} };
   for (int g = 0; g < a->num_groups; g++)

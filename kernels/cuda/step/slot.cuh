@@ -44,7 +44,7 @@ __device__ inline Composition place_composition(int32_t *words, int32_t padded_r
 /* The slot of step `seq`: the inbox if the step before has fetched it, whose header all threads read; else the slot itself, whose
  * header one warp reads over the bus. */
 __device__ inline const unsigned char *read_header(const cgr__step_args &a, uint64_t seq, cgr__slot_header &header,
-                                                  Scratch &scratch) {
+                                                   Scratch &scratch) {
   const unsigned char *inbox = reinterpret_cast<const unsigned char *>(a.buffers.inbox);
   header = {};
   if (!a.empty)
@@ -59,15 +59,16 @@ __device__ inline const unsigned char *read_header(const cgr__step_args &a, uint
   return slot;
 }
 
-/* The step becomes one without requests, which takes nothing from its slot. */
+/* P4. The step becomes one without requests, which takes nothing from its slot. */
 __device__ inline void refuse(Step &step) {
   step.num_requests = step.num_tokens = step.num_changes = step.num_edits = 0;
   step.flags = 0;
   step.refused = true;
 }
 
+/* P5 to P8 and P11, in this order. */
 __device__ inline Step judge_header(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq, uint64_t batch_seq,
-                             uint64_t generation) {
+                                    uint64_t generation) {
   Step step;
   step.num_requests = header.num_requests;
   step.num_tokens = header.num_tokens;
@@ -115,7 +116,7 @@ __device__ inline Step judge_header(const cgr__step_args &a, const cgr__slot_hea
 
 /* --------------------------------------------------------------------------------------------------------------- changes */
 
-/* A bad page, in a change that is good otherwise, becomes the read-trash page; any other bad change is dropped. */
+/* P12, P13. A bad page, in a change that is good otherwise, becomes the read-trash page; any other bad change is dropped. */
 __device__ inline void apply_change(const cgr__step_args &a, int32_t c, int4 word) {
   if (place_change(a, word))
     return;
@@ -187,16 +188,15 @@ __device__ inline void read_batch(const cgr__step_args &a, const Composition &ba
   }
 }
 
-/* query_start_loc starts at 0, does not decrease, gives no request more tokens than there may be, and ends at num_tokens; anything
- * else empties the step. The first place that is wrong is reported, whichever thread finds it. */
+/* P10. query_start_loc starts at 0, does not decrease, gives no request more tokens than there may be, and ends at num_tokens;
+ * anything else empties the step. The first place that is wrong is reported, whichever thread finds it. */
 __device__ inline void check_composition(const cgr__step_args &a, const Composition &batch, Step &step, int32_t &first_bad) {
   constexpr int32_t kNone = 0x7fffffff;
   const int32_t *query_start = batch.query_start;
   int32_t n = step.num_requests, bad = kNone, most = a.max_query_len > 0 ? a.max_query_len : INT32_MAX;
 #pragma unroll 1
   for (int32_t i = (int32_t)threadIdx.x; i <= n && bad == kNone; i += (int32_t)blockDim.x)
-    if (i == 0 ? query_start[0] != 0
-               : query_start[i] < query_start[i - 1] || (int64_t)query_start[i] - query_start[i - 1] > most)
+    if (i == 0 ? query_start[0] != 0 : query_start[i] < query_start[i - 1] || (int64_t)query_start[i] - query_start[i - 1] > most)
       bad = i;
   if (threadIdx.x == 0 && bad == kNone && query_start[n] != step.num_tokens)
     bad = n + 1;
@@ -241,7 +241,7 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
       break;
     }
     int32_t i = edit.place & 0xffff;
-    /* Writes whole words even if a bad slot names a place twice: then nobody can say whose they are. */
+    /* Writes whole words even if a bad slot names a place twice: then they belong to neither edit. */
     atomicExch(&batch.rows[i], edit.row);
     atomicExch(&query_lens[i], edit.query_len);
     atomicExch(&batch.first_token[i], edit.first_token);
@@ -250,7 +250,7 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
   return __syncthreads_or(bad);
 }
 
-/* Edits the composition: starts become lengths, which are edited and summed up again. Ends with a barrier. */
+/* P9, P14. Edits the composition: starts become lengths, which are edited and summed up again. Ends with a barrier. */
 __device__ inline void edit_batch(const cgr__step_args &a, const Composition &batch, Step &step, ScanScratch<uint32_t> &scratch) {
   int32_t *query_lens = batch.first_position; /* not in use yet */
 #pragma unroll 1

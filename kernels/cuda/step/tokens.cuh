@@ -21,10 +21,10 @@ __device__ inline int32_t find_request(const int32_t *query_start, int32_t num_r
   return low;
 }
 
-/* Slot of the token at `position`, which is in page `index` of its row. No token is written to a page that nobody owns, which
- * includes the read-trash page. */
+/* P22. Slot of the token at `position`, which is in page `index` of its row. No token is written to a page that no row owns,
+ * which includes the read-trash page. */
 __device__ inline int64_t find_slot(const cgr__step_args &a, const cgr__group_geometry &group, int32_t row, int32_t position,
-                             int32_t index, int32_t page) {
+                                    int32_t index, int32_t page) {
   if (!page_in_pool(group, page) || page == group.read_trash_page) {
     claim_error(&a.state->error, CGR_GUARD_PAGE, row, index, page);
     return -1;
@@ -120,8 +120,7 @@ __device__ inline void open_tokens(const cgr__step_args &a, const Step &step) {
   store_release_device(&gate->open, 1);
 }
 
-template <bool kSets>
-__device__ inline Step wait_for_tokens(const PrologueArgs &args, const Composition &batch) {
+template <bool kSets> __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Composition &batch) {
   const cgr__step_args &a = args.step;
   const cgr__step_gate *gate = &a.state->gate;
   Step step;

@@ -213,7 +213,7 @@ template <int kTiles> struct Sight<true, kTiles> {
 };
 
 /* Combines the warps' states in `scratch` [4][kMmaLines * kTiles][kHeadDim], the stage that was used last, adding them in the
- * order of the warps. Columns are swizzled in groups of 8, so that the lines of a store lie in different banks. */
+ * order of the warps. Columns are swizzled in groups of 8, so that the lines of a store are in different banks. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
@@ -221,8 +221,8 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   __syncthreads();                                      /* all warps are done with the stage */
-  if (item.fold >= 0 && (int32_t)threadIdx.x < q.lines) /* the slot may be written again: its states are read first */
-    shared.before[threadIdx.x] = slot_state(a, partial_line(a, item.fold, (int32_t)threadIdx.x));
+  if (item.fold >= 0 && (int32_t)threadIdx.x < q.lines) /* the partial may be written again: its states are read first */
+    shared.before[threadIdx.x] = state_of_partial(a, partial_line(a, item.fold, (int32_t)threadIdx.x));
 #pragma unroll
   for (int t = 0; t < kTiles; t++) {
 #pragma unroll

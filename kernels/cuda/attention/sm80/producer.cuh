@@ -1,12 +1,12 @@
 /* Brings KV tiles into shared memory, in the order of the items and ahead of the current one.
  *
- * Items of the line are kept in a ring in shared memory, some ahead of the current one: while that is written and merged, one
- * tile of the next items is being copied, and another follows. An item of the queue is loaded by itself. Warp w copies tokens
- * [16 w, 16 w + 16) of every tile. They lie in one page, and in decode they are the tokens that the warp itself works on, so its
- * pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile are two groups of
- * copies, in this order, because K's place is free again while V is still in use. Tokens that no line of the item sees become
- * zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come with its first K, in
- * the same group. All warps copy them together, and synchronise once before they read them. */
+ * Items of the decode section are kept in a ring in shared memory, some ahead of the current one: while that is written and
+ * merged, one tile of the next items is being copied, and another follows. An item of the prefill queue is loaded by itself. Warp
+ * w copies tokens [16 w, 16 w + 16) of every tile. They are in one page, and in decode they are the tokens that the warp itself
+ * works on, so its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile
+ * are two groups of copies, in this order, because K's place is free again while V is still in use. Tokens that no line of the
+ * item sees become zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come with
+ * its first K, in the same group. All warps copy them together, and synchronise once before they read them. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
 
@@ -20,7 +20,7 @@
 namespace cgr {
 
 /* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes. Chunks are swizzled within 128 bytes, so that the eight rows of
- * one ldmatrix lie in different banks. */
+ * one ldmatrix are in different banks. */
 template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
 }
@@ -37,7 +37,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   int32_t seen_begin;     /* general: nor those before */
   int32_t start;          /* general: the request's first token in the step */
   int32_t row;
-  bool live, on_line;
+  bool live, in_decodes;
   int32_t page_shift; /* plain: log2(page_size) */
   int32_t page;       /* of this warp's granule of `tile` */
   CachePolicy policy;
@@ -74,7 +74,8 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
     copy_queries(a, record);
   }
 
-  /* Whether nothing is being copied after item `number`, the current one: it is the line's last, or one of the queue. */
+  /* Whether nothing is being copied after item `number`, the current one: it is the decode section's last, or one of the prefill
+   * queue. */
   __device__ __forceinline__ bool is_drained(int32_t number) const { return !live && index <= number + 1; }
 
   /* The query tile of item `number`; also that of item number + kQueryTiles, which begins when all warps are done with this one.
@@ -179,12 +180,12 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   }
 };
 
-/* Moves on to the next tile, which is the next item's first if this one has no more. An item of the queue comes alone. */
+/* Moves on to the next tile, which is the next item's first if this one has no more. An item of the prefill queue comes alone. */
 template <int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
                                         const ItemShared &items) {
   if (!loader.step(a) && loader.live) {
-    loader.live = loader.on_line;
+    loader.live = loader.in_decodes;
     if (loader.live)
       loader.begin_item(a, items.ring[(loader.index + 1) % kRing], loader.index + 1);
   }

@@ -3,26 +3,27 @@
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_TRAITS_H
 
 #include "kernels/attention.h"
+#include "kernels/cuda/attention/sm80/kind.h"
 
 namespace cgr {
 
-constexpr int kTileLines = 64; /* (token, head) pairs of a q tile; as in kernels/variants.c, like the next */
-constexpr int kTileKv = 64;    /* tokens of a KV tile */
+constexpr int kTileLines = CGR__MMA_TILE_LINES; /* (token, head) pairs of a q tile */
+constexpr int kTileKv = CGR__MMA_TILE_KV;       /* tokens of a KV tile */
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / 32;
 constexpr int kWarpLines = 16;                 /* rows of one mma: what a warp takes of an item of many lines */
-constexpr int kFewLines = 16;                  /* in an item of at most this many lines the warps split the tokens */
+constexpr int kFewLines = CGR__MMA_FEW_LINES;  /* in an item of at most this many lines the warps split the tokens */
 constexpr int kMmaLines = 8;                   /* lines of such an item that one mma takes, as its columns */
 constexpr int kQueryTiles = 3;                 /* in shared memory: the queries of the item at work and of the next two */
-constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: if a line reads this much, they are evicted first */
-constexpr int kGranule = 16;                   /* tokens sure to lie in one page; a warp copies one granule of each KV tile */
+constexpr int64_t kEvictFirstBytes = 40 << 20; /* of K and V: if a decode section reads this much, they are evicted first */
+constexpr int kGranule = 16;                   /* tokens that are always in one page; a warp copies one granule of each KV tile */
 
 /* Of an instance: kHeadDim elements of each token are in shared memory and in registers. */
 template <int kHeadDim> struct AttentionShape {
   /* KV tiles in shared memory, in use or being copied. More of them do not make memory faster, and other requests to it wait
    * longer. */
   static constexpr int kStages = 2;
-  static constexpr int kChunks = kHeadDim / 8; /* 16-byte pieces of one token's K or V */
+  static constexpr int kChunks = kHeadDim / 8; /* 16-byte chunks of one token's K or V */
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kTileBytes = kTileKv * kRowBytes; /* K or V */
   static constexpr int kStageBytes = 2 * kTileBytes;
@@ -40,7 +41,7 @@ static_assert(kTileKv == kGranule * kAttentionWarps, "or 16 tokens of a KV tile"
 
 /* One file per width and kind. Plain: causal attention over a whole cache with head_dim = head_dim_v = the width and pages of 2^n
  * tokens. General: head dims up to the width, and everything else. Each file has instances for both dtypes,
- * CGR_DTYPE_BF16 and CGR_DTYPE_FP16, and for three sizes of items: at most kMmaLines or kFewLines lines, without a queue, and
+ * CGR_DTYPE_BF16 and CGR_DTYPE_FP16, and for three sizes of items: at most kMmaLines or kFewLines lines, without prefills, and
  * kTileLines. */
 int attention_launch_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);
 int attention_launch_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);

@@ -1,6 +1,6 @@
-// Slots: those that share a tile agree on its slots and their number, nobody writes into a slot that another still needs, and the
-// final merge is of the whole tile, in the order of its KV tiles, however the CTAs are interleaved. If batch-invariant, the
-// operations and their order depend on the request alone.
+// Partials (A11 to A15): CTAs that share a tile agree on its partials and their number, no CTA writes into a partial that another
+// still needs, and the final merge is of the whole tile, in the order of its KV tiles, however the CTAs are interleaved. If
+// batch-invariant, the operations and their order depend on the request alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,14 +36,15 @@ bool SameRunner(const cgr__cover_item &a, const cgr__cover_item &b) { return a.p
 
 void CheckBounds(const PlanCase &given, const Items &items) {
   const cgr__plan_class &c = given.c;
-  int32_t line = c.max_splits > 0 ? (c.max_splits + 1) * c.num_parts : 2 * c.num_parts;
-  int32_t queue = c.max_splits > 0 ? 0 : 2 * c.num_parts;
-  ASSERT_EQ(cgr__plan_line_slots(&c), line);
-  ASSERT_EQ(cgr__plan_queue_slots(&c), queue);
+  int32_t decodes = c.max_splits > 0 ? (c.max_splits + 1) * c.num_parts : 2 * c.num_parts;
+  int32_t prefills = c.max_splits > 0 ? 0 : 2 * c.num_parts;
+  ASSERT_EQ(cgr__plan_decode_partials(&c), decodes);
+  ASSERT_EQ(cgr__plan_prefill_partials(&c), prefills);
   for (const cgr__cover_item &found : items) {
-    int32_t low = found.part >= 0 ? 0 : line, high = found.part >= 0 ? line : line + queue;
-    for (int32_t slot : { found.item.slot, found.item.first, found.item.fold })
-      ASSERT_TRUE(slot == -1 || (slot >= low && slot < high)) << "slot " << slot << " of " << low << " .. " << high - 1;
+    int32_t low = found.part >= 0 ? 0 : decodes, high = found.part >= 0 ? decodes : decodes + prefills;
+    for (int32_t partial : { found.item.partial, found.item.first, found.item.fold })
+      ASSERT_TRUE(partial == -1 || (partial >= low && partial < high))
+          << "partial " << partial << " of " << low << " .. " << high - 1;
     ASSERT_TRUE(found.item.count == 0 || found.item.first + found.item.count <= high);
   }
 }
@@ -58,21 +59,21 @@ void CheckTile(const PlanCase &given, const Items &items) {
       ASSERT_GT(given.c.max_splits, 0);
       ASSERT_GT(k, 0u);
       ASSERT_TRUE(SameRunner(items[k], items[k - 1]));
-      ASSERT_EQ(items[k - 1].item.slot, item.fold);
+      ASSERT_EQ(items[k - 1].item.partial, item.fold);
       ASSERT_EQ(items[k - 1].item.count, 0) << "folds what has arrived";
       ASSERT_TRUE(k == 1 || items[k - 1].item.fold == item.fold);
-      ASSERT_TRUE(item.slot == item.fold || item.slot == -1);
+      ASSERT_TRUE(item.partial == item.fold || item.partial == -1);
     }
     if (item.count > 0) {
       ASSERT_GT(item.count, 1);
-      ASSERT_EQ(item.slot, item.first + arrived) << "slots in the order of the KV tiles";
+      ASSERT_EQ(item.partial, item.first + arrived) << "partials in the order of the KV tiles";
       ASSERT_EQ(item.first, last.item.first);
       ASSERT_EQ(item.count, last.item.count);
       arrived++;
     } else {
       ASSERT_EQ(item.first, -1);
-      bool is_folded = k + 1 < items.size() && items[k + 1].item.fold == item.slot && item.slot >= 0;
-      ASSERT_TRUE(k + 1 == items.size() ? item.slot == -1 : is_folded) << "a result that nobody takes";
+      bool is_folded = k + 1 < items.size() && items[k + 1].item.fold == item.partial && item.partial >= 0;
+      ASSERT_TRUE(k + 1 == items.size() ? item.partial == -1 : is_folded) << "a result that no item takes";
     }
   }
   ASSERT_EQ(arrived, last.item.count);
@@ -80,36 +81,36 @@ void CheckTile(const PlanCase &given, const Items &items) {
   ASSERT_TRUE(last.item.count > 0 || SameRunner(items.front(), last));
 }
 
-// A slot that arrives is of one tile. The others are a part's own, for one tile after the other.
+// A partial that arrives is of one tile. The others are a part's own, for one tile after the other.
 void CheckUnique(const std::map<Tile, Items> &tiles) {
   std::map<int32_t, const cgr__cover_item *> writers;
   for (const auto &tile : tiles) {
     for (const cgr__cover_item &found : tile.second) {
-      if (found.item.slot < 0)
+      if (found.item.partial < 0)
         continue;
-      const cgr__cover_item *&writer = writers[found.item.slot];
-      if (writer != nullptr && found.item.fold != found.item.slot) {
+      const cgr__cover_item *&writer = writers[found.item.partial];
+      if (writer != nullptr && found.item.fold != found.item.partial) {
         ASSERT_GE(found.part, 0);
-        ASSERT_EQ(writer->part, found.part) << "slot " << found.item.slot << " has two writers";
-        ASSERT_EQ(writer->item.count, 0) << "slot " << found.item.slot << " is written again";
-        ASSERT_EQ(found.item.count, 0) << "slot " << found.item.slot << " is written again";
+        ASSERT_EQ(writer->part, found.part) << "partial " << found.item.partial << " has two writers";
+        ASSERT_EQ(writer->item.count, 0) << "partial " << found.item.partial << " is written again";
+        ASSERT_EQ(found.item.count, 0) << "partial " << found.item.partial << " is written again";
       }
       writer = &found;
     }
   }
 }
 
-// Batch-invariant: splits of ceil(n / K) KV tiles, each an item of its own.
+// A13: splits of ceil(n / K) KV tiles, each an item of its own.
 void CheckSplits(const PlanCase &given, const Tile &tile, const Items &items) {
   size_t request = static_cast<size_t>(std::get<0>(tile));
   int32_t begin = items.front().item.kv_begin, n = items.back().item.kv_end - begin;
-  int32_t split = given.IsOnLine(request) ? (n + given.c.max_splits - 1) / given.c.max_splits : n;
+  int32_t split = given.IsDecode(request) ? (n + given.c.max_splits - 1) / given.c.max_splits : n;
   ASSERT_EQ(static_cast<int32_t>(items.size()), (n + split - 1) / split);
   for (size_t k = 0; k < items.size(); k++)
     ASSERT_EQ(items[k].item.kv_begin, begin + static_cast<int32_t>(k) * split);
 }
 
-TEST(PlanSlots, SharersAgree) {
+TEST(PlanPartials, SharersAgree) {
   ForRandomPlans(25000, [](const PlanCase &given, Random &) {
     Items items = Planned(given).Items();
     CheckBounds(given, items);
@@ -140,12 +141,12 @@ struct Partial {
   }
 };
 
-// Takes the next item of a random CTA until none is left; the last to arrive at a tile merges it. A slot holds nothing before it
-// is written, and what was there is lost when it is written again.
+// Takes the next item of a random CTA until none is left; the last to arrive at a tile merges it. A partial holds nothing before
+// it is written, and what was there is lost when it is written again.
 class Execution {
 public:
   Execution(const Items &items, Random *random) {
-    std::map<int32_t, Items> ctas; // the items of a part in order; those of the queue by themselves
+    std::map<int32_t, Items> ctas; // the items of a part in order; those of the prefill queue by themselves
     int32_t alone = -1;
     for (const cgr__cover_item &found : items)
       ctas[found.part >= 0 ? found.part : alone--].push_back(found);
@@ -169,32 +170,32 @@ private:
   void Step(const cgr__plan_item &item) {
     Partial result = Partial::Of(item);
     if (item.fold >= 0) {
-      Partial before = slots_[item.fold];
+      Partial before = partials_[item.fold];
       before.Add(result);
       result = before;
     }
-    if (item.slot < 0)
+    if (item.partial < 0)
       Output(item, result);
     else
-      slots_[item.slot] = result;
+      partials_[item.partial] = result;
     if (item.count > 0 && ++arrived_[item.first] == item.count)
       Merge(item);
   }
   void Merge(const cgr__plan_item &item) {
-    Partial result = slots_[item.first];
+    Partial result = partials_[item.first];
     for (int32_t k = 1; k < item.count; k++)
-      result.Add(slots_[item.first + k]);
+      result.Add(partials_[item.first + k]);
     Output(item, result);
   }
   void Output(const cgr__plan_item &item, const Partial &result) {
     outputs_twice += outputs.count(TileOf(item)) != 0;
     outputs[TileOf(item)] = result;
   }
-  std::map<int32_t, Partial> slots_;
-  std::map<int32_t, int32_t> arrived_; // counters, by the first slot
+  std::map<int32_t, Partial> partials_;
+  std::map<int32_t, int32_t> arrived_; // counters, by the first partial
 };
 
-TEST(PlanSlots, EveryTileIsMergedInOrderHoweverTheCtasRun) {
+TEST(PlanPartials, EveryTileIsMergedInOrderHoweverTheCtasRun) {
   ForRandomPlans(10000, [](const PlanCase &given, Random &random) {
     Items items = Planned(given).Items();
     Execution run(items, &random);
@@ -218,9 +219,9 @@ TEST(PlanSlots, EveryTileIsMergedInOrderHoweverTheCtasRun) {
   });
 }
 
-// What is combined for a request, in which pieces and in which order, depends neither on who else is in the batch nor on the
+// What is combined for a request, in which splits and in which order, depends neither on who else is in the batch nor on the
 // number of parts.
-TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
+TEST(PlanPartials, BatchInvariantMeansTheSameAsAlone) {
   int compared = 0;
   ForRandomPlans(15000, [&compared](PlanCase given, Random &random) {
     if (given.num_requests() == 0)
@@ -253,32 +254,33 @@ TEST(PlanSlots, BatchInvariantMeansTheSameAsAlone) {
   EXPECT_GT(compared, 5000) << "tiles that are split";
 }
 
-// Lanes share nothing: what one lane's plan says of slots and head blocks, taken for all lanes, covers every slot and every head
-// block once. Slots of one tile stay neighbours, and those of the lines come first.
-TEST(PlanSlots, LanesHaveSlotsAndHeadBlocksOfTheirOwn) {
+// A19. Stripes share nothing: what one stripe's plan says of partials and head blocks, taken for all stripes, covers every
+// partial and every head block once. Partials of one tile stay neighbours, and those of the decode sections come first.
+TEST(PlanPartials, StripesHavePartialsAndHeadBlocksOfTheirOwn) {
   ForRandomPlans(300, [](const PlanCase &given, Random &random) {
     cgr__plan_class c = given.c;
-    c.lanes = random.Pick32(1, 8);
-    const int32_t of_line = cgr__plan_line_slots(&c), all = of_line + cgr__plan_queue_slots(&c);
-    std::set<int32_t> slots, head_blocks;
-    for (int32_t lane = 0; lane < c.lanes; lane++) {
-      for (int32_t slot = 0; slot < all; slot++) {
-        const int32_t at = cgr__plan_slot_in_lane(&c, lane, slot);
-        ASSERT_TRUE(at >= 0 && at < c.lanes * all && slots.insert(at).second) << "slot " << slot << " of lane " << lane;
-        ASSERT_EQ(at < cgr__plan_all_line_slots(&c), slot < of_line);
-        if (slot > 0 && slot != of_line) {
-          ASSERT_EQ(at, cgr__plan_slot_in_lane(&c, lane, slot - 1) + 1);
+    c.stripes = random.Pick32(1, 8);
+    const int32_t of_decodes = cgr__plan_decode_partials(&c), all = of_decodes + cgr__plan_prefill_partials(&c);
+    std::set<int32_t> partials, head_blocks;
+    for (int32_t stripe = 0; stripe < c.stripes; stripe++) {
+      for (int32_t partial = 0; partial < all; partial++) {
+        const int32_t at = cgr__plan_partial_in_stripe(&c, stripe, partial);
+        ASSERT_TRUE(at >= 0 && at < c.stripes * all && partials.insert(at).second)
+            << "partial " << partial << " of stripe " << stripe;
+        ASSERT_EQ(at < cgr__plan_all_decode_partials(&c), partial < of_decodes);
+        if (partial > 0 && partial != of_decodes) {
+          ASSERT_EQ(at, cgr__plan_partial_in_stripe(&c, stripe, partial - 1) + 1);
         }
       }
       for (int32_t h = 0; h < c.head_blocks; h++) {
         cgr__plan_item item = {};
         item.head_block = h;
         item.fold = item.first = -1;
-        item.slot = all - 1;
-        cgr__plan_item_in_lane(&c, lane, &item);
-        ASSERT_TRUE(item.head_block < c.head_blocks * c.lanes && head_blocks.insert(item.head_block).second);
-        ASSERT_EQ(item.head_block % c.lanes, lane);
-        ASSERT_EQ(item.slot, cgr__plan_slot_in_lane(&c, lane, all - 1));
+        item.partial = all - 1;
+        cgr__plan_item_in_stripe(&c, stripe, &item);
+        ASSERT_TRUE(item.head_block < c.head_blocks * c.stripes && head_blocks.insert(item.head_block).second);
+        ASSERT_EQ(item.head_block % c.stripes, stripe);
+        ASSERT_EQ(item.partial, cgr__plan_partial_in_stripe(&c, stripe, all - 1));
         ASSERT_TRUE(item.fold == -1 && item.first == -1);
       }
     }

@@ -1,4 +1,4 @@
-// The registry of attention variants names everything that it refuses. No test here trusts its claims of what it can do:
+// The registry of attention kernel kinds names everything that it refuses. No test here trusts its claims of what it can do:
 // attention_test and attention_kinds_test run that. Everything is asked of the registry's own rows and compared with the rules of
 // tests/support/attention_kinds.h.
 #include <gtest/gtest.h>
@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/variants.h"
+#include "devices/device.h"
+#include "kernels/attention.h"
+#include "kernels/registry.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/layer_case.h"
 
@@ -21,7 +23,7 @@ std::vector<cgr_device_info> Devices() { return { HostInfo(), CudaInfo(80), Cuda
 
 // An answer of the registry.
 struct Answer {
-  const cgr__variant *variant;
+  const cgr__kernel_kind *kernel_kind;
   std::vector<cgr_finding> findings;
   Names Fields() const {
     Names names;
@@ -36,7 +38,7 @@ Answer Ask(const cgr_device_info &device, const cgr_layer &layer, int32_t max_to
   answer.findings.resize(64);
   cgr__findings_init(&findings, answer.findings.data(), 64);
   findings.layer = 3;
-  answer.variant = cgr__variant_choose(&device, &layer, max_tokens, &findings);
+  answer.kernel_kind = cgr__kernel_kind_choose(&device, &layer, max_tokens, &findings);
   answer.findings.resize(size_t(findings.count));
   return answer;
 }
@@ -82,19 +84,19 @@ std::vector<Property> FeatureProperties() {
   };
 }
 
-// Dtypes and head dims that the variant does not have, ahead of the features.
-std::vector<Property> PropertiesOf(const cgr__variant &variant) {
+// Dtypes and head dims that the kernel kind does not have, ahead of the features.
+std::vector<Property> PropertiesOf(const cgr__kernel_kind &kernel_kind) {
   std::vector<Property> properties;
   for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++)
-    if (!(variant.dtypes & 1u << dtype))
+    if (!(kernel_kind.dtypes & 1u << dtype))
       properties.push_back({ cgr_dtype_name(cgr_dtype(dtype)), 0, "k.dtype", cgr_dtype_name(cgr_dtype(dtype)),
                              [dtype](cgr_layer *l) { SetDtype(l, dtype); } });
   auto head_dim = [&](const char *name, int32_t dim) {
     properties.push_back({ name, 0, "head_dim", "expected", [dim](cgr_layer *l) { l->head_dim = l->head_dim_v = dim; } });
   };
-  head_dim("head dim below", variant.min_head_dim / 2);
-  head_dim("head dim above", variant.max_head_dim + variant.head_dim_step);
-  head_dim("head dim between", variant.min_head_dim + variant.head_dim_step - 1);
+  head_dim("head dim below", kernel_kind.min_head_dim / 2);
+  head_dim("head dim above", kernel_kind.max_head_dim + kernel_kind.head_dim_step);
+  head_dim("head dim between", kernel_kind.min_head_dim + kernel_kind.head_dim_step - 1);
   for (const Property &property : FeatureProperties())
     properties.push_back(property);
   return properties;
@@ -105,18 +107,19 @@ bool SameSubject(const Property &a, const Property &b) {
 }
 
 // Asks for some properties at once: the layer is served, or each missing property is named and nothing else.
-void CheckProperties(const cgr_device_info &device, const cgr__variant *variant, const std::vector<const Property *> &asked) {
+void CheckProperties(const cgr_device_info &device, const cgr__kernel_kind *kernel_kind,
+                     const std::vector<const Property *> &asked) {
   cgr_layer layer = PlainLayer();
   std::string names;
   for (const Property *property : asked) {
     property->ask(&layer);
     names += std::string(names.empty() ? "" : ", ") + property->name;
   }
-  const Names missing = RefusedFields(layer, *variant, device.shared_memory);
-  SCOPED_TRACE(std::string(variant->name) + ": " + names);
+  const Names missing = RefusedFields(layer, *kernel_kind, device.shared_memory);
+  SCOPED_TRACE(std::string(kernel_kind->name) + ": " + names);
   Answer answer = Ask(device, layer);
   ASSERT_EQ(answer.Fields(), missing);
-  ASSERT_EQ(answer.variant, missing.empty() ? variant : nullptr);
+  ASSERT_EQ(answer.kernel_kind, missing.empty() ? kernel_kind : nullptr);
   for (const cgr_finding &finding : answer.findings) {
     EXPECT_EQ(finding.status, CGR_ERROR_UNSUPPORTED);
     EXPECT_EQ(finding.layer, 3);
@@ -124,7 +127,7 @@ void CheckProperties(const cgr_device_info &device, const cgr__variant *variant,
   }
   for (const Property *property : asked) {
     const bool hidden = property->feature == CGR__FEATURE_CROSS && layer.flags & CGR_LAYER_NO_CACHE; // no keys to be of another
-    bool found = hidden || variant->features & property->feature;
+    bool found = hidden || kernel_kind->features & property->feature;
     for (const cgr_finding &finding : answer.findings)
       found = found || (std::string(finding.field) == property->field &&
                         std::string(finding.text).find(property->text) != std::string::npos);
@@ -132,50 +135,50 @@ void CheckProperties(const cgr_device_info &device, const cgr__variant *variant,
   }
 }
 
-TEST(Variants, ServePlainLayersOnEveryDevice) {
+TEST(KernelKinds, ServePlainLayersOnEveryDevice) {
   for (const cgr_device_info &device : Devices()) {
     Answer answer = Ask(device, PlainLayer());
-    ASSERT_NE(answer.variant, nullptr);
+    ASSERT_NE(answer.kernel_kind, nullptr);
     EXPECT_TRUE(answer.findings.empty());
-    EXPECT_EQ(answer.variant->device_kind, device.kind);
-    EXPECT_LE(answer.variant->min_capability, device.kernel_capability);
-    EXPECT_GE(answer.variant->max_capability, device.kernel_capability);
+    EXPECT_EQ(answer.kernel_kind->device_kind, device.kind);
+    EXPECT_LE(answer.kernel_kind->min_capability, device.kernel_capability);
+    EXPECT_GE(answer.kernel_kind->max_capability, device.kernel_capability);
   }
 }
 
-TEST(Variants, NameEachMissingProperty) {
+TEST(KernelKinds, NameEachMissingProperty) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    for (const Property &property : PropertiesOf(*variant))
-      CheckProperties(device, variant, { &property });
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    for (const Property &property : PropertiesOf(*kernel_kind))
+      CheckProperties(device, kernel_kind, { &property });
   }
 }
 
-TEST(Variants, NameEachOfTwoMissingProperties) {
+TEST(KernelKinds, NameEachOfTwoMissingProperties) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    const std::vector<Property> properties = PropertiesOf(*variant);
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    const std::vector<Property> properties = PropertiesOf(*kernel_kind);
     for (size_t a = 0; a < properties.size(); a++)
       for (size_t b = a + 1; b < properties.size(); b++)
         if (!SameSubject(properties[a], properties[b]))
-          CheckProperties(device, variant, { &properties[a], &properties[b] });
+          CheckProperties(device, kernel_kind, { &properties[a], &properties[b] });
   }
 }
 
-TEST(Variants, NameEverythingThatIsMissing) {
+TEST(KernelKinds, NameEverythingThatIsMissing) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    const std::vector<Property> properties = PropertiesOf(*variant);
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    const std::vector<Property> properties = PropertiesOf(*kernel_kind);
     std::vector<const Property *> all;
     for (const Property &property : properties)
       if (all.empty() || !SameSubject(*all.back(), property))
         all.push_back(&property);
-    CheckProperties(device, variant, all);
+    CheckProperties(device, kernel_kind, all);
   }
 }
 
 // The square root of a distance is useful only with slopes.
-TEST(Variants, WantSlopesWithTheSquareRoot) {
+TEST(KernelKinds, WantSlopesWithTheSquareRoot) {
   cgr_layer layer = PlainLayer();
   layer.flags = CGR_LAYER_ALIBI_SQRT;
   EXPECT_EQ(Ask(HostInfo(), layer).Fields(), (Names{ "alibi_slopes" }));
@@ -183,7 +186,7 @@ TEST(Variants, WantSlopesWithTheSquareRoot) {
   EXPECT_EQ(Ask(HostInfo(), layer).Fields(), Names{});
 }
 
-TEST(Variants, CountReasonsBeyondTheRoomForThem) {
+TEST(KernelKinds, CountReasonsBeyondTheRoomForThem) {
   cgr_layer layer = PlainLayer();
   for (const Property &property : FeatureProperties())
     property.ask(&layer);
@@ -194,7 +197,7 @@ TEST(Variants, CountReasonsBeyondTheRoomForThem) {
     std::vector<cgr_finding> out(6);
     cgr__findings findings;
     cgr__findings_init(&findings, out.data(), capacity);
-    EXPECT_EQ(cgr__variant_choose(&device, &layer, 8192, &findings), nullptr);
+    EXPECT_EQ(cgr__kernel_kind_choose(&device, &layer, 8192, &findings), nullptr);
     EXPECT_EQ(findings.count, all);
     for (int32_t i = 0; i < 6; i++)
       EXPECT_EQ(std::string(out[i].field).empty(), i >= capacity);
@@ -203,50 +206,51 @@ TEST(Variants, CountReasonsBeyondTheRoomForThem) {
 
 // ---------------------------------------------------------------------------------------------------- dtypes and head dims
 
-TEST(Variants, AcceptEachDtypeAndHeadDimOfTheirRow) {
+TEST(KernelKinds, AcceptEachDtypeAndHeadDimOfTheirRow) {
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
     for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++) {
       for (int32_t dim = 1; dim <= 1024; dim++) {
         cgr_layer layer = PlainLayer();
         SetDtype(&layer, dtype);
         layer.head_dim = layer.head_dim_v = dim;
-        bool has_dim = dim >= variant->min_head_dim && dim <= variant->max_head_dim && dim % variant->head_dim_step == 0;
+        bool has_dim =
+            dim >= kernel_kind->min_head_dim && dim <= kernel_kind->max_head_dim && dim % kernel_kind->head_dim_step == 0;
         Names missing;
-        if (!(variant->dtypes & 1u << dtype))
+        if (!(kernel_kind->dtypes & 1u << dtype))
           missing.insert("k.dtype");
         if (!has_dim)
           missing.insert("head_dim");
         Answer answer = Ask(device, layer);
-        ASSERT_EQ(answer.Fields(), missing) << variant->name << " " << cgr_dtype_name(cgr_dtype(dtype)) << " " << dim;
-        ASSERT_EQ(answer.variant, missing.empty() ? variant : nullptr);
+        ASSERT_EQ(answer.Fields(), missing) << kernel_kind->name << " " << cgr_dtype_name(cgr_dtype(dtype)) << " " << dim;
+        ASSERT_EQ(answer.kernel_kind, missing.empty() ? kernel_kind : nullptr);
       }
     }
   }
 }
 
 // All rows of the registry, so that the loss of one is noticed: every dtype of the kernels, on the host and on each architecture.
-TEST(Variants, CoverTheKernelsThatAreBuilt) {
+TEST(KernelKinds, CoverTheKernelsThatAreBuilt) {
   const uint32_t halves = 1u << CGR_DTYPE_FP16 | 1u << CGR_DTYPE_BF16;
   for (const cgr_device_info &device : Devices()) {
-    const cgr__variant *variant = Ask(device, PlainLayer()).variant;
-    EXPECT_EQ(variant->dtypes & halves, halves);
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    EXPECT_EQ(kernel_kind->dtypes & halves, halves);
     for (int32_t dim : { 64, 128 }) {
       cgr_layer layer = PlainLayer();
       layer.head_dim = layer.head_dim_v = dim;
-      EXPECT_NE(Ask(device, layer).variant, nullptr) << dim;
+      EXPECT_NE(Ask(device, layer).kernel_kind, nullptr) << dim;
     }
   }
   cgr_layer layer = PlainLayer();
   SetDtype(&layer, CGR_DTYPE_FP32);
   layer.head_dim = layer.head_dim_v = 256;
-  EXPECT_NE(Ask(HostInfo(), layer).variant, nullptr);
+  EXPECT_NE(Ask(HostInfo(), layer).kernel_kind, nullptr);
 }
 
 // ------------------------------------------------------------------------------------------------------------ capabilities
 
 // The capability that kernels are chosen for decides, not what the device could do.
-TEST(Variants, FollowTheKernelCapability) {
+TEST(KernelKinds, FollowTheKernelCapability) {
   struct Case {
     int32_t capability, max_capability;
     bool served;
@@ -258,7 +262,7 @@ TEST(Variants, FollowTheKernelCapability) {
     SCOPED_TRACE(std::to_string(c.capability) + " limited to " + std::to_string(c.max_capability));
     cgr_device_info device = CudaInfo(c.capability, c.max_capability);
     Answer answer = Ask(device, PlainLayer());
-    EXPECT_EQ(answer.variant != nullptr, c.served);
+    EXPECT_EQ(answer.kernel_kind != nullptr, c.served);
     if (c.served)
       continue;
     ASSERT_EQ(answer.Fields(), (Names{ "backend" }));
@@ -269,21 +273,66 @@ TEST(Variants, FollowTheKernelCapability) {
   }
 }
 
-// A variant is not taken for a device of another kind, whatever its capability.
-TEST(Variants, StayOnTheirKindOfDevice) {
+// A kernel kind is not taken for a device of another kind, whatever its capability.
+TEST(KernelKinds, StayOnTheirKindOfDevice) {
   cgr_layer layer = PlainLayer();
   SetDtype(&layer, CGR_DTYPE_FP32);
   cgr_device_info cuda = CudaInfo(0);
-  EXPECT_EQ(Ask(cuda, layer).variant, nullptr);
+  EXPECT_EQ(Ask(cuda, layer).kernel_kind, nullptr);
   cgr_device_info host = HostInfo();
   host.kernel_capability = 90;
-  EXPECT_EQ(Ask(host, PlainLayer()).variant, nullptr) << "no host has a compute capability";
+  EXPECT_EQ(Ask(host, PlainLayer()).kernel_kind, nullptr) << "no host has a compute capability";
+}
+
+// ----------------------------------------------------------------------------------------------------------------- kernels
+
+std::vector<const cgr__kernel *> loaded;
+int error_of_load = 0;
+
+// What is loaded for a device, by a device that only writes it down.
+int Load(const cgr_device_info &info) {
+  cgr__device_ops ops = {};
+  ops.preload = [](cgr_device *, const cgr__kernel *kernel) {
+    loaded.push_back(kernel);
+    return error_of_load;
+  };
+  cgr_device device = {};
+  device.ops = &ops;
+  loaded.clear();
+  return cgr__kernel_kinds_preload(&device, &info);
+}
+
+TEST(KernelKinds, NameTheKernelThatIsLaunched) {
+  for (const cgr_device_info &device : Devices()) {
+    const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+    ASSERT_NE(kernel_kind->attention, nullptr) << kernel_kind->name;
+    EXPECT_STREQ(kernel_kind->attention->name, "attention") << "what labels and traces call it";
+    EXPECT_EQ(kernel_kind->attention->args_size, sizeof(cgr__attention_args)) << kernel_kind->name;
+  }
+}
+
+// Each kernel once, and none of a kind that does not run on the device: its module may not load there.
+TEST(KernelKinds, AreLoadedForTheDevicesThatTheyRunOn) {
+  for (const cgr_device_info &device : Devices()) {
+    EXPECT_EQ(Load(device), 0);
+    const std::set<const cgr__kernel *> once(loaded.begin(), loaded.end());
+    EXPECT_EQ(once.size(), loaded.size());
+    EXPECT_EQ(once.count(Ask(device, PlainLayer()).kernel_kind->attention), 1u);
+  }
+  EXPECT_EQ(Load(CudaInfo(75)), 0);
+  EXPECT_TRUE(loaded.empty());
+}
+
+TEST(KernelKinds, ThatCannotBeLoadedSaySo) {
+  error_of_load = 7;
+  EXPECT_EQ(Load(HostInfo()), 7);
+  error_of_load = 0;
 }
 
 // ------------------------------------------------------------------------------------------------------------------ append
 
 // The append counts the 16-byte pieces of all tokens in 32 bits, with room for a block of threads.
-TEST(Variants, RefuseAppendsOf2To31Pieces) {
+TEST(KernelKinds, RefuseAppendsOf2To31Pieces) {
   struct Case {
     int32_t num_kv_heads, head_dim, max_tokens;
     bool served;
@@ -299,7 +348,7 @@ TEST(Variants, RefuseAppendsOf2To31Pieces) {
       int64_t pieces = int64_t{ c.num_kv_heads } * c.head_dim * 2 / 16 * c.max_tokens;
       SCOPED_TRACE(pieces);
       Answer answer = Ask(device, layer, c.max_tokens);
-      EXPECT_EQ(answer.variant != nullptr, c.served);
+      EXPECT_EQ(answer.kernel_kind != nullptr, c.served);
       EXPECT_LT(c.served ? pieces : 0, int64_t{ 1 } << 31);
       if (c.served)
         continue;

@@ -1,5 +1,5 @@
-// The order of the queue, and the pieces of its tiles: the costliest bucket first, in the order of the batch within a bucket; cut
-// only when there are too few for the CTAs, in proportion to their KV tiles.
+// The order of the prefill queue (A16), and the splits (A18) of its tiles: the costliest bucket first, in the order of the batch
+// within a bucket; cut only when there are too few for the CTAs, in proportion to their KV tiles.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ struct QTile {
 };
 
 // In the order of the batch.
-std::vector<QTile> QueueTiles(const PlanCase &given) {
+std::vector<QTile> PrefillTiles(const PlanCase &given) {
   std::vector<QTile> tiles;
   for (size_t i = 0; i < given.num_requests(); i++) {
-    if (!given.IsInQueue(i))
+    if (!given.IsPrefill(i))
       continue;
     std::vector<cgr__plan_range> of_request = TilesOf(given, i);
     for (size_t t = 0; t < of_request.size(); t++)
@@ -47,26 +47,26 @@ void CheckWhole(const Planned &planned, std::vector<QTile> tiles) {
     ASSERT_EQ(entry.q_tile, tiles[e].q_tile) << "entry " << e;
     ASSERT_EQ(entry.kv_begin, tiles[e].kv.begin) << "entry " << e;
     ASSERT_EQ(entry.kv_end, tiles[e].kv.end) << "entry " << e;
-    ASSERT_TRUE(entry.first == -1 && entry.count == 1 && entry.piece == 0) << "entry " << e;
+    ASSERT_TRUE(entry.first == -1 && entry.count == 1 && entry.split == 0) << "entry " << e;
   }
 }
 
-void CheckPieces(const PlanCase &given, const Planned &planned, const std::vector<QTile> &tiles) {
+void CheckSplits(const PlanCase &given, const Planned &planned, const std::vector<QTile> &tiles) {
   int64_t sum = 0;
   int32_t e = 0;
   for (const QTile &tile : tiles)
     sum += tile.n();
   for (const QTile &tile : tiles) {
-    // Its share of the CTAs, rounded up, and no piece without a KV tile.
+    // Its share of the CTAs, rounded up, and no split without a KV tile.
     int64_t share = static_cast<int64_t>(tile.n()) * given.c.num_parts, all = sum * given.c.head_blocks;
     int32_t count = static_cast<int32_t>(std::min<int64_t>(tile.n(), share / all + (share % all != 0)));
     int32_t at = tile.kv.begin, before = e;
-    for (int32_t piece = 0; piece < count; piece++, e++) {
+    for (int32_t split = 0; split < count; split++, e++) {
       ASSERT_LT(e, planned.header().num_entries);
       const cgr__plan_entry &entry = planned.entry(e);
       ASSERT_EQ(entry.request, tile.request) << "entry " << e;
       ASSERT_EQ(entry.q_tile, tile.q_tile) << "entry " << e;
-      ASSERT_EQ(entry.piece, piece) << "entry " << e;
+      ASSERT_EQ(entry.split, split) << "entry " << e;
       ASSERT_EQ(entry.count, count) << "entry " << e;
       ASSERT_EQ(entry.first, count > 1 ? before : -1) << "entry " << e;
       ASSERT_EQ(entry.kv_begin, at) << "entry " << e;
@@ -80,32 +80,32 @@ void CheckPieces(const PlanCase &given, const Planned &planned, const std::vecto
   ASSERT_LT(static_cast<int64_t>(e) * given.c.head_blocks, 2 * static_cast<int64_t>(given.c.num_parts));
 }
 
-TEST(PlanQueue, RandomBatches) {
-  int whole = 0, cut = 0, in_pieces = 0;
+TEST(PlanPrefill, RandomBatches) {
+  int whole = 0, cut = 0, in_splits = 0;
   ForRandomPlans(50000, [&](const PlanCase &given, Random &) {
     Planned planned(given);
-    std::vector<QTile> tiles = QueueTiles(given);
+    std::vector<QTile> tiles = PrefillTiles(given);
     bool is_cut = given.c.max_splits == 0 &&
                   tiles.size() * static_cast<size_t>(given.c.head_blocks) < static_cast<size_t>(given.c.num_parts);
     if (is_cut)
-      CheckPieces(given, planned, tiles);
+      CheckSplits(given, planned, tiles);
     else
       CheckWhole(planned, tiles);
     whole += !is_cut && tiles.size() > 1;
     cut += is_cut && !tiles.empty();
-    in_pieces += is_cut && static_cast<size_t>(planned.header().num_entries) > tiles.size();
+    in_splits += is_cut && static_cast<size_t>(planned.header().num_entries) > tiles.size();
   });
   EXPECT_GT(whole, 5000);
   EXPECT_GT(cut, 5000);
-  EXPECT_GT(in_pieces, 5000);
+  EXPECT_GT(in_splits, 5000);
 }
 
 PlanCase OneTileEach(const std::vector<int32_t> &kv_tiles) {
   PlanCase given;
   given.c.num_parts = given.c.head_blocks = 1;
-  given.c.line_query_len = given.c.line_tile_kv = given.c.cost_kv = 1;
-  given.c.queue_tile_q = 2;
-  given.c.queue_tile_kv = 1;
+  given.c.decode_query_len = given.c.decode_tile_kv = given.c.cost_kv = 1;
+  given.c.prefill_tile_q = 2;
+  given.c.prefill_tile_kv = 1;
   for (int32_t n : kv_tiles) {
     given.query_lens.push_back(2);
     given.seq_lens.push_back(n);
@@ -115,7 +115,7 @@ PlanCase OneTileEach(const std::vector<int32_t> &kv_tiles) {
 }
 
 // At every border of two buckets, and above the last, up to the longest sequence.
-TEST(PlanQueue, BordersOfBuckets) {
+TEST(PlanPrefill, BordersOfBuckets) {
   std::vector<int32_t> lengths;
   for (int32_t border = 4; border < 4 * 30; border++)
     for (int64_t more = -1; more <= 1; more++)
@@ -140,7 +140,7 @@ TEST(PlanQueue, BordersOfBuckets) {
 }
 
 // With one q tile fewer than there are parts, tiles are cut; with as many, they are not.
-TEST(PlanQueue, CutOnlyWhenThereAreFewerTilesThanParts) {
+TEST(PlanPrefill, CutOnlyWhenThereAreFewerTilesThanParts) {
   for (int32_t head_blocks : { 1, 2, 5 }) {
     for (int32_t tiles : { 1, 2, 7 }) {
       for (int32_t more : { -1, 0, 1 }) {
@@ -159,15 +159,15 @@ TEST(PlanQueue, CutOnlyWhenThereAreFewerTilesThanParts) {
   }
 }
 
-// The longest sequences in pieces: the products of lengths, parts and head blocks do not overflow.
-TEST(PlanQueue, LargestPieces) {
+// The longest sequences in splits: the products of lengths, parts and head blocks do not overflow.
+TEST(PlanPrefill, LargestSplits) {
   for (int32_t head_blocks : { 1, 1024 }) {
     PlanCase given = OneTileEach({ 1 << 30, 2, 1 << 30 });
     given.c.num_parts = 4096;
     given.c.head_blocks = head_blocks;
     MakeRoom(&given, 0);
     Planned planned(given);
-    CheckPieces(given, planned, { { 0, 0, { 0, 1 << 30 } }, { 1, 0, { 0, 2 } }, { 2, 0, { 0, 1 << 30 } } });
+    CheckSplits(given, planned, { { 0, 0, { 0, 1 << 30 } }, { 1, 0, { 0, 2 } }, { 2, 0, { 0, 1 << 30 } } });
     EXPECT_TRUE(planned.KeepsWhatItMust());
   }
 }

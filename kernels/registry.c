@@ -1,0 +1,253 @@
+#include "kernels/registry.h"
+
+#include <stdbool.h>
+
+#include "base/limits.h"
+#include "kernels/append.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/attention/sm80/kind.h"
+#include "kernels/host/kind.h"
+#include "kernels/planner.h"
+
+#define DTYPE(name) (1u << CGR_DTYPE_##name)
+#define ALL_FEATURES                                                                                           \
+  (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
+   CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
+
+#define WIDTH(dim) \
+  { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC }
+
+static const cgr__kernel_kind kinds[] = {
+  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8,
+    CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
+    .plan = { .tile_lines = CGR__HOST_TILE_LINES,
+              .decode_lines = 16,
+              .tile_kv = CGR__HOST_TILE_KV,
+              .cost_tile = 2000,
+              .cost_kv = 2000,
+              .snap = 2000,
+              .max_ctas = 8,
+              .max_splits = 16 } },
+  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, CGR__MMA_MAX_HEAD_DIM, 8,
+    ALL_FEATURES,
+    .plan = { .tile_lines = CGR__MMA_TILE_LINES,
+              .decode_lines = CGR__MMA_FEW_LINES,
+              .tile_kv = CGR__MMA_TILE_KV,
+              .cost_tile = 2000,
+              .cost_kv = 2000,
+              .snap = 4000,
+              .max_ctas = CGR__MMA_MAX_CTAS,
+              .max_splits = 16,
+              .max_padding = CGR__MMA_MOST_PADDING,
+              .width = { WIDTH(64), WIDTH(128), WIDTH(CGR__MMA_MAX_HEAD_DIM) } } },
+};
+
+#define NUM_KINDS (int32_t)(sizeof kinds / sizeof kinds[0])
+
+/* --------------------------------------------------------------------------------------------------------------- reasons */
+
+/* What is being asked: one layer, one kind. */
+typedef struct question {
+  const cgr_device_info *device;
+  const cgr__kernel_kind *kind;
+  const cgr_layer *layer;
+  cgr__findings *findings;
+} question;
+
+#define REFUSE(q, name, ...) cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, name, __VA_ARGS__)
+
+static bool lacks(const question *q, uint32_t feature) { return !(q->kind->features & feature); }
+
+static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
+
+static void check_dtypes(const question *q) {
+  const cgr_layer *l = q->layer;
+  if (l->k.dtype != 0 && !(q->kind->dtypes & 1u << l->k.dtype))
+    REFUSE(q, "k.dtype", "is %s, expected %s on this device", cgr_dtype_name((cgr_dtype)l->k.dtype),
+           q->kind->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16");
+  if (differ(l->v.dtype, l->k.dtype))
+    REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype),
+           cgr_dtype_name((cgr_dtype)l->k.dtype));
+  if (differ(l->dtype, l->k.dtype) && lacks(q, CGR__FEATURE_CACHE_DTYPE))
+    REFUSE(q, "dtype", "is %s, expected %s as in the cache", cgr_dtype_name((cgr_dtype)l->dtype),
+           cgr_dtype_name((cgr_dtype)l->k.dtype));
+  if (differ(l->out_dtype, l->dtype) && lacks(q, CGR__FEATURE_OUT_DTYPE))
+    REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype),
+           cgr_dtype_name((cgr_dtype)l->dtype));
+  if (l->k.scale && lacks(q, CGR__FEATURE_CACHE_SCALES))
+    REFUSE(q, "k.scale", "is given, expected NULL in this version");
+  if (l->v.scale && lacks(q, CGR__FEATURE_CACHE_SCALES))
+    REFUSE(q, "v.scale", "is given, expected NULL in this version");
+}
+
+static void check_head_dim(const question *q, const char *name, int32_t dim) {
+  const cgr__kernel_kind *kind = q->kind;
+  if (dim != 0 && (dim < kind->min_head_dim || dim > kind->max_head_dim || dim % kind->head_dim_step != 0))
+    REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device", dim, kind->min_head_dim, kind->max_head_dim,
+           kind->head_dim_step);
+}
+
+/* The kernels keep tiles of K, V and queries in shared memory. */
+static void check_shared_memory(const question *q) {
+  int32_t needs = cgr__plan_shared_bytes(&q->kind->plan, q->layer), has = q->device->shared_memory;
+  bool by_v = q->layer->head_dim_v > q->layer->head_dim;
+  if (has > 0 && needs > has)
+    REFUSE(q, by_v ? "head_dim_v" : "head_dim", "is %d, which takes %d bytes of shared memory, expected at most %d, the device's",
+           by_v ? q->layer->head_dim_v : q->layer->head_dim, needs, has);
+}
+
+static void check_head_dims(const question *q) {
+  const cgr_layer *l = q->layer;
+  check_head_dim(q, "head_dim", l->head_dim);
+  if (q->device->kind == CGR_DEVICE_KIND_CUDA)
+    check_shared_memory(q);
+  if (!differ(l->head_dim_v, l->head_dim))
+    return;
+  if (lacks(q, CGR__FEATURE_HEAD_DIM_V))
+    REFUSE(q, "head_dim_v", "is %d, expected %d as in head_dim", l->head_dim_v, l->head_dim);
+  else
+    check_head_dim(q, "head_dim_v", l->head_dim_v);
+}
+
+static void check_features(const question *q) {
+  const cgr_layer *l = q->layer;
+  if (l->window_left != 0 && lacks(q, CGR__FEATURE_WINDOW))
+    REFUSE(q, "window_left", "is %d, expected 0 in this version", l->window_left);
+  if (l->window_right != 0 && lacks(q, CGR__FEATURE_WINDOW))
+    REFUSE(q, "window_right", "is %d, expected 0 in this version", l->window_right);
+  if (l->chunk != 0 && lacks(q, CGR__FEATURE_CHUNK))
+    REFUSE(q, "chunk", "is %d, expected 0 in this version", l->chunk);
+  if (l->softcap != 0.0f && lacks(q, CGR__FEATURE_SOFTCAP))
+    REFUSE(q, "softcap", "is %g, expected 0 in this version", (double)l->softcap);
+  if ((l->alibi_slopes || l->flags & CGR_LAYER_ALIBI_SQRT) && lacks(q, CGR__FEATURE_ALIBI))
+    REFUSE(q, "alibi_slopes", "is given, expected NULL and no CGR_LAYER_ALIBI_SQRT in this version");
+  if (l->sinks && lacks(q, CGR__FEATURE_SINKS))
+    REFUSE(q, "sinks", "is given, expected NULL in this version");
+  if (l->flags & CGR_LAYER_BIDIRECTIONAL && lacks(q, CGR__FEATURE_BIDIRECTIONAL))
+    REFUSE(q, "flags", "has CGR_LAYER_BIDIRECTIONAL, expected none in this version");
+  if (l->flags & CGR_LAYER_NO_CACHE && lacks(q, CGR__FEATURE_NO_CACHE))
+    REFUSE(q, "flags", "has CGR_LAYER_NO_CACHE, expected none in this version");
+}
+
+/* Keys of another sequence have no position relative to the query's, from which windows, chunks and slopes count. */
+static void check_cross(const question *q) {
+  const cgr_layer *l = q->layer;
+  if (lacks(q, CGR__FEATURE_CROSS))
+    REFUSE(q, "length_set", "is %d, expected 0 in this version", l->length_set);
+  if (!(l->flags & CGR_LAYER_BIDIRECTIONAL))
+    REFUSE(q, "flags", "lacks CGR_LAYER_BIDIRECTIONAL, expected it with length_set %d: every query sees all of its keys",
+           l->length_set);
+  if (l->window_left != 0)
+    REFUSE(q, "window_left", "is %d, expected 0 with length_set %d", l->window_left, l->length_set);
+  if (l->window_right != 0)
+    REFUSE(q, "window_right", "is %d, expected 0 with length_set %d", l->window_right, l->length_set);
+  if (l->chunk != 0)
+    REFUSE(q, "chunk", "is %d, expected 0 with length_set %d", l->chunk, l->length_set);
+  if (l->alibi_slopes)
+    REFUSE(q, "alibi_slopes", "is given, expected NULL with length_set %d", l->length_set);
+}
+
+/* Combinations that have no meaning. */
+static void check_combinations(const question *q) {
+  const cgr_layer *l = q->layer;
+  if (l->length_set != 0 && !(l->flags & CGR_LAYER_NO_CACHE))
+    check_cross(q);
+  else if (l->window_right != 0 && !(l->flags & CGR_LAYER_BIDIRECTIONAL))
+    REFUSE(q, "window_right", "is %d, expected 0 without CGR_LAYER_BIDIRECTIONAL", l->window_right);
+  if (l->chunk != 0 && (l->window_left != 0 || l->window_right != 0))
+    REFUSE(q, "chunk", "is %d beside window_left %d and window_right %d, expected one or the other", l->chunk, l->window_left,
+           l->window_right);
+  if (l->chunk != 0 && l->flags & CGR_LAYER_BIDIRECTIONAL)
+    REFUSE(q, "chunk", "is %d, expected 0 with CGR_LAYER_BIDIRECTIONAL", l->chunk);
+  if (l->flags & CGR_LAYER_ALIBI_SQRT && !l->alibi_slopes)
+    REFUSE(q, "alibi_slopes", "is NULL, expected slopes with CGR_LAYER_ALIBI_SQRT");
+}
+
+static void check_all(const question *q, int32_t max_tokens) {
+  check_dtypes(q);
+  check_head_dims(q);
+  check_features(q);
+  check_combinations(q);
+  cgr__append_check(q->layer, max_tokens, "num_kv_heads", "", q->findings);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- choice */
+
+static bool runs_on(const cgr__kernel_kind *kind, const cgr_device_info *device) {
+  return kind->device_kind == device->kind && kind->min_capability <= device->kernel_capability &&
+         device->kernel_capability <= kind->max_capability;
+}
+
+const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
+                                                cgr__findings *findings) {
+  const cgr__kernel_kind *nearest = NULL;
+  int32_t fewest = INT32_MAX;
+  for (int32_t i = 0; i < NUM_KINDS; i++) {
+    cgr__findings reasons;
+    cgr__findings_init(&reasons, NULL, 0);
+    question q = { device, &kinds[i], layer, &reasons };
+    if (!runs_on(&kinds[i], device))
+      continue;
+    check_all(&q, max_tokens);
+    if (reasons.count == 0)
+      return &kinds[i];
+    if (reasons.count < fewest)
+      nearest = &kinds[i];
+    fewest = reasons.count < fewest ? reasons.count : fewest;
+  }
+  if (!nearest) {
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "backend",
+                      "is 0, the library's own kernels, on compute capability %d, expected 80 or later",
+                      device->kernel_capability);
+    return NULL;
+  }
+  question q = { device, nearest, layer, findings };
+  check_all(&q, max_tokens);
+  return NULL;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- preload */
+
+/* Whether a kind before `kinds[index]` that runs on the device has the same kernel. */
+static bool is_preloaded(int32_t index, const cgr_device_info *info) {
+  for (int32_t i = 0; i < index; i++)
+    if (runs_on(&kinds[i], info) && kinds[i].attention == kinds[index].attention)
+      return true;
+  return false;
+}
+
+int cgr__kernel_kinds_preload(cgr_device *dev, const cgr_device_info *info) {
+  int error = 0;
+  for (int32_t i = 0; i < NUM_KINDS && !error; i++)
+    if (runs_on(&kinds[i], info) && !is_preloaded(i, info))
+      error = dev->ops->preload(dev, kinds[i].attention);
+  return error;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- plans */
+
+/* The planner keeps requests and parts in shared memory. */
+static void check_planner(const cgr_device_info *device, const cgr__plan_options *options, const cgr__plans *plans,
+                          cgr__findings *findings) {
+  int32_t parts = 0, given = 0;
+  for (int32_t i = 0; i < plans->num_classes; i++) {
+    const cgr__plan_class *c = &plans->classes[i];
+    given = c->num_parts > parts ? c->num_parts * c->stripes : given;
+    parts = c->num_parts > parts ? c->num_parts : parts;
+  }
+  int64_t bytes = cgr__planner_shared_bytes(options->max_requests, parts);
+  if (device->kind == CGR_DEVICE_KIND_CUDA && device->shared_memory > 0 && bytes > device->shared_memory)
+    cgr__findings_add(
+        findings, CGR_ERROR_UNSUPPORTED, "num_parts",
+        "is %d, which with max_requests %d takes %lld bytes of shared memory to plan, expected at most %d, the device's", given,
+        options->max_requests, (long long)bytes, device->shared_memory);
+}
+
+void cgr__kernel_kinds_plan(const cgr_device_info *device, const cgr_layer *layers, const cgr__kernel_kind *const *chosen,
+                            int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings) {
+  const cgr__plan_traits *traits[CGR__MAX_LAYERS];
+  for (int32_t i = 0; i < num_layers; i++)
+    traits[i] = chosen[i] ? &chosen[i]->plan : NULL;
+  cgr__plans_make(device, layers, traits, num_layers, options, plans, findings);
+  check_planner(device, options, plans, findings);
+}

@@ -1,0 +1,63 @@
+/* The registry of kernel kinds: which kind serves which layers on which device, which kernel it launches, and every reason why a
+ * layer has none. What a kernel can do is said here alone. */
+#ifndef CGR_KERNELS_REGISTRY_H
+#define CGR_KERNELS_REGISTRY_H
+
+#include <stdint.h>
+
+#include "base/findings.h"
+#include "cgr/attention.h"
+#include "devices/device.h"
+#include "planners/attention/plans.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a layer can ask for beyond plain causal attention over its own pages. */
+enum cgr__feature {
+  CGR__FEATURE_WINDOW = 1u << 0,
+  CGR__FEATURE_CHUNK = 1u << 1,
+  CGR__FEATURE_SOFTCAP = 1u << 2,
+  CGR__FEATURE_ALIBI = 1u << 3,
+  CGR__FEATURE_SINKS = 1u << 4,
+  CGR__FEATURE_BIDIRECTIONAL = 1u << 5,
+  CGR__FEATURE_NO_CACHE = 1u << 6,
+  CGR__FEATURE_HEAD_DIM_V = 1u << 7,    /* head dim of v differs from that of q and k */
+  CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache */
+  CGR__FEATURE_OUT_DTYPE = 1u << 9,     /* out of another dtype than q */
+  CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales */
+  CGR__FEATURE_CROSS = 1u << 11         /* keys of a length set other than the queries' */
+};
+
+/* Kernels that use one kind of instructions. Their numbers are in a kind.h next to them. */
+typedef struct cgr__kernel_kind {
+  const char *name;             /* "host", "mma" */
+  const cgr__kernel *attention; /* cgr__attention_args */
+  int32_t device_kind;
+  int32_t min_capability, max_capability; /* compute capabilities that it runs on */
+  uint32_t dtypes;                        /* of the cache: bits 1 << cgr_dtype */
+  int32_t min_head_dim, max_head_dim, head_dim_step;
+  uint32_t features; /* CGR__FEATURE_* */
+  cgr__plan_traits plan;
+} cgr__kernel_kind;
+
+/* The kind for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens. Returns NULL if there
+ * is none, after adding every reason against the kind that comes nearest. Fields are those of cgr_layer. A dtype or head dim
+ * of 0 is not known: it is no reason, nor is another that would have to be the same. */
+const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
+                                                cgr__findings *findings);
+
+/* Loads the kernels of every kind that runs on the device: no capture and no step may do that. Returns the device's error, 0 for
+ * success. */
+int cgr__kernel_kinds_preload(cgr_device *dev, const cgr_device_info *info);
+
+/* cgr__plans_make with the traits of `kinds` [num_layers], where NULL skips a layer. That the device's planner lacks the shared
+ * memory for the plans is a finding too. */
+void cgr__kernel_kinds_plan(const cgr_device_info *device, const cgr_layer *layers, const cgr__kernel_kind *const *kinds,
+                            int32_t num_layers, const cgr__plan_options *options, cgr__plans *plans, cgr__findings *findings);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
