@@ -13,6 +13,7 @@ part() { sed -n "s/^#define CGR_VERSION_$1 \([0-9][0-9]*\)\$/\1/p" "$base"; }
 base=$(header "$@")
 version=$(part MAJOR).$(part MINOR).$(part PATCH)
 soversion=$(part MAJOR)
+if [[ $soversion == 0 ]]; then soversion=0.$(part MINOR); fi
 private="-lpthread -lm"
 if [[ $with_cuda == ON ]]; then private="-lcudart_static -ldl -lrt -lpthread -lm"; fi
 

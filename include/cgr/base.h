@@ -38,6 +38,7 @@ extern "C" {
 #define CGR_API
 #endif
 
+/* Until 1.0 a runtime and this header must be of the same minor version: cgr_config.version tells. */
 #define CGR_VERSION_MAJOR 0
 #define CGR_VERSION_MINOR 10
 #define CGR_VERSION_PATCH 0

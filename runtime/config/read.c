@@ -20,15 +20,21 @@ static void set_default(int32_t *value, int32_t otherwise) {
 
 /* ------------------------------------------------------------------------------------------------------------------ head */
 
+/* Until 1.0 each minor version has headers of its own; after that, all minor versions of a major one have. */
+static cgr_status check_version(uint32_t version) {
+  const uint32_t step = CGR_VERSION_MAJOR == 0 ? 100 : 10000, first = CGR_VERSION / step * step;
+  if (version / step == CGR_VERSION / step)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_STRUCT, "config: version is %u, expected %u to %u: compile with the headers of cgr %d.%d",
+                   version, first, first + step - 1, CGR_VERSION_MAJOR, CGR_VERSION_MINOR);
+}
+
 static cgr_status read_head(const cgr_config *config, cgr_config *copy) {
   CGR__TRY(cgr__sized_read("config", "CGR_CONFIG_INIT", config, copy, sizeof *copy));
   if (copy->magic != CGR_CONFIG_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "config: magic is %#x, expected %#x: use CGR_CONFIG_INIT", copy->magic,
                      CGR_CONFIG_MAGIC);
-  if (copy->version / 10000 != CGR_VERSION_MAJOR || copy->version < 200)
-    return cgr__fail(CGR_ERROR_INVALID_STRUCT, "config: version is %u, expected %d.2 or a later %d: compile with this header",
-                     copy->version, CGR_VERSION_MAJOR, CGR_VERSION_MAJOR);
-  return CGR_OK;
+  return check_version(copy->version);
 }
 
 /* Opens the device that is named. */

@@ -34,8 +34,14 @@ TEST(Version, IsTheSameEverywhere) {
   const std::string version = Version(), numbers = "([0-9]+\\.[0-9]+\\.[0-9]+)";
   EXPECT_EQ(Find("MODULE.bazel", "version = \"" + numbers + "\""), version);
   EXPECT_EQ(Find("README.md", "This is version " + numbers), version);
-  EXPECT_EQ(Find("CHANGELOG.md", "\n## " + numbers + "\n"), version);
+  EXPECT_EQ(Find("CHANGELOG.md", "\n## " + numbers + " \\([0-9]{4}-[0-9]{2}-[0-9]{2}\\)\n"), version); // the first with a date
   EXPECT_EQ(Find("include/cgr/base.h", "\\(\"cgr " + numbers), version); // an example in a comment
+}
+
+// A program's loader asks for the SONAME, its linker for the node: tests/abi compares these in what Bazel has built.
+TEST(Version, IsInTheNodeOfTheSymbols) {
+  const std::string version = Version(), until = version[0] == '0' ? version.substr(0, version.rfind('.')) : version.substr(0, 1);
+  EXPECT_EQ(Find("libcgr.map", "CGR_([0-9.]+) \\{"), until);
 }
 
 // A consumer asks for the minor version.

@@ -246,6 +246,7 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   EXPECT_NE(ReadFile(root / "tools/cmake/library.cmake").find("\"" + said.substr(0, said.find('\n')) + "\""), std::string::npos)
       << said;
   // Only the public names, with their version, are exported, and only the C library is needed.
+  const std::string soversion = SoVersion(tree);
   for (const fs::path &place : { prefix, tree }) {
     const std::string library = Quoted(place / "lib/libcgr.so");
     // A shared library that libcgr.a is linked into exports no internals either: two with different versions would mix them up.
@@ -256,10 +257,11 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
     const Outcome names = RunCommand("readelf -W --dyn-syms " + library + " | grep -v UND | grep GLOBAL | awk '{ print $8 }'");
     EXPECT_GT(Lines(names.text).size(), 100u) << place;
     for (const std::string &name : Lines(names.text))
-      EXPECT_TRUE(name.rfind("cgr_", 0) == 0 || name == "CGR_0") << place << " exports " << name;
-    EXPECT_NE(names.text.find("cgr_step_launch@@CGR_0"), std::string::npos) << names.text;
+      EXPECT_TRUE(name.rfind("cgr_", 0) == 0 || name == "CGR_" + soversion) << place << " exports " << name;
+    EXPECT_NE(names.text.find("cgr_step_launch@@CGR_" + soversion + "\n"), std::string::npos) << names.text;
     const Outcome dynamic = RunCommand("readelf -dW " + library);
-    EXPECT_NE(dynamic.text.find("[libcgr.so.0]"), std::string::npos) << dynamic.text;
+    EXPECT_NE(dynamic.text.find("[libcgr.so." + soversion + "]"), std::string::npos) << dynamic.text;
+    EXPECT_TRUE(fs::is_symlink(place / "lib" / ("libcgr.so." + soversion))) << place;
     EXPECT_EQ(dynamic.text.find("libstdc++"), std::string::npos) << dynamic.text;
   }
 }

@@ -41,6 +41,13 @@ inline fs::path Unpack(const fs::path &folder) {
   return top;
 }
 
+// What follows libcgr.so in the SONAME, of a tree called cgr-X.Y.Z: X.Y until 1.0, X from then on.
+inline std::string SoVersion(const fs::path &tree) {
+  const std::string version = tree.filename().string().substr(4);
+  const size_t dot = version.find('.');
+  return version.substr(0, version[0] == '0' ? version.find('.', dot + 1) : dot);
+}
+
 // Files and links of a tree, relative to its top; a link with its target.
 inline std::set<std::string> Listing(const fs::path &top) {
   std::set<std::string> names;

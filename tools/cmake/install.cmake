@@ -2,7 +2,6 @@
 # tree may be moved; tools/dist.sh makes the same tree of what Bazel has built.
 set(CGR_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
 set(CGR_LIBDIR ${CMAKE_INSTALL_LIBDIR})
-set(CGR_SOVERSION ${PROJECT_VERSION_MAJOR})
 set(pkgconfig ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cgr)
 foreach(dir "${CGR_INCLUDEDIR}" "${CGR_LIBDIR}")

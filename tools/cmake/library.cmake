@@ -65,7 +65,7 @@ target_link_libraries(cgr PRIVATE ${CGR_LIBS})
 target_link_options(cgr PRIVATE -Wl,--version-script,${CGR_ROOT}/libcgr.map -Wl,--no-undefined)
 set_target_properties(cgr PROPERTIES
   VERSION ${PROJECT_VERSION}
-  SOVERSION ${PROJECT_VERSION_MAJOR}
+  SOVERSION ${CGR_SOVERSION}
   LINK_DEPENDS ${CGR_ROOT}/libcgr.map)
 
 cgr_library(cgr_static STATIC cgr_static ${CGR_OBJECTS})

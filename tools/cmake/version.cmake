@@ -11,3 +11,13 @@ function(cgr_read_version header result)
   list(JOIN numbers . version)
   set(${result} ${version} PARENT_SCOPE)
 endfunction()
+
+# What follows libcgr.so in the SONAME: the minor version too until 1.0, then the major one alone. tools/dist.sh has the same rule.
+function(cgr_soversion version result)
+  if(version VERSION_LESS 1.0)
+    string(REGEX MATCH "^[0-9]+\\.[0-9]+" numbers ${version})
+  else()
+    string(REGEX MATCH "^[0-9]+" numbers ${version})
+  endif()
+  set(${result} ${numbers} PARENT_SCOPE)
+endfunction()
