@@ -81,6 +81,30 @@ TEST(CMakeBuild, HasEveryTest) {
   EXPECT_EQ(Difference(Lines(listed.text), all), std::vector<std::string>()) << "there is no such test";
 }
 
+// The targets of a configuration without tests and examples.
+std::set<std::string> Targets(const fs::path &root, const std::string &options) {
+  const Scratch scratch;
+  const std::string build = Quoted(scratch.path() / "build");
+  const Outcome configured = RunCommand("cmake -G 'Unix Makefiles' -S " + Quoted(root) + " -B " + build +
+                                        " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF " + options);
+  EXPECT_EQ(configured.status, 0) << configured.text;
+  return Lines(RunCommand("make -C " + build + " help | sed -n 's/^\\.\\.\\. //p'").text);
+}
+
+TEST(CMakeBuild, HasTheProgramsOfProfilesWhenAskedTo) {
+  CGR_SKIP_WITHOUT_TOOL("cmake");
+  CGR_SKIP_WITHOUT_ROOT();
+  const std::set<std::string> with = Targets(root, "-DCGR_PROFILES=ON"), without = Targets(root, "");
+  std::set<std::string> programs;
+  for (const std::string &target : Difference(with, without))
+    if (target.find('.') == std::string::npos && target != "profiles" && target.rfind("cgr_profile_", 0) != 0)
+      programs.insert(target); // the others are files, all programs together, and what they share
+  const std::set<std::string> bazel = Lines(ReadFile("profiles/program_names.txt"));
+  EXPECT_GT(bazel.size(), 15u);
+  EXPECT_EQ(Difference(bazel, programs), std::vector<std::string>()) << "Bazel alone has these";
+  EXPECT_EQ(Difference(programs, bazel), std::vector<std::string>()) << "CMake alone has these";
+}
+
 // Bazel's //... includes a build folder inside the tree unless its name is in .bazelignore.
 TEST(CMakeBuild, HasNoPackagesOfBazelInItsFolder) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
@@ -228,11 +252,14 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   const Outcome configured =
       RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
                  " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib"
-                 " -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1"); // as a project around it may set them
+                 " -DCGR_PROFILES=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1"); // as a project around it may set them
   ASSERT_EQ(configured.status, 0) << configured.text;
   const Outcome built =
       RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));
   ASSERT_EQ(built.status, 0) << built.text;
+  // Programs of profiles/ are built, run on the host device, and are not installed.
+  const Outcome measured = RunCommand(Quoted(build / "profiles/kernel_cost") + " host");
+  EXPECT_EQ(measured.status, 0) << measured.text;
   const fs::path tree = Unpack(scratch.path() / "archive");
   EXPECT_EQ(Listing(prefix), Listing(tree));
   for (const char *file : { "lib/cmake/cgr/cgrConfigVersion.cmake", "include/cgr/cgr.h", "share/doc/cgr/examples/README.md" })
