@@ -258,7 +258,7 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
       RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));
   ASSERT_EQ(built.status, 0) << built.text;
   // Programs of profiles/ are built, run on the host device, and are not installed.
-  const Outcome measured = RunCommand(Quoted(build / "profiles/kernel_cost") + " host");
+  const Outcome measured = RunCommand(Quoted(build / "profiles/nvtx_cost") + " host");
   EXPECT_EQ(measured.status, 0) << measured.text;
   const fs::path tree = Unpack(scratch.path() / "archive");
   EXPECT_EQ(Listing(prefix), Listing(tree));
