@@ -5,6 +5,9 @@ if(CGR_WERROR)
   list(APPEND CGR_C_WARNINGS -Werror)
 endif()
 set(CGR_OPTIMISED $<$<AND:$<CONFIG:Release>,$<NOT:$<COMPILE_LANGUAGE:CUDA>>>:-O2>) # what is measured; CMake has -O3
+if(CGR_SANITIZER)
+  set(CGR_OPTIMISED $<$<CONFIG:Release>:-O1>)
+endif()
 find_package(Threads REQUIRED)
 
 include(${CMAKE_CURRENT_LIST_DIR}/sources.cmake)
@@ -62,7 +65,7 @@ endfunction()
 
 cgr_library(cgr SHARED cgr ${CGR_OBJECTS})
 target_link_libraries(cgr PRIVATE ${CGR_LIBS})
-target_link_options(cgr PRIVATE -Wl,--version-script,${CGR_ROOT}/libcgr.map -Wl,--no-undefined)
+target_link_options(cgr PRIVATE -Wl,--version-script,${CGR_ROOT}/libcgr.map $<$<NOT:$<BOOL:${CGR_SANITIZER}>>:-Wl,--no-undefined>)
 set_target_properties(cgr PROPERTIES
   VERSION ${PROJECT_VERSION}
   SOVERSION ${CGR_SOVERSION}
