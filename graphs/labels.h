@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 typedef struct cgr__node_label {
-  int16_t range;   /* cgr__range; -1: enqueued outside of any range */
+  int16_t range;   /* cgr__nvtx_range; -1: enqueued outside of any range */
   int16_t backend; /* as the runtime counts them; -1: it is not a backend's */
   int32_t layer;   /* -1: of no layer */
 } cgr__node_label;

@@ -91,7 +91,7 @@ cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info) {
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */
 
-void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__range range) {
+void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__nvtx_range range) {
   if (recorder->watched & CGR__WATCH_RANGES)
     cgr__nvtx_begin(range);
   if (recorder->watched & CGR__WATCH_LABELS)

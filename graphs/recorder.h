@@ -58,9 +58,9 @@ typedef struct cgr__title {
 cgr__title cgr__title_of(const cgr__running *running);
 
 /* A range, if somebody watches. */
-void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__range range);
+void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__nvtx_range range);
 void cgr__recorder_watch_end(const cgr_recorder *recorder);
-static inline void cgr__recorder_range_begin(const cgr_recorder *recorder, cgr__range range) {
+static inline void cgr__recorder_range_begin(const cgr_recorder *recorder, cgr__nvtx_range range) {
   if (recorder->watched)
     cgr__recorder_watch_begin(recorder, range);
 }

@@ -79,7 +79,7 @@ static void plain_pairs(const cgr_runtime *rt) {
 }
 
 static void pairs_of_steps(const cgr_runtime *rt) {
-  const cgr__range_step step = { .seq = 1 };
+  const cgr__nvtx_range_step step = { .seq = 1 };
   (void)rt;
   for (int i = 0; i < PAIRS; i++) {
     cgr__nvtx_begin_step(CGR__RANGE_LAUNCH, &step);

@@ -40,9 +40,9 @@ static struct {
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define FIELD(member, kind, text) \
-  { .type = (kind), .name = #member, .description = (text), .offset = offsetof(cgr__range_step, member) }
+  { .type = (kind), .name = #member, .description = (text), .offset = offsetof(cgr__nvtx_range_step, member) }
 #define KEY_FIELD(member, kind, text) \
-  { .type = (kind), .name = #member, .description = (text), .offset = offsetof(cgr__range_key, member) }
+  { .type = (kind), .name = #member, .description = (text), .offset = offsetof(cgr__nvtx_range_key, member) }
 
 /* A key is how a step begins. */
 static const nvtxPayloadSchemaEntry_t fields[] = {
@@ -60,7 +60,7 @@ static const nvtxPayloadSchemaEntry_t fields[] = {
 };
 #define KEY_FIELDS 6
 
-_Static_assert(offsetof(cgr__range_step, key) == 0, "a step begins with its key");
+_Static_assert(offsetof(cgr__nvtx_range_step, key) == 0, "a step begins with its key");
 
 static uint64_t register_struct(uint64_t id, const char *name, size_t count, size_t bytes) {
   const nvtxPayloadSchemaAttr_t schema = {
@@ -99,8 +99,8 @@ static bool register_schemas(void) {
     reasons[i] = (nvtxPayloadEnum_t){ .name = cgr_reason_name((cgr_reason)i), .value = i };
   return register_enum(CGR__SCHEMA_KIND, "kind", kinds, COUNT(kinds)) != 0 &&
          register_enum(CGR__SCHEMA_REASON, "reason", reasons, COUNT(reasons)) != 0 &&
-         register_struct(CGR__SCHEMA_KEY, "key", KEY_FIELDS, sizeof(cgr__range_key)) != 0 &&
-         register_struct(CGR__SCHEMA_STEP, "step", COUNT(fields), sizeof(cgr__range_step)) != 0;
+         register_struct(CGR__SCHEMA_KEY, "key", KEY_FIELDS, sizeof(cgr__nvtx_range_key)) != 0 &&
+         register_struct(CGR__SCHEMA_STEP, "step", COUNT(fields), sizeof(cgr__nvtx_range_step)) != 0;
 }
 
 /* The tool copies the data before the call returns. */
@@ -121,7 +121,7 @@ static void open_once(void) {
   for (uint32_t i = CGR__CATEGORY_NONE + 1; i < CGR__CATEGORY_COUNT; i++)
     nvtxDomainNameCategoryA(nvtx.domain, i, categories[i]);
   for (int i = 0; i < CGR__RANGE_COUNT; i++)
-    nvtx.name[i] = nvtxDomainRegisterStringA(nvtx.domain, cgr__range_name((cgr__range)i));
+    nvtx.name[i] = nvtxDomainRegisterStringA(nvtx.domain, cgr__nvtx_range_name((cgr__nvtx_range)i));
 #ifdef CGR_NVTX_SCHEMAS
   nvtx.schemas = register_schemas();
 #endif
@@ -132,7 +132,7 @@ bool cgr__nvtx_open(void) {
   return nvtx.domain != NULL;
 }
 
-static nvtxEventAttributes_t event_of(cgr__range range) {
+static nvtxEventAttributes_t event_of(cgr__nvtx_range range) {
   nvtxEventAttributes_t event = { .version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE };
   event.category = category_of[range];
   event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
@@ -142,19 +142,19 @@ static nvtxEventAttributes_t event_of(cgr__range range) {
 
 static void push(const nvtxEventAttributes_t *event) { nvtxDomainRangePushEx(nvtx.domain, event); }
 
-void cgr__nvtx_begin(cgr__range range) {
+void cgr__nvtx_begin(cgr__nvtx_range range) {
   const nvtxEventAttributes_t event = event_of(range);
   push(&event);
 }
 
-void cgr__nvtx_begin_layer(cgr__range range, int32_t layer) {
+void cgr__nvtx_begin_layer(cgr__nvtx_range range, int32_t layer) {
   nvtxEventAttributes_t event = event_of(range);
   event.payloadType = NVTX_PAYLOAD_TYPE_INT32;
   event.payload.iValue = layer;
   push(&event);
 }
 
-void cgr__nvtx_begin_number(cgr__range range, uint64_t number) {
+void cgr__nvtx_begin_number(cgr__nvtx_range range, uint64_t number) {
   nvtxEventAttributes_t event = event_of(range);
   event.payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
   event.payload.ullValue = number;
@@ -162,7 +162,7 @@ void cgr__nvtx_begin_number(cgr__range range, uint64_t number) {
 }
 
 /* A struct of this schema; `number` stands in for it if the tool, or the toolkit, knows no schemas. */
-static void begin_struct(cgr__range range, uint64_t schema, const void *data, size_t bytes, uint64_t number) {
+static void begin_struct(cgr__nvtx_range range, uint64_t schema, const void *data, size_t bytes, uint64_t number) {
 #ifdef CGR_NVTX_SCHEMAS
   const nvtxPayloadData_t payload = { schema, bytes, data };
   nvtxEventAttributes_t event = event_of(range);
@@ -176,18 +176,18 @@ static void begin_struct(cgr__range range, uint64_t schema, const void *data, si
   cgr__nvtx_begin_number(range, number);
 }
 
-void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key) {
+void cgr__nvtx_begin_key(cgr__nvtx_range range, const cgr__nvtx_range_key *key) {
   begin_struct(range, CGR__SCHEMA_KEY, key, sizeof *key, (uint64_t)key->padded_tokens);
 }
 
-void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step) {
+void cgr__nvtx_begin_step(cgr__nvtx_range range, const cgr__nvtx_range_step *step) {
   begin_struct(range, CGR__SCHEMA_STEP, step, sizeof *step, step->seq);
 }
 
 void cgr__nvtx_end(void) { nvtxDomainRangePop(nvtx.domain); }
 
 /* Ends a range with the step as its payload. A tool that knows no schemas would not end it then, so it gets a plain pop. */
-void cgr__nvtx_end_step(const cgr__range_step *step) {
+void cgr__nvtx_end_step(const cgr__nvtx_range_step *step) {
 #ifdef CGR_NVTX_SCHEMAS
   const nvtxPayloadData_t data = { CGR__SCHEMA_STEP, sizeof *step, step };
   if (nvtx.schemas) {

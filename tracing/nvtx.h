@@ -56,31 +56,31 @@ typedef enum cgr__category {
   X(FETCH, "fetch", STAGE)          /* of the next step's slot */                                                \
   X(EPILOGUE, "epilogue", LAUNCH)
 
-typedef enum cgr__range {
+typedef enum cgr__nvtx_range {
 #define CGR__RANGE_ENUM(name, text, category) CGR__RANGE_##name,
   CGR__RANGE_LIST(CGR__RANGE_ENUM)
 #undef CGR__RANGE_ENUM
       CGR__RANGE_COUNT
-} cgr__range;
+} cgr__nvtx_range;
 
-const char *cgr__range_name(cgr__range range);
+const char *cgr__nvtx_range_name(cgr__nvtx_range range);
 
 /* What ranges carry; tools get the fields by their names. */
-typedef struct cgr__range_key {
+typedef struct cgr__nvtx_range_key {
   int32_t graph; /* index of cgr_runtime_graph_stats; -1: an eager step */
   int32_t kind;  /* cgr_graph_kind */
   int32_t padded_requests, padded_tokens, query_len;
   uint32_t variant;
-} cgr__range_key;
+} cgr__nvtx_range_key;
 
-typedef struct cgr__range_step {
-  cgr__range_key key;
+typedef struct cgr__nvtx_range_step {
+  cgr__nvtx_range_key key;
   int32_t num_requests, num_tokens; /* real */
   int32_t reason;                   /* cgr_reason */
   int32_t reserved;
   uint64_t seq;
   uint64_t bytes_staged;
-} cgr__range_step;
+} cgr__nvtx_range_step;
 
 /* Ids of the two as schemas: unique in the domain, and the same in every process. */
 #define CGR__SCHEMA_KIND ((1u << 24) + 1u)
@@ -95,15 +95,15 @@ typedef struct cgr__range_step {
  * found, so ranges need not be asked for when none does. */
 bool cgr__nvtx_open(void);
 
-void cgr__nvtx_begin(cgr__range range);
-void cgr__nvtx_begin_layer(cgr__range range, int32_t layer);
-void cgr__nvtx_begin_number(cgr__range range, uint64_t number);
+void cgr__nvtx_begin(cgr__nvtx_range range);
+void cgr__nvtx_begin_layer(cgr__nvtx_range range, int32_t layer);
+void cgr__nvtx_begin_number(cgr__nvtx_range range, uint64_t number);
 /* If the tool knows no schemas, a key is shown as its padded tokens, and a step as its number. */
-void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key);
-void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step);
+void cgr__nvtx_begin_key(cgr__nvtx_range range, const cgr__nvtx_range_key *key);
+void cgr__nvtx_begin_step(cgr__nvtx_range range, const cgr__nvtx_range_step *step);
 void cgr__nvtx_end(void);
 /* Ends a range, with a step that was not known when it began. */
-void cgr__nvtx_end_step(const cgr__range_step *step);
+void cgr__nvtx_end_step(const cgr__nvtx_range_step *step);
 
 /* CUDA handles. */
 void cgr__nvtx_name_stream(void *stream, const char *name);
@@ -113,13 +113,13 @@ void cgr__nvtx_name_event(void *event, const char *name);
 #define CGR__NVTX_BUILT 0
 
 static inline bool cgr__nvtx_open(void) { return false; }
-static inline void cgr__nvtx_begin(cgr__range range) { (void)range; }
-static inline void cgr__nvtx_begin_layer(cgr__range range, int32_t layer) { (void)range, (void)layer; }
-static inline void cgr__nvtx_begin_number(cgr__range range, uint64_t number) { (void)range, (void)number; }
-static inline void cgr__nvtx_begin_key(cgr__range range, const cgr__range_key *key) { (void)range, (void)key; }
-static inline void cgr__nvtx_begin_step(cgr__range range, const cgr__range_step *step) { (void)range, (void)step; }
+static inline void cgr__nvtx_begin(cgr__nvtx_range range) { (void)range; }
+static inline void cgr__nvtx_begin_layer(cgr__nvtx_range range, int32_t layer) { (void)range, (void)layer; }
+static inline void cgr__nvtx_begin_number(cgr__nvtx_range range, uint64_t number) { (void)range, (void)number; }
+static inline void cgr__nvtx_begin_key(cgr__nvtx_range range, const cgr__nvtx_range_key *key) { (void)range, (void)key; }
+static inline void cgr__nvtx_begin_step(cgr__nvtx_range range, const cgr__nvtx_range_step *step) { (void)range, (void)step; }
 static inline void cgr__nvtx_end(void) {}
-static inline void cgr__nvtx_end_step(const cgr__range_step *step) { (void)step; }
+static inline void cgr__nvtx_end_step(const cgr__nvtx_range_step *step) { (void)step; }
 static inline void cgr__nvtx_name_stream(void *stream, const char *name) { (void)stream, (void)name; }
 static inline void cgr__nvtx_name_event(void *event, const char *name) { (void)event, (void)name; }
 #endif

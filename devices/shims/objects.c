@@ -40,22 +40,22 @@ struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_k
   return object;
 }
 
-struct cgr__open_capture *cgr__capture_find(const struct cgr__objects *all, uint64_t id) {
-  for (struct cgr__open_capture *c = all->captures; c; c = c->next)
+struct cgr__shim_capture *cgr__shim_capture_find(const struct cgr__objects *all, uint64_t id) {
+  for (struct cgr__shim_capture *c = all->captures; c; c = c->next)
     if (c->id == id)
       return c;
   return NULL;
 }
 
 bool cgr__thread_captures(const struct cgr__objects *all) {
-  for (const struct cgr__open_capture *c = all->captures; c; c = c->next)
+  for (const struct cgr__shim_capture *c = all->captures; c; c = c->next)
     if (pthread_equal(c->owner, pthread_self()))
       return true;
   return false;
 }
 
-void cgr__capture_add(struct cgr__objects *all, struct cgr__object *stream) {
-  struct cgr__open_capture *capture = calloc(1, sizeof *capture);
+void cgr__shim_capture_add(struct cgr__objects *all, struct cgr__object *stream) {
+  struct cgr__shim_capture *capture = calloc(1, sizeof *capture);
   all->incomplete = all->incomplete || !capture;
   if (!capture)
     return;
@@ -67,13 +67,13 @@ void cgr__capture_add(struct cgr__objects *all, struct cgr__object *stream) {
   stream->capture = capture->id;
 }
 
-void cgr__capture_remove(struct cgr__objects *all, uint64_t id) {
+void cgr__shim_capture_remove(struct cgr__objects *all, uint64_t id) {
   for (size_t i = 0; i < CGR__OBJECT_BUCKETS; i++)
     for (struct cgr__object *o = all->buckets[i]; o; o = o->next)
       if (o->kind == CGR__OBJECT_STREAM && o->capture == id)
         o->capture = 0;
-  for (struct cgr__open_capture **link = &all->captures; *link; link = &(*link)->next) {
-    struct cgr__open_capture *capture = *link;
+  for (struct cgr__shim_capture **link = &all->captures; *link; link = &(*link)->next) {
+    struct cgr__shim_capture *capture = *link;
     if (capture->id != id)
       continue;
     *link = capture->next;
@@ -91,7 +91,7 @@ void cgr__objects_free(struct cgr__objects *all) {
       free(object);
     }
   while (all->captures) {
-    struct cgr__open_capture *capture = all->captures;
+    struct cgr__shim_capture *capture = all->captures;
     all->captures = capture->next;
     free(capture);
   }

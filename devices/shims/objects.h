@@ -36,8 +36,8 @@ struct cgr__object {
 };
 
 /* A capture that has not been ended. */
-struct cgr__open_capture {
-  struct cgr__open_capture *next;
+struct cgr__shim_capture {
+  struct cgr__shim_capture *next;
   uint64_t id;
   const void *origin; /* the stream that it began on */
   pthread_t owner;
@@ -47,7 +47,7 @@ struct cgr__open_capture {
 
 struct cgr__objects {
   struct cgr__object *buckets[CGR__OBJECT_BUCKETS];
-  struct cgr__open_capture *captures;
+  struct cgr__shim_capture *captures;
   uint64_t num_captures;
   bool incomplete; /* there was no memory for an entry: from then on an unknown handle means nothing */
 };
@@ -60,12 +60,12 @@ void cgr__object_end(struct cgr__object *object);
 /* A new object, or a new one with the handle of a destroyed one. NULL without memory. */
 struct cgr__object *cgr__object_add(struct cgr__objects *all, enum cgr__object_kind kind, const void *handle);
 
-struct cgr__open_capture *cgr__capture_find(const struct cgr__objects *all, uint64_t id);
+struct cgr__shim_capture *cgr__shim_capture_find(const struct cgr__objects *all, uint64_t id);
 bool cgr__thread_captures(const struct cgr__objects *all);
 /* Begins one on a stream; without memory the stream counts as not capturing. */
-void cgr__capture_add(struct cgr__objects *all, struct cgr__object *stream);
+void cgr__shim_capture_add(struct cgr__objects *all, struct cgr__object *stream);
 /* Ends it, and releases its streams. */
-void cgr__capture_remove(struct cgr__objects *all, uint64_t id);
+void cgr__shim_capture_remove(struct cgr__objects *all, uint64_t id);
 
 void cgr__objects_free(struct cgr__objects *all);
 

@@ -125,7 +125,7 @@ static bool check_alive(struct validation *layer, const struct cgr__shim_call *c
 
 static void check_capture_end(struct validation *layer, const struct cgr__shim_call *call, const struct cgr__object *stream,
                               struct violation *violation) {
-  const struct cgr__open_capture *capture = cgr__capture_find(&layer->objects, stream->capture);
+  const struct cgr__shim_capture *capture = cgr__shim_capture_find(&layer->objects, stream->capture);
   if (!capture && !layer->objects.incomplete)
     describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
   if (!capture)
@@ -195,7 +195,7 @@ static void check_event(struct validation *layer, const struct cgr__shim_call *c
   bool outside = stream && stream->capture == 0;
   if (call->op == CGR__OP_EVENT_QUERY || call->op == CGR__OP_EVENT_SYNC)
     describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
-  else if (call->op == CGR__OP_EVENT_WAIT && outside && !cgr__capture_find(&layer->objects, event->capture))
+  else if (call->op == CGR__OP_EVENT_WAIT && outside && !cgr__shim_capture_find(&layer->objects, event->capture))
     describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture that is over");
 }
 
@@ -375,14 +375,14 @@ static void note_memory(struct validation *layer, const struct cgr__shim_call *c
 static void note_capture_begin(struct validation *layer, const struct cgr__shim_call *call) {
   struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   if (stream)
-    cgr__capture_add(&layer->objects, stream);
+    cgr__shim_capture_add(&layer->objects, stream);
 }
 
 /* A capture is over however it ended. */
 static void note_capture_end(struct validation *layer, const struct cgr__shim_call *call) {
   const struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   if (stream && stream->capture != 0)
-    cgr__capture_remove(&layer->objects, stream->capture);
+    cgr__shim_capture_remove(&layer->objects, stream->capture);
   if (call->object)
     (void)cgr__object_add(&layer->objects, CGR__OBJECT_GRAPH, call->object);
 }
@@ -443,7 +443,7 @@ static void tell_of_leak(const struct validation *layer, const struct cgr__objec
 /* Reports everything that is left. No other thread is in a call, so no lock is held while it reports. */
 static void tell_of_leaks(struct validation *layer) {
   char text[160];
-  for (const struct cgr__open_capture *c = layer->objects.captures; c; c = c->next) {
+  for (const struct cgr__shim_capture *c = layer->objects.captures; c; c = c->next) {
     snprintf(text, sizeof text, "%s: a capture on stream %p has not been ended", cgr__call_name(CGR__OP_CLOSE, 0), c->origin);
     tell(layer, text);
   }

@@ -9,7 +9,7 @@
 #include "interop/limits.h"
 
 static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
-  const cgr__range ranges[] = {
+  const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "max_requests", in->max_requests, 0, CGR__MAX_REQUESTS },
     { "num_tokens", in->num_tokens, 0, CGR__MAX_TOKENS },

@@ -26,7 +26,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_DECODE_INPUT_INIT", input, in, sizeof *in));
-  const cgr__range ranges[] = {
+  const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
@@ -65,7 +65,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
 /* -------------------------------------------------------------------------------------------------------------- prefill */
 
 static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfer_prefill_input *in) {
-  const cgr__range ranges[] = {
+  const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "total_num_rows", in->total_num_rows, 0, CGR__MAX_TOKENS },
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
@@ -82,7 +82,7 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
     { "shared_memory", in->shared_memory, 0, INT32_MAX },
   };
   CGR__TRY(CGR__CHECK_RANGES(function, ranges));
-  const cgr__range split = { "fixed_split_size", in->fixed_split_size, 0, INT32_MAX / in->page_size };
+  const cgr__field_range split = { "fixed_split_size", in->fixed_split_size, 0, INT32_MAX / in->page_size };
   return cgr__check_ranges(function, &split, 1);
 }
 

@@ -10,7 +10,7 @@
 
 static cgr_status check_ranges(const char *function, const cgr_flashmla_input *in) {
   const bool has_extra = in->topk > 0 && in->layout == CGR_FLASHMLA_CURRENT;
-  const cgr__range ranges[] = {
+  const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_parts", in->num_parts, 0, CGR__FLASHMLA_MAX_PARTS },
     { "block_size", in->block_size, 0, CGR__FAMILIES_MAX_PAGE_SIZE },
@@ -35,7 +35,7 @@ static cgr_status check_sparse_heads(const char *function, const cgr_flashmla_in
 }
 
 static cgr_status check_model(const char *function, const cgr_flashmla_input *in) {
-  const cgr__range ranges[] = {
+  const cgr__field_range ranges[] = {
     { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FLASHMLA_MAX_PARTS },
     { "compute_capability", in->compute_capability, 90, in->topk > 0 ? 109 : 99 },
     { "query_len", in->query_len, 1, CGR__FLASHMLA_MAX_QUERY_LEN },

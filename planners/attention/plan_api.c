@@ -13,7 +13,7 @@
 #define MAX_COST ((int64_t)1 << 62)
 
 static cgr_status check_ranges(const char *function, const cgr_plan_input *in) {
-  const cgr__range ranges[] = {
+  const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 0, 1 << 24 },
     { "num_parts", in->num_parts, 1, CGR__MAX_PARTS },
     { "head_blocks", in->head_blocks, 0, CGR__MAX_Q_HEADS },

@@ -2,12 +2,12 @@
 #include "runtime/report/ranges.h"
 
 /* Attention and plans belong to a backend. */
-static cgr__node_label label_of(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+static cgr__node_label label_of(const cgr_runtime *rt, cgr__nvtx_range range, int32_t layer) {
   bool is_backends = range == CGR__RANGE_ATTENTION || range == CGR__RANGE_PLANNER;
   return (cgr__node_label){ (int16_t)range, (int16_t)(is_backends ? rt->recorder.backend - 1 : -1), layer };
 }
 
-void cgr__ranges_begin(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+void cgr__ranges_begin(const cgr_runtime *rt, cgr__nvtx_range range, int32_t layer) {
   if (cgr__has_ranges(rt))
     layer < 0 ? cgr__nvtx_begin(range) : cgr__nvtx_begin_layer(range, layer);
   if (rt->flags & CGR__RUNTIME_LABELS)
@@ -47,36 +47,36 @@ void cgr__ranges_name(const cgr_runtime *rt) {
   cgr__nvtx_name_event(rt->order_event, "cgr order");
 }
 
-static cgr__range_key key_of(const cgr_key *key, const cgr__graph_entry *entry) {
-  return (cgr__range_key){ .graph = entry ? entry->index : -1,
-                           .kind = key->kind,
-                           .padded_requests = key->num_requests,
-                           .padded_tokens = key->num_tokens,
-                           .query_len = key->query_len,
-                           .variant = key->variant };
+static cgr__nvtx_range_key key_of(const cgr_key *key, const cgr__graph_entry *entry) {
+  return (cgr__nvtx_range_key){ .graph = entry ? entry->index : -1,
+                                .kind = key->kind,
+                                .padded_requests = key->num_requests,
+                                .padded_tokens = key->num_tokens,
+                                .query_len = key->query_len,
+                                .variant = key->variant };
 }
 
-static cgr__range_step prepared_step(const cgr_runtime *rt) {
+static cgr__nvtx_range_step prepared_step(const cgr_runtime *rt) {
   const cgr__prepared *p = &rt->lane.prepared;
-  return (cgr__range_step){ .key = key_of(&p->choice.key, p->choice.entry),
-                            .num_requests = p->batch.num_requests,
-                            .num_tokens = p->batch.num_tokens,
-                            .reason = (int32_t)p->choice.reason,
-                            .seq = p->seq,
-                            .bytes_staged = p->bytes };
+  return (cgr__nvtx_range_step){ .key = key_of(&p->choice.key, p->choice.entry),
+                                 .num_requests = p->batch.num_requests,
+                                 .num_tokens = p->batch.num_tokens,
+                                 .reason = (int32_t)p->choice.reason,
+                                 .seq = p->seq,
+                                 .bytes_staged = p->bytes };
 }
 
 void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key) {
-  const cgr__range_key range_key = key_of(key, cgr__graphs_find(&rt->graphs, key));
+  const cgr__nvtx_range_key range_key = key_of(key, cgr__graphs_find(&rt->graphs, key));
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &range_key);
 }
 
-void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__range range) {
-  const cgr__range_step step = prepared_step(rt);
+void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__nvtx_range range) {
+  const cgr__nvtx_range_step step = prepared_step(rt);
   cgr__nvtx_begin_step(range, &step);
 }
 
 void cgr__ranges_end_prepared(const cgr_runtime *rt) {
-  const cgr__range_step step = prepared_step(rt);
+  const cgr__nvtx_range_step step = prepared_step(rt);
   cgr__nvtx_end_step(&step);
 }

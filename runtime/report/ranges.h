@@ -18,14 +18,14 @@ static inline bool cgr__is_watched(const cgr_runtime *rt) {
 }
 
 /* ranges.c, for a watched runtime. `layer`: -1: of none. */
-void cgr__ranges_begin(const cgr_runtime *rt, cgr__range range, int32_t layer);
+void cgr__ranges_begin(const cgr_runtime *rt, cgr__nvtx_range range, int32_t layer);
 void cgr__ranges_end(const cgr_runtime *rt);
 
-static inline void cgr__range_begin(const cgr_runtime *rt, cgr__range range) {
+static inline void cgr__range_begin(const cgr_runtime *rt, cgr__nvtx_range range) {
   if (cgr__is_watched(rt))
     cgr__ranges_begin(rt, range, -1);
 }
-static inline void cgr__range_begin_layer(const cgr_runtime *rt, cgr__range range, int32_t layer) {
+static inline void cgr__range_begin_layer(const cgr_runtime *rt, cgr__nvtx_range range, int32_t layer) {
   if (cgr__is_watched(rt))
     cgr__ranges_begin(rt, range, layer);
 }
@@ -34,7 +34,7 @@ static inline void cgr__range_end(const cgr_runtime *rt) {
     cgr__ranges_end(rt);
 }
 /* Of a call outside of captures. */
-static inline void cgr__range_begin_number(const cgr_runtime *rt, cgr__range range, uint64_t number) {
+static inline void cgr__range_begin_number(const cgr_runtime *rt, cgr__nvtx_range range, uint64_t number) {
   if (cgr__has_ranges(rt))
     cgr__nvtx_begin_number(range, number);
 }
@@ -55,7 +55,7 @@ void cgr__ranges_open(cgr_runtime *rt);
 void cgr__ranges_name(const cgr_runtime *rt);
 void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key);
 /* The range carries the prepared step. */
-void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__range range);
+void cgr__ranges_begin_prepared(const cgr_runtime *rt, cgr__nvtx_range range);
 void cgr__ranges_end_prepared(const cgr_runtime *rt);
 
 /* One key's capture. */
@@ -63,7 +63,7 @@ static inline void cgr__range_begin_key(cgr_runtime *rt, const cgr_key *key) {
   if (cgr__has_ranges(rt))
     cgr__ranges_begin_key(rt, key);
 }
-static inline void cgr__range_begin_prepared(const cgr_runtime *rt, cgr__range range) {
+static inline void cgr__range_begin_prepared(const cgr_runtime *rt, cgr__nvtx_range range) {
   if (cgr__has_ranges(rt))
     cgr__ranges_begin_prepared(rt, range);
 }

@@ -357,8 +357,10 @@ TEST(Payloads, HoldWholeNumbers) {
   Tool &tool = Tool::Get();
   ASSERT_TRUE(cgr__nvtx_open());
   tool.Clear();
-  const cgr__range_key key = { -1, CGR_KIND_PIECEWISE, 0x70000001, 0x70000002, 0x70000003, 0xf0000004u };
-  const cgr__range_step step = { key, 0x70000005, 0x70000006, CGR_REASON_BUDGET, 0, 0xf000000000000007u, 0xf000000000000008u };
+  const cgr__nvtx_range_key key = { -1, CGR_KIND_PIECEWISE, 0x70000001, 0x70000002, 0x70000003, 0xf0000004u };
+  const cgr__nvtx_range_step step = {
+    key, 0x70000005, 0x70000006, CGR_REASON_BUDGET, 0, 0xf000000000000007u, 0xf000000000000008u
+  };
   cgr__nvtx_begin_step(CGR__RANGE_LAUNCH, &step);
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &key);
   cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.seq);
