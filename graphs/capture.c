@@ -205,7 +205,7 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   double begin = cgr__now_ms();
   cgr__graph_drop(graphs, entry);
   entry->epoch = graphs->regions->epoch;
-  entry->baked_hash = graphs->baked_hash;
+  entry->captured_hash = graphs->captured_hash;
   entry->records++;
   if (graphs->labels && cgr__labelling_begin(&labelling, graphs->dev, stream))
     graphs->labelling = c.labelling = &labelling;

@@ -48,10 +48,10 @@ typedef struct cgr__held {
 /* A key and what was captured for it. The first line is what a replay touches. What says whether it can be replayed, and what it
  * holds, changes under the lock of devices/holders.h. */
 typedef struct cgr__graph_entry {
-  cgr__exec *exec;     /* the first piece */
-  cgr__break *breaks;  /* and what follows it; NULL: nothing, as in every FULL graph */
-  uint64_t epoch;      /* of the regions when it was captured, or later if none that it holds has moved since */
-  uint64_t baked_hash; /* of everything that it was made from and that no region holds */
+  cgr__exec *exec;        /* the first piece */
+  cgr__break *breaks;     /* and what follows it; NULL: nothing, as in every FULL graph */
+  uint64_t epoch;         /* of the regions when it was captured, or later if none that it holds has moved since */
+  uint64_t captured_hash; /* of everything that it was made from and that no region holds */
   uint64_t replays, real_requests;
   uint64_t last_seq; /* the last step that used it */
   int32_t state;     /* cgr_graph_state, except STALE, which follows from what is above */
@@ -127,7 +127,7 @@ typedef struct cgr__lost_call {
 typedef struct cgr__graphs {
   cgr_device *dev;
   const cgr__regions *regions;
-  uint64_t baked_hash;
+  uint64_t captured_hash;
   bool strict;
   bool disabled;      /* by the caller: no step replays unless its key is forced */
   bool exact_lengths; /* uniform graphs serve only their own query length, not shorter ones */
@@ -168,7 +168,7 @@ static inline int32_t cgr__graphs_set_of(const cgr__graphs *graphs, uint32_t wor
 /* entry.c. The state that the entry is in now, and whether it can be replayed. */
 cgr_graph_state cgr__graph_state_of(const cgr__graphs *graphs, const cgr__graph_entry *entry);
 static inline bool cgr__graph_is_stale(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
-  return entry->epoch != graphs->regions->epoch || entry->baked_hash != graphs->baked_hash;
+  return entry->epoch != graphs->regions->epoch || entry->captured_hash != graphs->captured_hash;
 }
 static inline bool cgr__graph_is_usable(const cgr__graphs *graphs, const cgr__graph_entry *entry) {
   return entry->state == CGR_GRAPH_READY && !cgr__graph_is_stale(graphs, entry);

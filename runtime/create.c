@@ -386,7 +386,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
   CGR__TRY(cgr__timing_start(rt));
-  cgr__baked_refresh(rt);
+  cgr__captured_inputs_refresh(rt);
   rt->tickets = first_ticket();
   cgr__tick_clock_compare(&rt->statistics.clock);
   cgr__memory_hold(rt);

@@ -44,7 +44,7 @@ static cgr_status check(cgr_runtime *rt, const cgr_audit *counts) {
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_audit"));
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_audit", rt->lane.launched, rt->setup.config.wait_timeout_ms));
-  cgr__baked_refresh(rt);
+  cgr__captured_inputs_refresh(rt);
   return cgr__runtime_check_graphs(rt, "cgr_runtime_audit");
 }
 

@@ -74,7 +74,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
     CGR__TRY(cgr__wait_completed(rt, function, rt->lane.launched, rt->setup.config.wait_timeout_ms));
   CGR__TRY(cgr__backend_plans_create(rt, NULL));
   keep_record(rt, c);
-  cgr__baked_refresh(rt);
+  cgr__captured_inputs_refresh(rt);
   return CGR_OK;
 }
 

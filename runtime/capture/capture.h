@@ -1,15 +1,15 @@
 /* Graphs: how they are made, what they will take, what they hold.
  *
  *   capture.c    captures, warms up, releases             estimate.c   what a capture will take
- *   baked.c      what graphs are made from                coverage.c   which sizes have no graph
+ *   captured_inputs.c  what graphs are made from           coverage.c   which sizes have no graph
  *   audit.c      what captured graphs hold                self_test/   whether they do what eager steps do */
 #ifndef CGR_RUNTIME_CAPTURE_CAPTURE_H
 #define CGR_RUNTIME_CAPTURE_CAPTURE_H
 
 #include "runtime/runtime.h"
 
-/* baked.c: recomputes the hash of what graphs are made from; graphs that were made from anything else are stale. */
-void cgr__baked_refresh(cgr_runtime *rt);
+/* captured_inputs.c: recomputes the hash of what graphs are made from; graphs that were made from anything else are stale. */
+void cgr__captured_inputs_refresh(cgr_runtime *rt);
 
 /* Reads the struct, waits for the steps in flight, and keeps `record`. */
 cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_capture *capture, cgr_capture *c);

@@ -105,7 +105,7 @@ size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity) {
   bool incomplete = find_incomplete(rt, completed, &first, &found);
   const cgr__dump_head head = { .device = rt->setup.device.name,
                                 .device_kind = cgr_device_kind_name((cgr_device_kind)rt->setup.device.kind),
-                                .layout = rt->graphs.baked_hash,
+                                .layout = rt->graphs.captured_hash,
                                 .launched = rt->lane.launched,
                                 .completed = completed,
                                 .guard_errors = cgr__ring_errors(&rt->lane.ring),

@@ -6,7 +6,7 @@
 static cgr__flight_entry *begin(cgr_runtime *rt, cgr_flight_outcome outcome, uint64_t at) {
   cgr__flight_entry *e = cgr__flight_at(&rt->flight, rt->flight.count);
   *e = (cgr__flight_entry){
-    .at = at, .key = -1, .outcome = (uint8_t)outcome, .reason = CGR_REASON_INTERNAL, .layout = (uint32_t)rt->graphs.baked_hash
+    .at = at, .key = -1, .outcome = (uint8_t)outcome, .reason = CGR_REASON_INTERNAL, .layout = (uint32_t)rt->graphs.captured_hash
   };
   return e;
 }
@@ -34,7 +34,7 @@ void cgr__flight_describe(const cgr_runtime *rt, cgr_flight_outcome outcome, cgr
                             .padded_tokens = key->num_tokens,
                             .query_len = key->query_len,
                             .variant = key->variant,
-                            .layout = (uint32_t)rt->graphs.baked_hash,
+                            .layout = (uint32_t)rt->graphs.captured_hash,
                             .bytes_staged = p->bytes };
 }
 

@@ -214,7 +214,7 @@ TEST(Entries, StateFollowsFromCaptureRegionsAndLayout) {
   g.Set(0, CGR_GRAPH_READY);
   EXPECT_EQ(state(0), CGR_GRAPH_READY) << "captured again";
   EXPECT_EQ(cgr__graphs_num_usable(g.graphs.get()), 1);
-  g.graphs->baked_hash++;
+  g.graphs->captured_hash++;
   EXPECT_EQ(state(0), CGR_GRAPH_STALE);
 }
 

@@ -42,7 +42,7 @@ struct Graphs {
     memset(regions.get(), 0, sizeof *regions);
     regions->epoch = 5;
     graphs->regions = regions.get();
-    graphs->baked_hash = 77;
+    graphs->captured_hash = 77;
     graphs->max_padding = 2;
     variants = given.variants;
     if (variants.empty())
@@ -77,7 +77,7 @@ struct Graphs {
   void Set(size_t i, cgr_graph_state state) {
     Entry(i).state = state == CGR_GRAPH_STALE ? CGR_GRAPH_READY : state;
     Entry(i).epoch = regions->epoch - (state == CGR_GRAPH_STALE ? 1 : 0);
-    Entry(i).baked_hash = graphs->baked_hash;
+    Entry(i).captured_hash = graphs->captured_hash;
   }
   void SetAll(cgr_graph_state state) {
     for (int32_t i = 0; i < graphs->count; i++)

@@ -204,7 +204,7 @@ static cgr_status run(cgr__self_test *t) {
 static cgr_status wait_for_steps(cgr_runtime *rt) {
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_self_test", rt->lane.launched, rt->setup.config.wait_timeout_ms));
-  cgr__baked_refresh(rt);
+  cgr__captured_inputs_refresh(rt);
   return cgr__runtime_check_graphs(rt, "cgr_runtime_self_test");
 }
 

@@ -6,7 +6,7 @@
 extern "C" {
 #include "graphs/words.h"
 #include "runtime/capture/capture.h"
-#include "runtime/capture/baked.h"
+#include "runtime/capture/captured_inputs.h"
 }
 
 #include "tests/support/refused.h"
@@ -14,7 +14,7 @@ extern "C" {
 namespace cgr_test {
 namespace {
 
-class Baked : public ThreeRequests {
+class CapturedInputs : public ThreeRequests {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -49,9 +49,9 @@ protected:
       ready += engine_->GraphStats(i).state == CGR_GRAPH_READY;
     return ready;
   }
-  std::vector<cgr__baked> List() {
-    std::vector<cgr__baked> list(CGR__NUM_BAKED);
-    cgr__baked_list(rt(), list.data());
+  std::vector<cgr__captured_input> List() {
+    std::vector<cgr__captured_input> list(CGR__NUM_CAPTURED_INPUTS);
+    cgr__captured_inputs_list(rt(), list.data());
     return list;
   }
   // Adds to a 32-bit word; adding `by` twice with opposite signs leaves it as it was.
@@ -76,19 +76,19 @@ protected:
   }
 };
 
-TEST_P(Baked, EveryWordOfItCounts) {
+TEST_P(CapturedInputs, EveryWordOfItCounts) {
   const int32_t keys = cgr_runtime_num_keys(rt());
   ASSERT_EQ(NumReady(), keys);
   engine_->Decode(rows_); // pages for the steps that are chosen
   std::set<std::string> names;
-  for (const cgr__baked &baked : List()) {
-    EXPECT_TRUE(names.insert(baked.name).second) << baked.name;
-    EXPECT_GE(baked.bytes, 4u) << baked.name;
-    for (size_t at = 0; at + 4 <= baked.bytes && !HasFailure(); at += 4) {
-      const std::string what = std::string(baked.name) + ", byte " + std::to_string(at);
-      const unsigned char *word = static_cast<const unsigned char *>(baked.data) + at;
+  for (const cgr__captured_input &input : List()) {
+    EXPECT_TRUE(names.insert(input.name).second) << input.name;
+    EXPECT_GE(input.bytes, 4u) << input.name;
+    for (size_t at = 0; at + 4 <= input.bytes && !HasFailure(); at += 4) {
+      const std::string what = std::string(input.name) + ", byte " + std::to_string(at);
+      const unsigned char *word = static_cast<const unsigned char *>(input.data) + at;
       Add(word, UINT32_MAX);
-      cgr__baked_refresh(rt());
+      cgr__captured_inputs_refresh(rt());
       const bool seen = cgr__graph_is_stale(&rt()->graphs, &rt()->graphs.entry[0]);
       EXPECT_TRUE(seen) << what;
       if (at % 256 == 0)
@@ -96,18 +96,18 @@ TEST_P(Baked, EveryWordOfItCounts) {
       Add(word, 1);
     }
   }
-  cgr__baked_refresh(rt());
+  cgr__captured_inputs_refresh(rt());
   EXPECT_EQ(NumReady(), keys);
   engine_->Step(engine_->Decode(rows_));
   EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
 }
 
 // A capture checks by itself, and makes graphs from the current state.
-TEST_P(Baked, WhatHasChangedIsCapturedAgain) {
-  for (const cgr__baked &baked : List()) {
-    if (std::string(baked.name) != "layout" && std::string(baked.name) != "config")
+TEST_P(CapturedInputs, WhatHasChangedIsCapturedAgain) {
+  for (const cgr__captured_input &input : List()) {
+    if (std::string(input.name) != "layout" && std::string(input.name) != "config")
       continue; // that a step could do without
-    const void *word = baked.name[0] == 'l' ? static_cast<const void *>(&rt()->layout.bytes) : &rt()->setup.config.log_context;
+    const void *word = input.name[0] == 'l' ? static_cast<const void *>(&rt()->layout.bytes) : &rt()->setup.config.log_context;
     Add(word, 1);
     const size_t before = engine_->records.size();
     CGR_ASSERT_OK(engine_->Capture());
@@ -120,19 +120,19 @@ TEST_P(Baked, WhatHasChangedIsCapturedAgain) {
   }
 }
 
-TEST_P(Baked, AStrictRuntimeRefusesTheStep) {
+TEST_P(CapturedInputs, AStrictRuntimeRefusesTheStep) {
   engine_->Decode(rows_);
   rt()->graphs.strict = true;
   Add(&rt()->layout.bytes, 1);
-  cgr__baked_refresh(rt());
+  cgr__captured_inputs_refresh(rt());
   ItemsRefused(CGR_ERROR_STALE_GRAPH, { "stale" }, engine_->Decode(rows_));
   Add(&rt()->layout.bytes, UINT32_MAX);
-  cgr__baked_refresh(rt());
+  cgr__captured_inputs_refresh(rt());
   rt()->graphs.strict = false;
 }
 
 // Over the registry itself: the runtime's own cannot move, and each of the engine's makes stale what holds it.
-TEST_P(Baked, EveryRegionCounts) {
+TEST_P(CapturedInputs, EveryRegionCounts) {
   std::vector<int32_t> movable;
   for (const auto &input : engine_->state.layer[0].in) {
     int32_t region = -1;
@@ -176,7 +176,7 @@ std::string Difference(const Words &a, const Words &b) {
   return "";
 }
 
-class WhatReachesAGraph : public Baked {
+class WhatReachesAGraph : public CapturedInputs {
 protected:
   cgr_status Capture(const cgr_key &key, Words *words) {
     cgr__capture_context context = { rt(), &key, CGR_OK };
@@ -199,7 +199,7 @@ protected:
       if (std::count(leave.begin(), leave.end(), word) > 0 || (name != "lane" && wide >> 40 != 0 && wide >> 47 == 0))
         continue;
       word[0] ^= bit;
-      const bool in_hash = cgr__baked_hash(rt()) != hash_;
+      const bool in_hash = cgr__captured_inputs_hash(rt()) != hash_;
       for (size_t k = 0; k < keys.size(); k++) {
         Words words;
         if (Capture(keys[k], &words) != CGR_OK || Difference(words, before_[k]).empty())
@@ -228,7 +228,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
       ASSERT_EQ(Difference(again, before_[k]), "");
       ASSERT_GT(again.all.num_nodes, 4);
     }
-    hash_ = cgr__baked_hash(rt());
+    hash_ = cgr__captured_inputs_hash(rt());
     reached_ = 0;
     // Indexes into other tables, which a capture would run past; EveryWordOfItCounts covers them.
     std::vector<const void *> leave = { &setup.config.num_layers };
@@ -258,7 +258,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
     EXPECT_GE(reached_, least); // of the plans
     EXPECT_LE(reached_, full ? INT32_MAX : int32_t(keys.size())) << "whether the planner comes first";
     FlipAll(&rt()->layout, sizeof rt()->layout, "layout", keys, leave);
-    EXPECT_EQ(cgr__baked_hash(rt()), hash_);
+    EXPECT_EQ(cgr__captured_inputs_hash(rt()), hash_);
   }
 }
 
@@ -267,16 +267,16 @@ TEST_P(WhatReachesAGraph, IsInTheHashWhereACaptureFollowsIt) {
   cgr__setup &setup = rt()->setup;
   const void *const followed[] = { &setup.kinds[1],          &setup.backends[0].record,  &setup.backends[0].context,
                                    &setup.config.num_layers, &setup.layers[1].kv_source, &setup.layers[1].backend };
-  hash_ = cgr__baked_hash(rt());
+  hash_ = cgr__captured_inputs_hash(rt());
   for (const void *word : followed) {
     Add(word, UINT32_MAX); // one layer fewer: no more than there are
-    EXPECT_NE(cgr__baked_hash(rt()), hash_);
+    EXPECT_NE(cgr__captured_inputs_hash(rt()), hash_);
     Add(word, 1);
   }
-  EXPECT_EQ(cgr__baked_hash(rt()), hash_);
+  EXPECT_EQ(cgr__captured_inputs_hash(rt()), hash_);
 }
 
-CGR_INSTANTIATE_OVER_FEW_DEVICES(Baked);
+CGR_INSTANTIATE_OVER_FEW_DEVICES(CapturedInputs);
 CGR_INSTANTIATE_OVER_FEW_DEVICES(WhatReachesAGraph);
 
 } // namespace
