@@ -42,7 +42,7 @@ static void check_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findin
 }
 
 /* Other libraries say -1 where there is no bound. */
-static void check_extent(int32_t *tokens, int32_t i, const char *name, cgr__findings *f) {
+static void check_window(int32_t *tokens, int32_t i, const char *name, cgr__findings *f) {
   if (*tokens >= 0)
     return;
   cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name, "is %d, expected 0 or more; 0: no %s",
@@ -72,9 +72,9 @@ static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   (void)cgr__is_one(f, cgr__field_of("layers", i, "flags").name, l->flags, &cgr__layer_flags);
   check_float(&l->scale, i, "scale", f);
   check_float(&l->softcap, i, "softcap", f);
-  check_extent(&l->window_left, i, "window_left", f);
-  check_extent(&l->window_right, i, "window_right", f);
-  check_extent(&l->chunk, i, "chunk", f);
+  check_window(&l->window_left, i, "window_left", f);
+  check_window(&l->window_right, i, "window_right", f);
+  check_window(&l->chunk, i, "chunk", f);
   check_array(&l->alibi_slopes, i, "alibi_slopes", f);
   check_array(&l->sinks, i, "sinks", f);
 }

@@ -1,20 +1,20 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
 #include "runtime/record/record.h"
-#include "runtime/record/overlap.h"
+#include "runtime/record/view_check.h"
 #include "runtime/report/ranges.h"
 #include "runtime/report/timing.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
 /* What a view of the layer must hold: tokens of the step x heads x dim elements. */
-static cgr__extent extent_of(const cgr__step_recorder *rec, const char *name, int32_t dtype, int32_t heads, int32_t dim) {
-  cgr__extent extent = cgr__extent_of(name, dtype, rec->base.key.num_tokens, heads, dim);
-  extent.whose = ", the layer's";
-  return extent;
+static cgr__view_shape view_shape_of(const cgr__step_recorder *rec, const char *name, int32_t dtype, int32_t heads, int32_t dim) {
+  cgr__view_shape shape = cgr__view_shape_of(name, dtype, rec->base.key.num_tokens, heads, dim);
+  shape.whose = ", the layer's";
+  return shape;
 }
 
-static cgr_status check_view(const cgr_view *view, const cgr__extent *extent) {
-  return cgr__extent_check("cgr_record_attention", view, extent);
+static cgr_status check_view(const cgr_view *view, const cgr__view_shape *shape) {
+  return cgr__view_check("cgr_record_attention", view, shape);
 }
 
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
@@ -215,8 +215,8 @@ static cgr_status enqueue(cgr__step_recorder *rec, const call_list *list) {
 /* ---------------------------------------------------------------------------------------------------------- the engine's */
 
 static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__extent k = extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
-  const cgr__extent v = extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
+  const cgr__view_shape k = view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
+  const cgr__view_shape v = view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
   CGR__TRY(check_view(&a->k, &k));
   return check_view(&a->v, &v);
 }
@@ -233,11 +233,11 @@ static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, 
 /* One CTA must not write queries that another has yet to read; nor keys, in a layer whose keys are the step's own. An out that is
  * q is read by the CTA that writes it. */
 static cgr_status check_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__tensor q = { &a->q, extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim) };
-  const cgr__tensor k = { &a->k, extent_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
-  const cgr__tensor v = { &a->v, extent_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
-  const cgr__tensor out = { &a->out, extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v) };
-  const cgr__tensor lse = { &a->lse, cgr__extent_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads) };
+  const cgr__tensor q = { &a->q, view_shape_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim) };
+  const cgr__tensor k = { &a->k, view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
+  const cgr__tensor v = { &a->v, view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
+  const cgr__tensor out = { &a->out, view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v) };
+  const cgr__tensor lse = { &a->lse, cgr__view_shape_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads) };
   const cgr__tensor *const written[] = { &out, &lse }, *const kv[] = { &k, &v };
   CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", &out, &q, true));
   CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", &lse, &q, false));
@@ -247,9 +247,9 @@ static cgr_status check_overlaps(const cgr__step_recorder *rec, const cgr_attent
 }
 
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__extent q = extent_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
-  const cgr__extent out = extent_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
-  const cgr__extent lse = cgr__extent_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads);
+  const cgr__view_shape q = view_shape_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
+  const cgr__view_shape out = view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
+  const cgr__view_shape lse = cgr__view_shape_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads);
   CGR__TRY(check_view(&a->q, &q));
   if (l->flags & CGR_LAYER_NO_CACHE)
     CGR__TRY(check_kv(rec, a, l));

@@ -1,6 +1,6 @@
 /* cgr_record_merge: checks the struct of the engine and enqueues the kernel. */
 #include "kernels/merge.h"
-#include "runtime/record/overlap.h"
+#include "runtime/record/view_check.h"
 #include "runtime/runtime.h"
 
 #define FUNCTION "cgr_record_merge"
@@ -46,10 +46,10 @@ static cgr_status check_views(const cgr_recorder *recorder, const cgr_merge *m, 
     if (!is_lse)
       CGR__TRY(check_dtype(views[i], names[i]));
     t[i].view = views[i];
-    t[i].extent = is_lse ? cgr__extent_of_lse(names[i], tokens, m->num_heads)
-                         : cgr__extent_of(names[i], views[i]->dtype, tokens, m->num_heads, m->head_dim);
+    t[i].shape = is_lse ? cgr__view_shape_of_lse(names[i], tokens, m->num_heads)
+                        : cgr__view_shape_of(names[i], views[i]->dtype, tokens, m->num_heads, m->head_dim);
     if (i != LSE || views[i]->data)
-      CGR__TRY(cgr__extent_check(FUNCTION, views[i], &t[i].extent));
+      CGR__TRY(cgr__view_check(FUNCTION, views[i], &t[i].shape));
   }
   return check_overlaps(t);
 }

@@ -3,8 +3,8 @@
  *   eager.c      enqueues one step through `record`       attention.c      cgr_record_attention
  *   merge.c      cgr_record_merge                         values.c         cgr_record_check_values
  *   native.c     the library's own backend                backend_plans.c  plans, states of all backends
- *   layers.c     what a step asks of its layers           extent.c         what views must hold
- *   overlap.c    views that share memory                  bounds.c         a step's longest lengths, its decodes */
+ *   layers.c     what a step asks of its layers           view_check.c     what views must hold, which may share memory
+ *   bounds.c     a step's longest lengths, its decodes */
 #ifndef CGR_RUNTIME_RECORD_RECORD_H
 #define CGR_RUNTIME_RECORD_RECORD_H
 

@@ -42,12 +42,12 @@ protected:
 // --------------------------------------------------------------------------------------------------------- windows and chunks
 
 // Around 1, a page, a tile, and beyond the sequences.
-std::vector<int32_t> Extents() {
+std::vector<int32_t> Windows() {
   return UnderChecker() ? std::vector<int32_t>{ 1, 17, 64 } : std::vector<int32_t>{ 1, 2, 15, 16, 17, 63, 64, 65, 129, 1000 };
 }
 
 TEST_P(KernelAttentionKinds, WindowsToTheLeft) {
-  for (int32_t window : Extents()) {
+  for (int32_t window : Windows()) {
     AttentionShape shape = Small(Shape());
     shape.kind.window_left = window;
     CheckPartitions(shape, Mixed(), 1);
@@ -56,7 +56,7 @@ TEST_P(KernelAttentionKinds, WindowsToTheLeft) {
 
 // An encoder's window of W tokens is W to the left, including the token itself, and W - 1 to the right.
 TEST_P(KernelAttentionKinds, WindowsToBothSides) {
-  for (int32_t window : Extents())
+  for (int32_t window : Windows())
     for (auto [left, right] :
          { std::pair<int32_t, int32_t>{ window, window - 1 }, { 0, window }, { window, 0 }, { 3, window } }) {
       AttentionShape shape = Small(Shape());
@@ -82,7 +82,7 @@ TEST_P(KernelAttentionKinds, LargestWindowsDoNotOverflow) {
 }
 
 TEST_P(KernelAttentionKinds, Chunks) {
-  for (int32_t chunk : Extents()) {
+  for (int32_t chunk : Windows()) {
     AttentionShape shape = Small(Shape());
     shape.kind.chunk = chunk;
     CheckPartitions(shape, Mixed(), 4);

@@ -134,7 +134,7 @@ inline std::vector<float> RandomSinks(Random &random, int32_t heads) {
 }
 
 // Tokens of a window or a chunk: 1, those around a page or a tile, or any.
-inline int32_t RandomExtent(Random &random, int32_t page_size) {
+inline int32_t RandomWindow(Random &random, int32_t page_size) {
   const int32_t edges[] = { 1, page_size, 64 };
   return random.OneIn(3) ? random.Pick32(1, 300) : std::max(1, edges[random.Pick(0, 2)] + random.Pick32(-1, 1));
 }
@@ -146,9 +146,9 @@ inline AttentionKind RandomKind(Random &random, int32_t num_q_heads, int32_t pag
   const bool plain_range = kind.keys == Keys::kOther && !random.OneIn(8);
   kind.bidirectional = plain_range || random.OneIn(3);
   if (!plain_range) {
-    kind.window_left = random.OneIn(2) ? RandomExtent(random, page_size) : 0;
-    kind.window_right = random.OneIn(kind.bidirectional ? 2 : 16) ? RandomExtent(random, page_size) : 0;
-    kind.chunk = random.OneIn(kind.window_left + kind.window_right == 0 ? 3 : 16) ? RandomExtent(random, page_size) : 0;
+    kind.window_left = random.OneIn(2) ? RandomWindow(random, page_size) : 0;
+    kind.window_right = random.OneIn(kind.bidirectional ? 2 : 16) ? RandomWindow(random, page_size) : 0;
+    kind.chunk = random.OneIn(kind.window_left + kind.window_right == 0 ? 3 : 16) ? RandomWindow(random, page_size) : 0;
     if (random.OneIn(3))
       kind.alibi_slopes = RandomSlopes(random, num_q_heads);
   }
