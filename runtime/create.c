@@ -6,7 +6,7 @@
 #include "runtime/capture/capture.h"
 #include "runtime/record/record.h"
 #include "runtime/step/step.h"
-#include "runtime/config/lattice.h"
+#include "runtime/config/strided_set.h"
 #include "runtime/report/ranges.h"
 #include "runtime/report/report.h"
 #include "runtime/report/timing.h"
@@ -269,9 +269,9 @@ static cgr_status preload_kernels(cgr_runtime *rt) {
 /* A layer's cache and its scales. */
 static cgr_status register_layer(cgr_runtime *rt, const cgr_layer *l) {
   for (int part = CGR__PART_K; part <= CGR__PART_V_SCALE; part++) {
-    cgr__lattice lattice;
-    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &lattice))
-      CGR__TRY(cgr__regions_register(&rt->regions, (const void *)(uintptr_t)lattice.base, (size_t)lattice.extent, NULL));
+    cgr__strided_set strided;
+    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &strided))
+      CGR__TRY(cgr__regions_register(&rt->regions, (const void *)(uintptr_t)strided.base, (size_t)strided.span, NULL));
   }
   return CGR_OK;
 }

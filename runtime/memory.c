@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "devices/holders.h"
-#include "runtime/config/lattice.h"
+#include "runtime/config/strided_set.h"
 #include "runtime/runtime.h"
 
 /* --------------------------------------------------------------------------------------------------------------- regions */
@@ -91,10 +91,10 @@ static bool uses_supplied(const cgr_runtime *rt, const stretch *s, cgr__use *use
 /* Gaps of a view are not the layer's. */
 static bool uses_layer(const cgr_runtime *rt, int32_t i, const stretch *s, cgr__use *use) {
   const cgr_layer *l = &rt->setup.layers[i];
-  const cgr__lattice memory = cgr__lattice_of_run(s->base, (int64_t)s->bytes);
+  const cgr__strided_set memory = cgr__strided_set_of_run(s->base, (int64_t)s->bytes);
   for (int part = 0; part < CGR__PART_COUNT; part++) {
-    cgr__lattice lattice;
-    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &lattice) && cgr__lattices_meet(&lattice, &memory))
+    cgr__strided_set strided;
+    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &strided) && cgr__strided_sets_meet(&strided, &memory))
       return tell_field(use, "layers", i, cgr__part_name((cgr__part)part));
   }
   return false;

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "runtime/config/config.h"
-#include "runtime/config/lattice.h"
+#include "runtime/config/strided_set.h"
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -57,15 +57,15 @@ static bool meets_table(const cgr__setup *setup, int32_t group, const stretch *s
 }
 
 /* The first part of a layer that something overlaps stands for all. */
-typedef bool (*overlap)(const cgr__setup *setup, const cgr__lattice *part, const void *context);
+typedef bool (*overlap)(const cgr__setup *setup, const cgr__strided_set *part, const void *context);
 
 static void check_layers(const cgr__setup *setup, const char *field, overlap overlaps, const void *context, cgr__findings *f) {
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
     for (int part = 0; part < CGR__PART_COUNT && l->size != 0; part++) {
-      cgr__lattice lattice;
-      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), (cgr__part)part, &lattice) || !cgr__lattice_is_placed(&lattice) ||
-          !overlaps(setup, &lattice, context))
+      cgr__strided_set strided;
+      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), (cgr__part)part, &strided) ||
+          !cgr__strided_set_is_placed(&strided) || !overlaps(setup, &strided, context))
         continue;
       refuse(field, cgr__field_of("layers", i, cgr__part_name((cgr__part)part)).name, f);
       return;
@@ -73,17 +73,17 @@ static void check_layers(const cgr__setup *setup, const char *field, overlap ove
   }
 }
 
-static bool stretch_overlaps(const cgr__setup *setup, const cgr__lattice *part, const void *context) {
+static bool stretch_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
   const stretch *s = context;
-  const cgr__lattice memory = cgr__lattice_of_run((const void *)(uintptr_t)s->base, s->bytes);
+  const cgr__strided_set memory = cgr__strided_set_of_run((const void *)(uintptr_t)s->base, s->bytes);
   (void)setup;
-  return s->bytes > 0 && cgr__lattices_meet(part, &memory);
+  return s->bytes > 0 && cgr__strided_sets_meet(part, &memory);
 }
 
 /* Here the gaps of a view count as used: no engine keeps a page table in them. */
-static bool table_overlaps(const cgr__setup *setup, const cgr__lattice *part, const void *context) {
+static bool table_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
   const int32_t *group = context;
-  const stretch all = { "", part->base, part->extent };
+  const stretch all = { "", part->base, part->span };
   return meets_table(setup, *group, &all);
 }
 

@@ -3,11 +3,11 @@
 
 #include "base/status.h"
 #include "runtime/config/config.h"
-#include "runtime/config/lattice.h"
+#include "runtime/config/strided_set.h"
 
 /* A part of a layer that has an address. */
 typedef struct item {
-  cgr__lattice lattice;
+  cgr__strided_set strided;
   int32_t layer, group;
   cgr__part part;
 } item;
@@ -93,12 +93,12 @@ static const char *remedy(const item *a, const item *b) {
 static void check_against(const cgr__setup *setup, const item *all, int32_t count, cgr__findings *f) {
   const item *last = &all[count - 1];
   for (int32_t i = 0; i < count - 1; i++) {
-    if (!cgr__lattices_meet(&all[i].lattice, &last->lattice) || may_share(setup, &all[i], last))
+    if (!cgr__strided_sets_meet(&all[i].strided, &last->strided) || may_share(setup, &all[i], last))
       continue;
     f->layer = last->layer;
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, cgr__part_name(last->part)).name,
                       "overlaps layers[%d].%s, taking %lld bytes with num_pages %lld, expected memory of its own%s", all[i].layer,
-                      cgr__part_name(all[i].part), (long long)last->lattice.extent,
+                      cgr__part_name(all[i].part), (long long)last->strided.span,
                       (long long)cgr__group_of(setup, last->group)->num_pages, remedy(&all[i], last));
     f->layer = -1;
     return;
@@ -112,8 +112,8 @@ static void compare(const cgr__setup *setup, item *all, cgr__findings *f) {
     for (int part = 0; part < CGR__PART_COUNT && l->size != 0 && l->group >= 0; part++) {
       item *next = &all[count];
       *next = (item){ .layer = i, .group = l->group, .part = (cgr__part)part };
-      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), next->part, &next->lattice) ||
-          !cgr__lattice_is_placed(&next->lattice))
+      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), next->part, &next->strided) ||
+          !cgr__strided_set_is_placed(&next->strided))
         continue;
       check_against(setup, all, ++count, f);
     }

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "runtime/config/config.h"
-#include "runtime/config/lattice.h"
+#include "runtime/config/strided_set.h"
 
 #define MAX_SPAN ((int64_t)1 << 56) /* bytes */
 
@@ -42,8 +42,8 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
                       (long long)group->num_pages);
     return false;
   }
-  cgr__lattice l;
-  if (!cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K : CGR__PART_V, &l) || cgr__lattice_nests(&l))
+  cgr__strided_set l;
+  if (!cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K : CGR__PART_V, &l) || cgr__strided_set_nests(&l))
     return true;
   cgr__findings_add(
       f, CGR_ERROR_INVALID_ARGUMENT, field,
@@ -121,7 +121,7 @@ static void check_scale_places(const cgr_layer *layer, const cgr_group *group, c
   const int64_t elements = (group->num_pages - 1) * s.value[0] + (group->page_size - 1) * s.value[1] +
                            (cgr__or_one(layer->num_kv_heads) - 1) * s.value[2] + (cgr__known_dim(layer, view) - 1) * s.value[3] +
                            1;
-  cgr__lattice l;
+  cgr__strided_set l;
   if (elements > MAX_SPAN / size || (int64_t)(uintptr_t)view->scale > INT64_MAX - elements * size ||
       (int64_t)(uintptr_t)view->scale < 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
@@ -129,7 +129,7 @@ static void check_scale_places(const cgr_layer *layer, const cgr_group *group, c
                       "memory",
                       (const void *)view->scale, page, token, head, d, (long long)group->num_pages);
   else if (cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K_SCALE : CGR__PART_V_SCALE, &l) &&
-           !cgr__lattice_nests(&l))
+           !cgr__strided_set_nests(&l))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
                       "has strides %lld, %lld, %lld, %lld, which overlap, expected room for %lld pages of %d tokens of %d head%s "
                       "of %d elements; 0 for what shares a factor",

@@ -1,31 +1,31 @@
-/* What a layer reads and writes of memory that the engine gives with a configuration, as lattices: points at strides, each a run
- * of bytes. Cache layouts nest: sorted by stride, each dimension steps over all that the smaller ones cover. */
-#ifndef CGR_RUNTIME_CONFIG_LATTICE_H
-#define CGR_RUNTIME_CONFIG_LATTICE_H
+/* What a layer reads and writes of memory that the engine gives with a configuration, as strided sets: points at strides, each a
+ * run of bytes. Cache layouts nest: sorted by stride, each dimension steps over all that the smaller ones cover. */
+#ifndef CGR_RUNTIME_CONFIG_STRIDED_SET_H
+#define CGR_RUNTIME_CONFIG_STRIDED_SET_H
 
 #include <stdbool.h>
 
 #include "cgr/cgr.h"
 
-enum { CGR__LATTICE_DIMS = 4 };
+enum { CGR__STRIDED_SET_DIMS = 4 };
 
 /* In bytes, its dimensions sorted from the largest stride down. */
-typedef struct cgr__lattice {
+typedef struct cgr__strided_set {
   int64_t base;
-  int64_t stride[CGR__LATTICE_DIMS], count[CGR__LATTICE_DIMS];
-  int64_t run;    /* of one point */
-  int64_t extent; /* from the base to the end of the last point */
-} cgr__lattice;
+  int64_t stride[CGR__STRIDED_SET_DIMS], count[CGR__STRIDED_SET_DIMS];
+  int64_t run;  /* of one point */
+  int64_t span; /* from the base to the end of the last point */
+} cgr__strided_set;
 
 /* Bytes without a gap. */
-cgr__lattice cgr__lattice_of_run(const void *base, int64_t bytes);
+cgr__strided_set cgr__strided_set_of_run(const void *base, int64_t bytes);
 /* Whether no two of its points overlap, as far as nested dimensions can tell. */
-bool cgr__lattice_nests(const cgr__lattice *lattice);
+bool cgr__strided_set_nests(const cgr__strided_set *strided);
 /* Whether it has a base, and ends within the address space. */
-bool cgr__lattice_is_placed(const cgr__lattice *lattice);
+bool cgr__strided_set_is_placed(const cgr__strided_set *strided);
 /* Whether two that are placed may have a byte in common: exact where their strides are the same or one is a run; otherwise their
  * ranges must not meet, within all memory or within a page if pages have the same stride. */
-bool cgr__lattices_meet(const cgr__lattice *a, const cgr__lattice *b);
+bool cgr__strided_sets_meet(const cgr__strided_set *a, const cgr__strided_set *b);
 
 /* Numbers of a layer, or the least where one is not known: heads, elements of a token's run in a view of the layer's own, bytes
  * of an element. */
@@ -51,6 +51,6 @@ typedef enum cgr__part {
 const char *cgr__part_name(cgr__part part);
 /* False: the layer does not have it, or has it from another (kv_source). A cache without an address is not placed. Numbers that
  * are not known count as the least; of a view without strides, as a check leaves a bad one, only the first point is known. */
-bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__lattice *lattice);
+bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__strided_set *strided);
 
 #endif

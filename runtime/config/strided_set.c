@@ -1,10 +1,10 @@
-#include "runtime/config/lattice.h"
+#include "runtime/config/strided_set.h"
 
 #include "runtime/config/config.h"
 
-enum { DIMS = CGR__LATTICE_DIMS };
+enum { DIMS = CGR__STRIDED_SET_DIMS };
 
-static void sort(cgr__lattice *l) {
+static void sort(cgr__strided_set *l) {
   for (int i = 1; i < DIMS; i++)
     for (int j = i; j > 0 && l->stride[j] > l->stride[j - 1]; j--) {
       int64_t stride = l->stride[j], count = l->count[j];
@@ -16,22 +16,22 @@ static void sort(cgr__lattice *l) {
 }
 
 /* Fills in the extent and sorts the dimensions. The stride of a dimension of one point means nothing. */
-static void complete(cgr__lattice *l) {
-  l->extent = l->run;
+static void complete(cgr__strided_set *l) {
+  l->span = l->run;
   for (int d = 0; d < DIMS; d++) {
-    l->extent += (l->count[d] - 1) * l->stride[d];
+    l->span += (l->count[d] - 1) * l->stride[d];
     l->stride[d] = l->count[d] > 1 ? l->stride[d] : l->run;
   }
   sort(l);
 }
 
-cgr__lattice cgr__lattice_of_run(const void *base, int64_t bytes) {
-  cgr__lattice l = { .base = (int64_t)(uintptr_t)base, .run = bytes, .count = { 1, 1, 1, 1 } };
+cgr__strided_set cgr__strided_set_of_run(const void *base, int64_t bytes) {
+  cgr__strided_set l = { .base = (int64_t)(uintptr_t)base, .run = bytes, .count = { 1, 1, 1, 1 } };
   complete(&l);
   return l;
 }
 
-bool cgr__lattice_nests(const cgr__lattice *l) {
+bool cgr__strided_set_nests(const cgr__strided_set *l) {
   int64_t covered = l->run;
   for (int d = DIMS - 1; d >= 0; d--) {
     if (l->count[d] > 1 && l->stride[d] < covered)
@@ -41,27 +41,27 @@ bool cgr__lattice_nests(const cgr__lattice *l) {
   return true;
 }
 
-bool cgr__lattice_is_placed(const cgr__lattice *l) { return l->base > 0 && l->base <= INT64_MAX - l->extent; }
+bool cgr__strided_set_is_placed(const cgr__strided_set *l) { return l->base > 0 && l->base <= INT64_MAX - l->span; }
 
 /* ------------------------------------------------------------------------------------------------------------------ two */
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
 /* Bytes that dimensions d and inner ones span. */
-static int64_t extent_from(const cgr__lattice *l, int d) {
-  int64_t extent = l->run;
+static int64_t span_from(const cgr__strided_set *l, int d) {
+  int64_t span = l->run;
   for (; d < DIMS; d++)
-    extent += (l->count[d] - 1) * l->stride[d];
-  return extent;
+    span += (l->count[d] - 1) * l->stride[d];
+  return span;
 }
 
 /* Whether points of `a` and `b` can differ by `distance` bytes in the dimensions from `d` on. From the first dimension with
  * different strides on, only the ranges are compared. low .. high: the least and the most that the dimensions after d and the
  * runs add up to. */
-static bool can_differ_by(const cgr__lattice *a, const cgr__lattice *b, int d, int64_t distance) {
+static bool can_differ_by(const cgr__strided_set *a, const cgr__strided_set *b, int d, int64_t distance) {
   if (d == DIMS || a->stride[d] != b->stride[d])
-    return distance > -extent_from(b, d) && distance < extent_from(a, d);
-  int64_t low = -(extent_from(b, d + 1) - 1), high = extent_from(a, d + 1) - 1;
+    return distance > -span_from(b, d) && distance < span_from(a, d);
+  int64_t low = -(span_from(b, d + 1) - 1), high = span_from(a, d + 1) - 1;
   int64_t first = -floor_div(high - distance, a->stride[d]), last = floor_div(distance - low, a->stride[d]);
   first = first < -(b->count[d] - 1) ? -(b->count[d] - 1) : first;
   last = last > a->count[d] - 1 ? a->count[d] - 1 : last;
@@ -71,20 +71,20 @@ static bool can_differ_by(const cgr__lattice *a, const cgr__lattice *b, int d, i
   return false;
 }
 
-static bool is_run(const cgr__lattice *l) { return l->extent == l->run; }
+static bool is_run(const cgr__strided_set *l) { return l->span == l->run; }
 
-/* A run, with the strides of another lattice, so that it may fit into that one's gaps. */
-static cgr__lattice run_among(const cgr__lattice *run, const cgr__lattice *other) {
-  cgr__lattice l = *run;
+/* A run, with the strides of another strided set, so that it may fit into that one's gaps. */
+static cgr__strided_set run_among(const cgr__strided_set *run, const cgr__strided_set *other) {
+  cgr__strided_set l = *run;
   for (int d = 0; d < DIMS; d++)
     l.stride[d] = other->stride[d];
   return l;
 }
 
-bool cgr__lattices_meet(const cgr__lattice *a, const cgr__lattice *b) {
-  if (a->base >= b->base + b->extent || b->base >= a->base + a->extent)
+bool cgr__strided_sets_meet(const cgr__strided_set *a, const cgr__strided_set *b) {
+  if (a->base >= b->base + b->span || b->base >= a->base + a->span)
     return false;
-  const cgr__lattice x = is_run(a) ? run_among(a, b) : *a, y = is_run(b) ? run_among(b, &x) : *b;
+  const cgr__strided_set x = is_run(a) ? run_among(a, b) : *a, y = is_run(b) ? run_among(b, &x) : *b;
   return can_differ_by(&x, &y, 0, y.base - x.base);
 }
 
@@ -95,10 +95,10 @@ const char *cgr__part_name(cgr__part part) {
   return names[part];
 }
 
-static cgr__lattice view_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+static cgr__strided_set view_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
   const int64_t size = cgr__known_size(view);
   const bool known = view->stride_page != 0;
-  cgr__lattice l = { .base = (int64_t)(uintptr_t)view->base };
+  cgr__strided_set l = { .base = (int64_t)(uintptr_t)view->base };
   l.run = cgr__known_dim(layer, view) * size;
   l.stride[0] = view->stride_page * size;
   l.stride[1] = view->stride_token * size;
@@ -112,13 +112,13 @@ static cgr__lattice view_of(const cgr_layer *layer, const cgr_group *group, cons
 }
 
 /* A dimension that is broadcast has one point. */
-static cgr__lattice scale_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+static cgr__strided_set scale_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
   const int64_t size = sizeof *view->scale;
   const int64_t strides[DIMS] = { view->scale_stride_page, view->scale_stride_token, view->scale_stride_head,
                                   view->scale_stride_d };
   const int64_t counts[DIMS] = { group->num_pages, group->page_size, cgr__or_one(layer->num_kv_heads),
                                  cgr__known_dim(layer, view) };
-  cgr__lattice l = { .base = (int64_t)(uintptr_t)view->scale, .run = size };
+  cgr__strided_set l = { .base = (int64_t)(uintptr_t)view->scale, .run = size };
   for (int d = 0; d < DIMS; d++) {
     l.stride[d] = strides[d] * size;
     l.count[d] = strides[d] > 0 ? counts[d] : 1;
@@ -127,17 +127,17 @@ static cgr__lattice scale_of(const cgr_layer *layer, const cgr_group *group, con
   return l;
 }
 
-bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__lattice *lattice) {
+bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__strided_set *strided) {
   const int64_t heads = cgr__or_one(layer->num_q_heads) * (int64_t)sizeof(float);
   const cgr_kv_view *view = part == CGR__PART_K || part == CGR__PART_K_SCALE ? &layer->k : &layer->v;
   if (part == CGR__PART_SLOPES || part == CGR__PART_SINKS) {
     const float *array = part == CGR__PART_SLOPES ? layer->alibi_slopes : layer->sinks;
-    *lattice = cgr__lattice_of_run(array, heads);
+    *strided = cgr__strided_set_of_run(array, heads);
     return array;
   }
   if (!cgr__owns_cache(layer))
     return false;
   bool is_scale = part == CGR__PART_K_SCALE || part == CGR__PART_V_SCALE;
-  *lattice = is_scale ? scale_of(layer, group, view) : view_of(layer, group, view);
+  *strided = is_scale ? scale_of(layer, group, view) : view_of(layer, group, view);
   return !is_scale || view->scale;
 }
