@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum cgr__slot_flag {
-  CGR__SLOT_BATCH = 1,  /* the batch section is present; without it the composition of step batch_seq still holds */
+  CGR__SLOT_BATCH = 1,  /* the batch section is present; without it the batch layout of step batch_seq still holds */
   CGR__SLOT_TOKENS = 2, /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
   CGR__SLOT_EDITS = 4,  /* the edits section is present, and in the tokens section the ids that it names (without SLOT_TOKENS) */
   CGR__SLOT_APPEND_FIRST = 8 /* becomes CGR_COUNT_APPEND_FIRST */
@@ -22,7 +22,7 @@ enum cgr__slot_flag {
 
 typedef struct cgr__slot_header { /* 64 bytes */
   uint64_t seq;                   /* number of the step, stored when it is committed */
-  uint64_t batch_seq;             /* the step whose composition this is, or is edited from (not read with CGR__SLOT_BATCH) */
+  uint64_t batch_seq;             /* the step whose batch layout this is, or is edited from (not read with CGR__SLOT_BATCH) */
   uint64_t generation;            /* losses that the host has seen */
   int32_t num_requests;
   int32_t num_tokens;
@@ -45,8 +45,8 @@ typedef struct cgr__change { /* one word of the persistent tables; no two change
   int32_t row, index, value;
 } cgr__change;
 
-/* A request of the standing batch. Without CGR__SLOT_BATCH the composition of step batch_seq is edited: every place from its
- * number of requests to num_requests is named. With it the batch section already is the composition, and edits only say which
+/* A request of the standing batch. Without CGR__SLOT_BATCH the batch layout of step batch_seq is edited: every place from its
+ * number of requests to num_requests is named. With it the batch section already is the batch layout, and edits only say which
  * requests have tokens. */
 typedef struct cgr__edit { /* no two edits of a slot name the same place */
   int32_t place;           /* index | CGR_REQUEST_* << 16 */

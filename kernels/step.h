@@ -59,7 +59,7 @@ typedef struct cgr__step_gate {
 /* State of the protocol (buffers/PROTOCOL.md): the content of the buffer step_state. */
 typedef struct cgr__step_state {
   uint64_t seq;        /* number of the last step that has completed; the one that runs is seq + 1 */
-  uint64_t batch_seq;  /* step whose composition is in request_rows, query_start_loc and request_flags; 0: none */
+  uint64_t batch_seq;  /* step whose batch layout is in request_rows, query_start_loc and request_flags; 0: none */
   uint64_t errors;     /* steps that reported an error */
   uint64_t generation; /* steps that lost content */
   cgr__step_error error;
@@ -121,7 +121,7 @@ typedef struct cgr__step_args {
  *                   state->batch_seq becomes 0. P4 to P17 are about other steps.
  *   P3 reset        state->error is reset at the start. state->staged becomes the header's, 0 for a refused step.
  *
- * What is judged: number, generation, counts, edits, composition, in this order; only the first error counts
+ * What is judged: number, generation, counts, edits, batch layout, in this order; only the first error counts
  *   P4 refused      A refused step has no requests and no tokens, none of its changes is applied, and state->batch_seq becomes
  *                   0.
  *   P5 number       Another number than seq in the header: refused, CGR_GUARD_SEQUENCE, state->lost.
@@ -141,7 +141,7 @@ typedef struct cgr__step_args {
  *   P13 other       A bad kind, group or buffer, a row not below M, or an index not below page_table_stride or the words of a
  *                   row: the change is dropped (CGR_GUARD_CHANGE), state->lost.
  *
- * Composition
+ * BatchLayout
  *   P14 source      It comes from the batch section, or stays as it is; then the edits are made, in either case. (In a slot
  *                   that the host has filled, edits next to the section only repeat it.) An edit gives its place row, flags
  *                   and query_len. query_lens are the differences of query_start_loc, whatever it holds, and are summed anew,

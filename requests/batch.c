@@ -9,36 +9,36 @@
 #include "requests/ledger.h"
 #include "requests/members.h"
 
-_Static_assert(sizeof(cgr__composition) == 64, "a composition is one line");
+_Static_assert(sizeof(cgr__batch_layout) == 64, "a batch layout is one line");
 
-/* ---------------------------------------------------------------------------------------------------------- compositions */
+/* ---------------------------------------------------------------------------------------------------------- batch layouts */
 
 static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Bytes of the arrays of one composition. */
+/* Bytes of the arrays of one batch layout. */
 static size_t arrays_bytes(int32_t max_requests) {
   size_t r = (size_t)max_requests;
   return 3 * rounded(r * sizeof(int32_t)) + rounded(r * sizeof(uint64_t));
 }
 
-size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth) {
-  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
-  return rounded(count * sizeof(cgr__composition)) + rounded((size_t)ring_depth * sizeof(cgr__composition *)) +
+size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth) {
+  size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
+  return rounded(count * sizeof(cgr__batch_layout)) + rounded((size_t)ring_depth * sizeof(cgr__batch_layout *)) +
          count * arrays_bytes(max_requests);
 }
 
-void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
+void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
   unsigned char *at = memory;
-  size_t count = (size_t)ring_depth + CGR__SPARE_COMPOSITIONS;
+  size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
   size_t words = rounded((size_t)max_requests * sizeof(int32_t));
   pool->depth = ring_depth;
   pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
-  pool->all = (cgr__composition *)(void *)at;
+  pool->all = (cgr__batch_layout *)(void *)at;
   at += rounded(count * sizeof *pool->all);
-  pool->of_seq = (cgr__composition **)(void *)at;
+  pool->of_seq = (cgr__batch_layout **)(void *)at;
   at += rounded((size_t)ring_depth * sizeof *pool->of_seq);
   for (size_t i = 0; i < count; i++) {
-    cgr__composition *c = &pool->all[i];
+    cgr__batch_layout *c = &pool->all[i];
     c->rows = (int32_t *)(void *)at;
     c->query_lens = (int32_t *)(void *)(at + words);
     c->flags = (uint32_t *)(void *)(at + 2 * words);
@@ -47,8 +47,8 @@ void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32
   }
 }
 
-void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch) {
-  cgr__composition **of_seq = cgr__composition_place(pool, seq);
+void cgr__batch_layouts_launch(cgr__batch_layouts *pool, uint64_t seq, cgr__batch_layout *batch) {
+  cgr__batch_layout **of_seq = cgr__batch_layout_place(pool, seq);
   if (*of_seq == batch)
     return;
   if (*of_seq)
@@ -59,7 +59,7 @@ void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__compos
 }
 
 /* One that is not in use. */
-static cgr__composition *free_composition(const cgr__compositions *pool, const cgr__composition *steady) {
+static cgr__batch_layout *free_batch_layout(const cgr__batch_layouts *pool, const cgr__batch_layout *steady) {
   int32_t i = 0;
   while (pool->all[i].uses > 0 || &pool->all[i] == steady)
     i++;
@@ -77,7 +77,7 @@ static bool has_flag(const cgr_batch *batch) {
 
 /* The batch has the rows and the query lengths of the last. */
 static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
-  const cgr__composition *last = rows->steady.batch;
+  const cgr__batch_layout *last = rows->steady.batch;
   if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || !batch->rows || has_flag(batch))
     return false;
   if (last->query_len == 0 || (last->query_len != 1 && !batch->query_lens))
@@ -257,8 +257,8 @@ static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t
   return CGR_ERROR_PAGES_MISSING;
 }
 
-/* Looks at every request and writes the composition down on the way. */
-static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__composition *out,
+/* Looks at every request and writes the batch layout down on the way. */
+static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__batch_layout *out,
                                int32_t *headroom, bool *append_first) {
   int64_t tokens = 0;
   int32_t longest = 0;
@@ -297,8 +297,8 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   return CGR_OK;
 }
 
-/* The composition of a batch that has been looked at: the last one's when nothing has changed, so that its steps are counted. */
-static cgr__composition *choose_composition(cgr__composition *last, cgr__composition *next, bool same_rows) {
+/* The batch layout of a batch that has been looked at: the last one's when nothing has changed, so that its steps are counted. */
+static cgr__batch_layout *choose_batch_layout(cgr__batch_layout *last, cgr__batch_layout *next, bool same_rows) {
   bool unchanged = same_rows && memcmp(last->tags, next->tags, (size_t)next->num_requests * sizeof *next->tags) == 0;
   return unchanged ? last : next;
 }
@@ -306,10 +306,10 @@ static cgr__composition *choose_composition(cgr__composition *last, cgr__composi
 static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* The batch is not known to be good: every request is looked at. checked->headroom: what is left of the last one's. */
-static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set, int32_t max_tokens,
+static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const cgr_batch *batch, int32_t set, int32_t max_tokens,
                               cgr__checked_batch *checked) {
   cgr__steady *steady = &rows->steady;
-  cgr__composition *next = free_composition(pool, steady->batch);
+  cgr__batch_layout *next = free_batch_layout(pool, steady->batch);
   bool fitted = surely_fits(steady);
   int32_t headroom, left = checked->headroom;
   if (next == rows->standing.copy)
@@ -319,9 +319,9 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
   CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom, &checked->append_first));
   checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
   checked->headroom = headroom == INT32_MAX || set > 0 ? 0 : headroom - 1;
-  checked->composition = set > 0 ? next : /* never counted as a repetition */
-                             choose_composition(steady->batch, next, checked->same_rows);
-  if (checked->composition != steady->batch)
+  checked->batch_layout = set > 0 ? next : /* never counted as a repetition */
+                              choose_batch_layout(steady->batch, next, checked->same_rows);
+  if (checked->batch_layout != steady->batch)
     return CGR_OK;
   if (!fitted) { /* what rows gain from now on counts */
     cgr__steady_file(rows);
@@ -334,7 +334,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__compositions *pool, const cg
 
 /* Describes a good batch. */
 static void describe(cgr__checked_batch *checked) {
-  const cgr__composition *c = checked->composition;
+  const cgr__batch_layout *c = checked->batch_layout;
   checked->num_requests = c->num_requests;
   checked->num_tokens = c->num_tokens;
   checked->query_len = c->query_len;
@@ -346,7 +346,7 @@ bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__che
   checked->standing = checked->append_first = false;
   checked->set = 0;
   checked->same_rows = repeats(rows, batch);
-  checked->composition = steady->batch;
+  checked->batch_layout = steady->batch;
   checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
   if (!checked->same_rows || !needs_no_look(rows, batch))
     return false;
@@ -354,7 +354,7 @@ bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__che
   return true;
 }
 
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set,
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__batch_layouts *pool, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
   if (set > 0)
     *checked = (cgr__checked_batch){ .set = (uint8_t)set };
@@ -368,7 +368,7 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const c
 
 /* ----------------------------------------------------------------------------------------------------------------- split */
 
-cgr_status cgr__batch_check_order(const cgr__composition *batch, int32_t threshold) {
+cgr_status cgr__batch_check_order(const cgr__batch_layout *batch, int32_t threshold) {
   bool prefill = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     if (batch->query_lens[i] == 0)
@@ -384,7 +384,7 @@ cgr_status cgr__batch_check_order(const cgr__composition *batch, int32_t thresho
   return CGR_OK;
 }
 
-int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshold, int32_t *num_tokens) {
+int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, int32_t threshold, int32_t *num_tokens) {
   int32_t count = 0;
   for (*num_tokens = 0; count < batch->num_requests && batch->query_lens[count] <= threshold; count++)
     *num_tokens += batch->query_lens[count];
@@ -393,8 +393,8 @@ int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshol
 
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
-/* The rows stay as they are, but the device has another composition. */
-static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, int32_t set, uint64_t seq) {
+/* The rows stay as they are, but the device has another batch layout. */
+static void commit_other_set(cgr__rows *rows, const cgr__batch_layout *batch, int32_t set, uint64_t seq) {
   cgr__rows_leave_steady(rows);
   rows->steady.batch = NULL;
   for (int32_t i = 0; i < batch->num_requests; i++) {
@@ -406,7 +406,7 @@ static void commit_other_set(cgr__rows *rows, const cgr__composition *batch, int
 
 void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__steady *steady = &rows->steady;
-  cgr__composition *batch = checked->composition;
+  cgr__batch_layout *batch = checked->batch_layout;
   rows->standing_stale = true;
   if (checked->set > 0) {
     commit_other_set(rows, batch, checked->set, seq);
@@ -438,8 +438,8 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
 
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   cgr__rows_settle(rows);
-  for (int32_t i = 0; i < checked->composition->num_requests; i++) {
-    cgr__members_settle(rows, checked->composition->rows[i]);
-    rows->row[checked->composition->rows[i]].last_seq = seq;
+  for (int32_t i = 0; i < checked->batch_layout->num_requests; i++) {
+    cgr__members_settle(rows, checked->batch_layout->rows[i]);
+    rows->row[checked->batch_layout->rows[i]].last_seq = seq;
   }
 }

@@ -1,6 +1,6 @@
 /* Batches: their validation against the rows and the limits, which is always on, and what is kept of them.
  *
- * A good batch is recorded as a composition. One that repeats the last is recognised by comparing the two, and is not validated
+ * A good batch is recorded as a batch layout. One that repeats the last is recognised by comparing the two, and is not validated
  * again for as many steps as surely fit (cgr__steady). */
 #ifndef CGR_REQUESTS_BATCH_H
 #define CGR_REQUESTS_BATCH_H
@@ -12,45 +12,45 @@ extern "C" {
 #endif
 
 /* Besides those of results: that of the last step, that of the prepared one, and one to validate into. */
-#define CGR__SPARE_COMPOSITIONS 3
+#define CGR__SPARE_BATCH_LAYOUTS 3
 
-/* The compositions: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. */
-typedef struct cgr__compositions {
-  cgr__composition **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
+/* The batch layouts: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. */
+typedef struct cgr__batch_layouts {
+  cgr__batch_layout **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
   int32_t depth;
-  uint32_t mask;         /* depth - 1 when the depth is a power of two, else 0 */
-  cgr__composition *all; /* [depth + CGR__SPARE_COMPOSITIONS] */
-} cgr__compositions;
+  uint32_t mask;          /* depth - 1 when the depth is a power of two, else 0 */
+  cgr__batch_layout *all; /* [depth + CGR__SPARE_BATCH_LAYOUTS] */
+} cgr__batch_layouts;
 
-size_t cgr__compositions_bytes(int32_t max_requests, int32_t ring_depth);
-void cgr__compositions_init(cgr__compositions *pool, int32_t max_requests, int32_t ring_depth, void *memory);
+size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth);
+void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory);
 
-/* Step `seq` was launched with this composition (NULL: without requests of its own); the result of step seq - depth is gone. */
-void cgr__compositions_launch(cgr__compositions *pool, uint64_t seq, cgr__composition *batch);
+/* Step `seq` was launched with this batch layout (NULL: without requests of its own); the result of step seq - depth is gone. */
+void cgr__batch_layouts_launch(cgr__batch_layouts *pool, uint64_t seq, cgr__batch_layout *batch);
 
-/* Where the composition of step `seq` is noted. */
-static inline cgr__composition **cgr__composition_place(const cgr__compositions *pool, uint64_t seq) {
+/* Where the batch layout of step `seq` is noted. */
+static inline cgr__batch_layout **cgr__batch_layout_place(const cgr__batch_layouts *pool, uint64_t seq) {
   return &pool->of_seq[pool->mask ? seq & pool->mask : seq % (uint64_t)pool->depth];
 }
 
-static inline const cgr__composition *cgr__composition_of(const cgr__compositions *pool, uint64_t seq) {
-  return *cgr__composition_place(pool, seq);
+static inline const cgr__batch_layout *cgr__batch_layout_of(const cgr__batch_layouts *pool, uint64_t seq) {
+  return *cgr__batch_layout_place(pool, seq);
 }
 
 /* A validated batch. */
 typedef struct cgr__checked_batch {
-  cgr__composition *composition;
+  cgr__batch_layout *batch_layout;
   int32_t num_requests, num_tokens;
   int32_t query_len, max_query_len; /* query_len: uniform; 0: mixed or none */
   int32_t headroom;                 /* further steps like this one that fit */
-  bool standing;                    /* it is the standing batch: its composition does not stay as it is */
+  bool standing;                    /* it is the standing batch: its batch layout does not stay as it is */
   bool same_rows;                   /* rows and query lengths are those of the step launched last */
   bool append_first;                /* a row is `adopted` */
   uint8_t set;                      /* whose tokens the step has; unless it is 0, the rows stay as they are */
 } cgr__checked_batch;
 
 /* On failure nothing has changed. `batch` is a copy that cgr__sized_read made; `set` the length set of its tokens. */
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__compositions *pool, const cgr_batch *batch, int32_t set,
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__batch_layouts *pool, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked);
 
 /* Whether the batch repeats the last one and needs no further look; if so, *checked describes it. */
@@ -67,9 +67,9 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);
 
 /* Checks that decodes (1 .. threshold new tokens) come before longer requests; those without tokens may stand anywhere. */
-cgr_status cgr__batch_check_order(const cgr__composition *batch, int32_t threshold);
+cgr_status cgr__batch_check_order(const cgr__batch_layout *batch, int32_t threshold);
 /* Counts the requests before the first with more new tokens than `threshold`, and their tokens. */
-int32_t cgr__batch_count_decodes(const cgr__composition *batch, int32_t threshold, int32_t *num_tokens);
+int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, int32_t threshold, int32_t *num_tokens);
 
 #ifdef __cplusplus
 }

@@ -173,7 +173,7 @@ static cgr_status check_row(cgr__rows *rows, int32_t g, int32_t row, int64_t sta
 }
 
 cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
-  const cgr__composition *batch = checked->composition;
+  const cgr__batch_layout *batch = checked->batch_layout;
   cgr__rows_settle(rows);
   rows->ledger.ticket++;
   for (int32_t i = 0; i < checked->num_requests; i++) {

@@ -199,7 +199,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   return CGR_OK;
 }
 
-void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch) {
+void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__batch_layout *batch) {
   cgr__rows_leave_steady(rows);
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__members_settle(rows, batch->rows[i]);

@@ -84,7 +84,7 @@ typedef struct cgr__data {
 } cgr__data;
 
 /* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
-typedef struct cgr__composition { /* a line */
+typedef struct cgr__batch_layout { /* a line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
   int32_t max_query_len; /* 0: no tokens */
@@ -95,20 +95,20 @@ typedef struct cgr__composition { /* a line */
   uint32_t *flags;
   uint64_t *tags;
   uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
-} cgr__composition;
+} cgr__batch_layout;
 
 /* For each step, how many rows of a batch may no longer fit: calendar.h. */
 typedef uint16_t cgr__calendar;
 
-/* The composition of the last launched step, while it can repeat. */
+/* The batch layout of the last launched step, while it can repeat. */
 typedef struct cgr__steady {
-  cgr__composition *batch; /* NULL: none */
-  int32_t headroom;        /* further steps that surely fit every row's pages and max_lens[0] */
-  int32_t pending;         /* steps launched and not yet added to the rows */
-  bool has_tokens;         /* every row's last token is on the device */
-  bool filed;              /* every row is in the calendar: its next day tells, whatever the headroom */
-  uint32_t steps;          /* launched of batches that repeated; the calendar counts so */
-  uint64_t last_seq;       /* of the pending steps */
+  cgr__batch_layout *batch; /* NULL: none */
+  int32_t headroom;         /* further steps that surely fit every row's pages and max_lens[0] */
+  int32_t pending;          /* steps launched and not yet added to the rows */
+  bool has_tokens;          /* every row's last token is on the device */
+  bool filed;               /* every row is in the calendar: its next day tells, whatever the headroom */
+  uint32_t steps;           /* launched of batches that repeated; the calendar counts so */
+  uint64_t last_seq;        /* of the pending steps */
   cgr__calendar *calendar;
   uint64_t mark; /* of the rows that are in it */
 } cgr__steady;
@@ -123,19 +123,19 @@ typedef struct cgr__special {
 
 /* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
 typedef struct cgr__standing {
-  uint64_t steps;           /* launched so far */
-  uint64_t last_seq;        /* of the last one */
-  uint64_t version;         /* counts, from 1, the times that a place got another row; `journal` has the last of these places */
-  uint64_t copy_version;    /* which `copy` has */
-  cgr__composition *copy;   /* what results of the last steps refer to; NULL: none */
-  cgr__calendar *calendar;  /* of the members' steps */
-  int32_t num_needy;        /* members that lack a token */
-  int32_t num_dirty;        /* positions that differ from what the device has */
-  int32_t num_short[2];     /* members with no token, and with one */
-  int32_t first_special;    /* rows; -1: none. In the order in which their tokens were given */
-  int32_t num_tokens;       /* used of `tokens` */
-  int64_t sum_tokens;       /* of the members. A chunk that has run counts nothing until it is set again */
-  cgr__composition members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
+  uint64_t steps;            /* launched so far */
+  uint64_t last_seq;         /* of the last one */
+  uint64_t version;          /* counts, from 1, the times that a place got another row; `journal` has the last of these places */
+  uint64_t copy_version;     /* which `copy` has */
+  cgr__batch_layout *copy;   /* what results of the last steps refer to; NULL: none */
+  cgr__calendar *calendar;   /* of the members' steps */
+  int32_t num_needy;         /* members that lack a token */
+  int32_t num_dirty;         /* positions that differ from what the device has */
+  int32_t num_short[2];      /* members with no token, and with one */
+  int32_t first_special;     /* rows; -1: none. In the order in which their tokens were given */
+  int32_t num_tokens;        /* used of `tokens` */
+  int64_t sum_tokens;        /* of the members. A chunk that has run counts nothing until it is set again */
+  cgr__batch_layout members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
 
   int32_t last_special;
   int32_t max_requests, max_tokens; /* of a step */
@@ -291,7 +291,7 @@ void cgr__steady_file(cgr__rows *rows);
 void cgr__steady_gain(cgr__rows *rows, int32_t row);
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */
-void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__composition *batch);
+void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__batch_layout *batch);
 
 #ifdef __cplusplus
 }

@@ -39,12 +39,12 @@ void cgr__standing_use_up(cgr__rows *rows, int32_t row);
 /* Whether every member can step, and decodes come before members with more than `threshold` tokens (0: in any order). */
 cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked);
 
-/* Writes what the device must be told: with `whole` only the tokens, because it gets the composition separately. Returns the
+/* Writes what the device must be told: with `whole` only the tokens, because it gets the batch layout separately. Returns the
  * number of edits, at most max_requests; *num_tokens is the number of their tokens, at most max_tokens. */
 int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens);
 
 /* What the result of a step that is launched now refers to. Only its rows and tags are valid. */
-cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool);
+cgr__batch_layout *cgr__standing_snapshot(cgr__rows *rows, cgr__batch_layouts *pool);
 
 /* The step was launched as `seq`: tokens are used up, and the device has been told everything. */
 void cgr__standing_commit(cgr__rows *rows, uint64_t seq);

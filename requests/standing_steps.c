@@ -38,7 +38,7 @@ static cgr_status check_limits(const cgr__rows *rows) {
 
 /* Which member lacks a token, and why. Looked for only for the message. */
 static cgr_status refuse_needy(const cgr__rows *rows) {
-  const cgr__composition *members = &rows->standing.members;
+  const cgr__batch_layout *members = &rows->standing.members;
   int32_t i = 0;
   while (!rows->row[members->rows[i]].needy)
     i++;
@@ -73,7 +73,7 @@ static cgr_status check_calendar(cgr__rows *rows) {
 
 /* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens is `adopted`: it was
  * given the next one, so it is special. */
-static bool find_shape(const cgr__rows *rows, cgr__composition *members) {
+static bool find_shape(const cgr__rows *rows, cgr__batch_layout *members) {
   const cgr__standing *s = &rows->standing;
   int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
   bool append_first = false;
@@ -93,7 +93,7 @@ static bool find_shape(const cgr__rows *rows, cgr__composition *members) {
 /* No decode comes after one that is longer. */
 static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
   const cgr__standing *s = &rows->standing;
-  const cgr__composition *members = &s->members;
+  const cgr__batch_layout *members = &s->members;
   int32_t first = members->num_requests;
   for (int32_t row = s->first_special; row >= 0; row = s->special[row].next)
     if (rows->row[row].query_len > threshold && rows->row[row].position < first)
@@ -122,7 +122,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
   const bool append_first = find_shape(rows, &s->members);
   if (threshold > 0 && s->members.query_len == 0)
     CGR__TRY(check_order(rows, threshold));
-  *checked = (cgr__checked_batch){ .composition = &s->members,
+  *checked = (cgr__checked_batch){ .batch_layout = &s->members,
                                    .num_requests = s->members.num_requests,
                                    .num_tokens = s->members.num_tokens,
                                    .query_len = s->members.query_len,
@@ -134,7 +134,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
 
 /* ------------------------------------------------------------------------------------------------------------------ staging */
 
-static cgr__edit edit_of(const cgr__composition *members, int32_t position, int32_t first_token) {
+static cgr__edit edit_of(const cgr__batch_layout *members, int32_t position, int32_t first_token) {
   uint32_t place = (uint32_t)position | members->flags[position] << 16;
   return (cgr__edit){ (int32_t)place, members->rows[position], members->query_lens[position], first_token };
 }
@@ -166,8 +166,8 @@ int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits,
 /* ------------------------------------------------------------------------------------------------------------------- launch */
 
 /* Brings rows and tags up to date: from the journal if it reaches that far and is less work. */
-static void bring_up(const cgr__standing *s, cgr__composition *copy) {
-  const cgr__composition *members = &s->members;
+static void bring_up(const cgr__standing *s, cgr__batch_layout *copy) {
+  const cgr__batch_layout *members = &s->members;
   size_t n = (size_t)members->num_requests;
   if (copy->version == 0 || s->version - copy->version > CGR__JOURNAL / 2) {
     memcpy(copy->rows, members->rows, n * sizeof *copy->rows);
@@ -185,17 +185,17 @@ static void bring_up(const cgr__standing *s, cgr__composition *copy) {
 }
 
 /* Of the copies that nobody refers to, the one with the latest edits. */
-static cgr__composition *free_copy(const cgr__rows *rows, const cgr__compositions *pool) {
-  cgr__composition *latest = NULL;
-  for (int32_t i = 0; i < pool->depth + CGR__SPARE_COMPOSITIONS; i++) {
-    cgr__composition *c = &pool->all[i];
+static cgr__batch_layout *free_copy(const cgr__rows *rows, const cgr__batch_layouts *pool) {
+  cgr__batch_layout *latest = NULL;
+  for (int32_t i = 0; i < pool->depth + CGR__SPARE_BATCH_LAYOUTS; i++) {
+    cgr__batch_layout *c = &pool->all[i];
     if (c->uses == 0 && c != rows->steady.batch && (!latest || c->version > latest->version))
       latest = c;
   }
   return latest;
 }
 
-cgr__composition *cgr__standing_snapshot(cgr__rows *rows, cgr__compositions *pool) {
+cgr__batch_layout *cgr__standing_snapshot(cgr__rows *rows, cgr__batch_layouts *pool) {
   cgr__standing *s = &rows->standing;
   if (s->copy && s->copy_version == s->version)
     return s->copy;

@@ -1,4 +1,4 @@
-/* The steady batch: steps of one composition, whose rows are brought up to date only when somebody asks. */
+/* The steady batch: steps of one batch layout, whose rows are brought up to date only when somebody asks. */
 #include <string.h>
 
 #include "requests/calendar.h"
@@ -7,7 +7,7 @@ void cgr__rows_settle(cgr__rows *rows) {
   cgr__steady *steady = &rows->steady;
   if (steady->pending == 0)
     return;
-  const cgr__composition *batch = steady->batch;
+  const cgr__batch_layout *batch = steady->batch;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__row *row = &rows->row[batch->rows[i]];
     row->computed += steady->pending * batch->query_lens[i];
@@ -37,7 +37,7 @@ static void file(cgr__rows *rows, cgr__row *row) {
 
 void cgr__steady_file(cgr__rows *rows) {
   cgr__steady *steady = &rows->steady;
-  const cgr__composition *batch = steady->batch;
+  const cgr__batch_layout *batch = steady->batch;
   memset(steady->calendar, 0, CGR__CALENDAR_DAYS * sizeof *steady->calendar);
   for (int32_t i = 0; i < batch->num_requests; i++)
     file(rows, &rows->row[batch->rows[i]]);

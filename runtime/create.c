@@ -57,7 +57,7 @@ static void take_flight(cgr_runtime *rt, unsigned char *memory) {
   cgr__timing_init(rt, memory + cgr__setup_flight_bytes(&rt->setup) - cgr__setup_timing_bytes(&rt->setup));
 }
 
-/* One block for everything that the host keeps: records, rows, compositions, keys. */
+/* One block for everything that the host keeps: records, rows, batch layouts, keys. */
 static cgr_status take_host_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   cgr__rows_config rows = cgr__setup_rows(&rt->setup);
@@ -75,8 +75,8 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   at += cgr__setup_flight_bytes(&rt->setup);
   cgr__rows_init(&rt->rows, &rows, at);
   at += cgr__rows_bytes(&rows);
-  cgr__compositions_init(&rt->lane.compositions, c->max_requests, c->ring_depth, at);
-  at += cgr__compositions_bytes(c->max_requests, c->ring_depth);
+  cgr__batch_layouts_init(&rt->lane.batch_layouts, c->max_requests, c->ring_depth, at);
+  at += cgr__batch_layouts_bytes(c->max_requests, c->ring_depth);
   cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
   at += cgr__keys_bytes(&rt->setup.keys);
   cgr__backend_plans_init(rt, at);

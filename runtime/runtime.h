@@ -130,7 +130,7 @@ struct cgr_runtime {
   cgr__layout layout;
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
-  void *host_block;     /* records and statistics, rows, compositions, keys, what backends keep */
+  void *host_block;     /* records and statistics, rows, batch layouts, keys, what backends keep */
   cgr__holder holder;   /* asked before memory is freed */
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */

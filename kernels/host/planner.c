@@ -1,4 +1,4 @@
-/* The planner: the plans of the step whose composition the prologue has written. */
+/* The planner: the plans of the step whose batch layout the prologue has written. */
 #include <string.h>
 
 #include "kernels/host/launchers.h"

@@ -102,7 +102,7 @@ static bool check_starts(const cgr__step_args *args, const incoming *in) {
 }
 
 /* P14. Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
-static bool take_composition(const cgr__step_args *args, const incoming *in) {
+static bool take_batch_layout(const cgr__step_args *args, const incoming *in) {
   int32_t n = in->num_requests;
   for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= n; i++)
     args->buffers.query_start_loc[i] = load_i32(&in->batch[n + i]);
@@ -119,7 +119,7 @@ static bool take_composition(const cgr__step_args *args, const incoming *in) {
   return true;
 }
 
-/* P5 to P10, in this order: whether the step can run at all; then its composition is in its buffers. No change has been applied
+/* P5 to P10, in this order: whether the step can run at all; then its batch layout is in its buffers. No change has been applied
  * when it cannot. */
 static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
   if (in->seq != seq)
@@ -134,7 +134,7 @@ static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq)
     return reject(args, CGR_GUARD_COUNT, 1, in->num_tokens);
   if (!(in->flags & CGR__SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
     return reject(args, CGR_GUARD_SEQUENCE, 1, (int64_t)in->batch_seq);
-  return take_composition(args, in);
+  return take_batch_layout(args, in);
 }
 
 static bool page_is_bad(const cgr__group_geometry *group, int32_t page) {
@@ -221,7 +221,7 @@ static cgr__metadata_sets sets_of(const cgr__step_args *args) {
   return sets;
 }
 
-/* P15 to P24. The composition is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
+/* P15 to P24. The batch layout is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
 static void derive(const cgr__step_args *args, const incoming *in) {
   cgr_metadata_group groups[CGR__MAX_GROUPS];
   cgr_metadata m = CGR_METADATA_INIT;

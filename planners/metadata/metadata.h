@@ -1,4 +1,4 @@
-/* The host planner of a step's metadata: every buffer that the prologue derives, from the composition of a batch and the rows'
+/* The host planner of a step's metadata: every buffer that the prologue derives, from a batch's layout and the rows'
  * state. The prologue of the host device is this function; an engine without a runtime calls it through cgr_metadata_build. */
 #ifndef CGR_PLANNERS_METADATA_METADATA_H
 #define CGR_PLANNERS_METADATA_METADATA_H

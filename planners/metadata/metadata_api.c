@@ -95,7 +95,7 @@ static cgr_status check_sums(const cgr_metadata *m) {
 }
 
 /* Copies rows and starts into the outputs; `*num_tokens` gets the sum of query_lens. */
-static cgr_status take_composition(const cgr_metadata *m, int32_t *num_tokens) {
+static cgr_status take_batch_layout(const cgr_metadata *m, int32_t *num_tokens) {
   int64_t tokens = 0;
   bool needs_last = false;
   for (int32_t i = 0; i < m->num_requests; i++) {
@@ -132,7 +132,7 @@ cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
   CGR__TRY(cgr__sized_read("cgr_metadata_build: metadata", "CGR_METADATA_INIT", metadata, &m, sizeof m));
   CGR__TRY(check_metadata(&m));
   CGR__TRY(cgr__metadata_check_derived(&m));
-  CGR__TRY(take_composition(&m, &num_tokens));
+  CGR__TRY(take_batch_layout(&m, &num_tokens));
   CGR__TRY(check_sums(&m));
   cgr__metadata_fill(&m, NULL, num_tokens, 1, remember, &first);
   cgr__metadata_fill_derived(&m, remember, &first);

@@ -8,7 +8,7 @@
 void bench_commit(bench_engine *engine, const cgr_batch *batch, cgr_step *step);
 /* Fills the inbox as the step before would have, had it looked ahead. */
 void bench_fill_inbox(bench_engine *engine);
-/* Gives up the step. The device's composition may then differ from the one that the host knows; the next one travels whole. */
+/* Gives up the step. The device's batch layout may then differ from the one that the host knows; the next one travels whole. */
 void bench_take_back(bench_engine *engine, cgr_step *step);
 /* Tells the runtime of steps that it did not launch: epilogues by themselves. */
 void bench_count_on(bench_engine *engine);

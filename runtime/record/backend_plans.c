@@ -208,7 +208,7 @@ void cgr__backend_plans_destroy_all(cgr_runtime *rt) {
 /* The step as the host knows it, padded to the key's counts. */
 static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
-  const cgr__composition *batch = prepared->batch.composition;
+  const cgr__batch_layout *batch = prepared->batch.batch_layout;
   const cgr_key *key = &prepared->choice.key;
   int32_t n = prepared->batch.num_requests, tokens = 0;
   for (int32_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* The longest lengths of a step, and its decodes: for plans on the host and for `record`. */
 #include "runtime/record/record.h"
 
-int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens) {
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t set, int32_t *seq_lens) {
   int32_t longest = 1, count = batch ? batch->num_requests : 0;
   cgr__rows_settle(&rt->rows);
   for (int32_t i = 0; i < count; i++) {
@@ -15,9 +15,11 @@ int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32
   return longest;
 }
 
-int32_t cgr__longest_query(const cgr__composition *batch) { return batch && batch->max_query_len > 1 ? batch->max_query_len : 1; }
+int32_t cgr__longest_query(const cgr__batch_layout *batch) {
+  return batch && batch->max_query_len > 1 ? batch->max_query_len : 1;
+}
 
-int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens) {
+int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__batch_layout *batch, int32_t *num_tokens) {
   const int32_t threshold = rt->setup.reorder_threshold;
   *num_tokens = threshold > 0 ? 0 : -1;
   return threshold > 0 && batch ? cgr__batch_count_decodes(batch, threshold, num_tokens) : *num_tokens;

@@ -21,7 +21,7 @@ typedef struct cgr__enqueue {
   cgr__open_capture *capture;         /* NULL: the step executes */
   bool empty;                         /* what its slot holds does not count */
   int32_t real_tokens, real_requests; /* -1 in a capture */
-  const cgr__composition *batch;      /* NULL: in a capture, or without requests */
+  const cgr__batch_layout *batch;     /* NULL: in a capture, or without requests */
   const cgr__graph_entry *entry;      /* whose states the backends use; NULL: those of eager steps */
 } cgr__enqueue;
 
@@ -96,9 +96,9 @@ void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_e
 
 /* The lengths of a batch in the length set of its tokens, which they include; returns the longest, at least 1.
  * `seq_lens`: NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
-int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__composition *batch, int32_t set, int32_t *seq_lens);
-int32_t cgr__longest_query(const cgr__composition *batch);
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t set, int32_t *seq_lens);
+int32_t cgr__longest_query(const cgr__batch_layout *batch);
 /* The number of decodes, which come first, and of their tokens; -1 if no backend in use has a reorder_threshold. */
-int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__composition *batch, int32_t *num_tokens);
+int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__batch_layout *batch, int32_t *num_tokens);
 
 #endif

@@ -2,10 +2,10 @@
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"
 
-void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__composition *batch) {
+void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batch_layout *batch) {
   rt->lane.launched = seq;
   rt->lane.last_stream = stream;
-  cgr__compositions_launch(&rt->lane.compositions, seq, batch);
+  cgr__batch_layouts_launch(&rt->lane.batch_layouts, seq, batch);
 }
 
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes) {

@@ -28,10 +28,10 @@ typedef struct cgr__prepared {
 typedef struct cgr__lane {
   uint64_t launched;        /* number of the last launched step */
   uint64_t generation;      /* losses seen so far */
-  uint64_t device_batch;    /* step whose composition is on the device; 0: none that the host knows */
+  uint64_t device_batch;    /* step whose batch layout is on the device; 0: none that the host knows */
   uint64_t device_standing; /* the last such step that was one of the standing batch */
   cudaStream_t last_stream; /* of the last launch; NULL: none yet */
-  cgr__compositions compositions;
+  cgr__batch_layouts batch_layouts;
   cgr__prepared prepared;
   cgr__ring ring;
   cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */

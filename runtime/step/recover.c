@@ -92,7 +92,7 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
                                  .engine = rt->engine,
                                  .real_tokens = p->batch.num_tokens,
                                  .real_requests = p->batch.num_requests,
-                                 .batch = p->batch.composition,
+                                 .batch = p->batch.batch_layout,
                                  .entry = p->choice.entry };
   cgr__outcome outcome;
   cgr__graph_entry *entry = p->choice.entry;
@@ -119,7 +119,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
   rt->starts.lost = rt->starts.lost || rt->starts.copied.seq > 0;
   cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
   if (fate->ran && fate->seq == p->seq && p->batch.set == 0)
-    cgr__rows_forget_tokens(&rt->rows, p->batch.composition);
+    cgr__rows_forget_tokens(&rt->rows, p->batch.batch_layout);
   step->state = CGR_STEP_ABANDONED;
   step->seq = fate->seq;
   cgr__flight_abandoned(rt, began, fate->seq, status);

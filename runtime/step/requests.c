@@ -5,7 +5,7 @@
  * lets another request have it. */
 static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function, int32_t row) {
   const cgr__prepared *prepared = &rt->lane.prepared;
-  const cgr__composition *batch = prepared->batch.composition;
+  const cgr__batch_layout *batch = prepared->batch.batch_layout;
   bool is_in = prepared->ticket != 0 && prepared->batch.standing && rt->rows.row[row].position >= 0;
   for (int32_t i = 0; !is_in && prepared->ticket != 0 && !prepared->batch.standing && i < batch->num_requests; i++)
     is_in = batch->rows[i] == row;

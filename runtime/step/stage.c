@@ -61,7 +61,7 @@ static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
 }
 
 /* Rows, query_start_loc and flags of this step's requests, packed. */
-static uint64_t stage_batch(const cgr_runtime *rt, const cgr__composition *batch, cgr__slot_header *slot) {
+static uint64_t stage_batch(const cgr_runtime *rt, const cgr__batch_layout *batch, cgr__slot_header *slot) {
   int32_t n = batch->num_requests, start = 0;
   int32_t *rows = cgr__ring_batch(&rt->lane.ring, slot);
   int32_t *starts = rows + n, *flags = starts + n + 1;
@@ -86,7 +86,7 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
 static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
   bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_applies > 0;
-  uint64_t bytes = whole ? stage_batch(rt, prepared->batch.composition, slot) : 0;
+  uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
   slot->num_edits =
       cgr__standing_edits(&rt->rows, whole, cgr__ring_edits(ring, slot), cgr__ring_tokens(ring, slot), &slot->num_ids);
   if (slot->num_edits > 0)
@@ -101,7 +101,7 @@ static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__
   uint64_t bytes = 0;
   prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_applies > 0;
   if (prepared->batch_staged)
-    bytes += stage_batch(rt, checked->composition, slot);
+    bytes += stage_batch(rt, checked->batch_layout, slot);
   if (batch->tokens && checked->num_tokens > 0)
     bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
   return bytes;

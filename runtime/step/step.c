@@ -49,7 +49,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
 /* A batch that was given whole and does not just repeat the last. */
 static cgr_status validate(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
   const cgr_config *c = &rt->setup.config;
-  return cgr__batch_validate(&rt->rows, &rt->lane.compositions, batch, set, c->max_requests, c->max_tokens, checked);
+  return cgr__batch_validate(&rt->rows, &rt->lane.batch_layouts, batch, set, c->max_requests, c->max_tokens, checked);
 }
 
 /* A batch of tokens of a length set after 0. */
@@ -72,7 +72,7 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   else if (!cgr__batch_is_known(&rt->rows, batch, checked))
     CGR__TRY(validate(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
-    CGR__TRY(cgr__batch_check_order(checked->composition, rt->reorder_threshold));
+    CGR__TRY(cgr__batch_check_order(checked->batch_layout, rt->reorder_threshold));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
                                    batch->variant };
   if (!batch->forced_key && cgr__choice_holds(&rt->graphs, &shape, choice))
@@ -156,7 +156,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
     prepared->choice.missed = NULL; /* the step that comes to it counts */
     return staged;
   }
-  prepared->batch.composition->uses++;
+  prepared->batch.batch_layout->uses++;
   prepared->ticket = ++rt->tickets;
   step->state = CGR_STEP_PREPARED;
   step->reason = (int32_t)prepared->choice.reason;
@@ -274,7 +274,7 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
 static void commit(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__prepared *p = &rt->lane.prepared;
   bool standing = p->batch.standing;
-  cgr__composition *batch = standing ? cgr__standing_snapshot(&rt->rows, &rt->lane.compositions) : p->batch.composition;
+  cgr__batch_layout *batch = standing ? cgr__standing_snapshot(&rt->rows, &rt->lane.batch_layouts) : p->batch.batch_layout;
   cgr__launched(rt, p->seq, stream, batch);
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
@@ -302,7 +302,7 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   if (status == CGR_OK)
     status = launch_step(rt, stream, &fate);
   prepared->ticket = 0;
-  prepared->batch.composition->uses--;
+  prepared->batch.batch_layout->uses--;
   if (status != CGR_OK) {
     cgr__abandon(rt, step, &fate, began, status);
     return status;
@@ -338,7 +338,7 @@ cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step) {
   cgr__range_begin_prepared(runtime, CGR__RANGE_CANCEL);
   cgr__unstage(runtime, runtime->lane.launched + 1, prepared->seq);
   prepared->ticket = 0;
-  prepared->batch.composition->uses--;
+  prepared->batch.batch_layout->uses--;
   cgr__flight_cancelled(runtime);
   step->state = CGR_STEP_CANCELLED;
   cgr__range_end(runtime);

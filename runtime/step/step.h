@@ -38,7 +38,7 @@ cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t
 /* --------------------------------------------------------------------------------------------- counters.c, recover.c, flush.c */
 
 /* A step is on its stream: the host's counters follow. */
-void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__composition *batch);
+void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batch_layout *batch);
 /* The same for a step without requests, for which the device has read `bytes`. */
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
 

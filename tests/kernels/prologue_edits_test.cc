@@ -25,7 +25,7 @@ protected:
     }
     return std::make_unique<StepPair>(*bench_, limits, first);
   }
-  // What follows the composition that the device has.
+  // What follows the batch layout that the device has.
   static StagedStep Edited(StepPair &pair, int32_t num_requests, int32_t num_tokens, int32_t padded_requests,
                            int32_t padded_tokens) {
     StagedStep step = pair.Unchanged(num_requests, num_tokens, padded_requests, padded_tokens);
@@ -36,11 +36,11 @@ protected:
 };
 
 // A few numbers computed by hand, so that the model is not the only check.
-TEST_P(KernelPrologueEdits, EditTheCompositionThatIsThere) {
+TEST_P(KernelPrologueEdits, EditTheBatchLayoutThatIsThere) {
   StepLimits limits = TwoGroups();
   auto pair = Prepared(limits);
   pair->Prologue(pair->Step({ 3, 5, 2 }, { 1, 1, 2 }, 8, 40));
-  pair->Epilogue(true); // the rows stay as they are, and the composition is there
+  pair->Epilogue(true); // the rows stay as they are, and the batch layout is there
   // Row 2 leaves, row 7 comes with three tokens and row 9 with its last one, row 5 is partial.
   StagedStep step = Edited(*pair, 4, 6, 8, 40);
   step.tokens = { 71, 72, 73 };
@@ -139,7 +139,7 @@ TEST_P(KernelPrologueEdits, TooManyOrTooFewRefuseTheStep) {
   }
 }
 
-// Sums that do not fit, or are not what the header says; and edits of a composition that is not there.
+// Sums that do not fit, or are not what the header says; and edits of a batch layout that is not there.
 TEST_P(KernelPrologueEdits, WhatTheyGiveIsChecked) {
   StepLimits limits = TwoGroups();
   auto pair = Prepared(limits);
@@ -173,7 +173,7 @@ TEST_P(KernelPrologueEdits, WhatTheyGiveIsChecked) {
   EXPECT_EQ(pair->device.Get()->input_ids[1], 0) << "its token is not taken";
 }
 
-// The composition after any edits is the one that a whole batch gives; at the largest limits too, where several blocks write the
+// The batch layout after any edits is the one that a whole batch gives; at the largest limits too, where several blocks write the
 // tokens.
 TEST_P(KernelPrologueEdits, RandomOnes) {
   for (bool scattered : { false, true })
@@ -189,7 +189,7 @@ TEST_P(KernelPrologueEdits, RandomOnes) {
       std::mt19937_64 random(seed);
       auto pair = Prepared(limits);
       Words rows, lens, flags;
-      bool known = false; // the composition is on the device
+      bool known = false; // the batch layout is on the device
       for (int s = 0; s < (seed == 6 ? 8 : 30); s++) {
         pair->fetches = Pick(random, 0, 1) == 1;
         const size_t before = rows.size(), n = size_t(Pick(random, 0, limits.max_requests));

@@ -343,7 +343,7 @@ std::vector<Guard> GuardsOfSteps() {
     { "starts end late", Count(5, 1 << 30), [](StagedStep *s) { s->starts[3] = 1 << 30; } },
     { "number before generation", Sequence(0, 3), [](StagedStep *s) { s->seq++; s->generation++; s->num_requests = -1; } },
     { "generation before counts", Sequence(2, 1), [](StagedStep *s) { s->generation++; s->num_requests = -1; } },
-    { "counts before composition", Count(1, -1),
+    { "counts before batch layout", Count(1, -1),
       [](StagedStep *s) { s->num_tokens = -1; s->with_batch = false; s->batch_seq = 0; } },
   };
 }
@@ -572,7 +572,7 @@ TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
 TEST_P(KernelPrologue, ChangesOfUnchangedDecodesAreGuarded) {
   for (const Guard &guard : GuardsWithinSteps()) {
     if (guard.expected.error != CGR_GUARD_CHANGE && guard.expected.error != CGR_GUARD_PAGE)
-      continue; // of compositions
+      continue; // of batch layouts
     SCOPED_TRACE(guard.name);
     auto pair = Prepared(TwoGroups());
     pair->fetches = true;

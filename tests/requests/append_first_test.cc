@@ -35,7 +35,7 @@ struct Case {
   }
   bool StepStanding() {
     const bool first = ValidateStanding();
-    cgr__compositions_launch(&pool.pool, ++launched, cgr__standing_snapshot(rows, &pool.pool));
+    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(rows, &pool.pool));
     cgr__standing_commit(rows, launched);
     return first;
   }

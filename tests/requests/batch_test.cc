@@ -57,11 +57,11 @@ TEST(Batch, TellsItsCounts) {
   EXPECT_EQ(c.checked.query_len, 0);
 }
 
-TEST(Batch, KeepsItsComposition) {
+TEST(Batch, KeepsItsBatchLayout) {
   Case c;
   Batch batch = Batch::Prefill({ c.open[2], c.open[0] }, { 4, 0 }).WithFlags({ CGR_REQUEST_PARTIAL, 0 });
   ASSERT_EQ(c.Validate(batch), CGR_OK);
-  const cgr__composition *kept = c.checked.composition;
+  const cgr__batch_layout *kept = c.checked.batch_layout;
   EXPECT_EQ(kept->num_requests, 2);
   EXPECT_EQ(kept->num_tokens, 4);
   EXPECT_TRUE(kept->has_flags);
@@ -107,7 +107,7 @@ TEST(Batch, AStepThatRanInSpiteOfItsFailureTakesTheLastTokens) {
   ASSERT_EQ(c.Validate(Batch::Decode({ c.open[0], c.open[1] })), CGR_OK);
   cgr__batch_abandon(c.rows, &c.checked, 2);
   c.rows.Collect();
-  cgr__rows_forget_tokens(c.rows, c.checked.composition);
+  cgr__rows_forget_tokens(c.rows, c.checked.batch_layout);
   EXPECT_EQ(cgr__changes_pending(c.rows), 2) << "the device has counted the step: lengths are sent again";
   ExpectMessage(c.Validate(Batch::Decode({ c.open[0] })), CGR_ERROR_INVALID_ARGUMENT, { "CGR_TOKEN_LAST" });
   ExpectMessage(c.Validate(Batch::Decode({ c.open[1] })), CGR_ERROR_INVALID_ARGUMENT, { "CGR_TOKEN_LAST" });
@@ -123,7 +123,7 @@ TEST(Batch, ForgottenTokensAreForgottenInARepeatedBatch) {
     ASSERT_EQ(c.pool.Step(c.rows, batch, seq), CGR_OK);
   ASSERT_EQ(c.Validate(batch), CGR_OK);
   cgr__batch_abandon(c.rows, &c.checked, 6);
-  cgr__rows_forget_tokens(c.rows, c.checked.composition);
+  cgr__rows_forget_tokens(c.rows, c.checked.batch_layout);
   EXPECT_EQ(c.rows.Computed(c.open[0]), 14);
   EXPECT_EQ(c.Validate(batch), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(c.pool.Step(c.rows, Batch(batch).WithIds(), 7), CGR_OK);

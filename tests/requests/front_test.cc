@@ -57,7 +57,7 @@ struct OneRow {
     cgr_status status = cgr__standing_validate(rows, 0, &checked);
     if (status != CGR_OK)
       return status;
-    cgr__compositions_launch(&pool.pool, ++launched, cgr__standing_snapshot(rows, &pool.pool));
+    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(rows, &pool.pool));
     cgr__standing_commit(rows, launched);
     return CGR_OK;
   }

@@ -394,7 +394,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
       ASSERT_EQ((is_in ? cgr__standing_set : cgr__standing_put)(w.c.rows, row, query_len, tokens.data(), 0), CGR_OK)
           << cgr_last_message();
   }
-  const cgr__composition &members = w.c.rows.rows.standing.members;
+  const cgr__batch_layout &members = w.c.rows.rows.standing.members;
   for (int32_t i = 0; i < members.num_requests; i++) {
     batch.rows.push_back(members.rows[i]);
     batch.query_lens.push_back(members.query_lens[i]);
@@ -406,7 +406,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     counts->steps += legal;
     counts->refused_steps += !legal;
     if (legal && !random.OneIn(5)) {
-      cgr__compositions_launch(&w.c.pool.pool, ++w.c.launched, cgr__standing_snapshot(w.c.rows, &w.c.pool.pool));
+      cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__standing_snapshot(w.c.rows, &w.c.pool.pool));
       cgr__standing_commit(w.c.rows, w.c.launched);
       w.Launch(batch, 0);
     }

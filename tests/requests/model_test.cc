@@ -369,7 +369,7 @@ void Driver::ExpectChecked(const Batch &batch, const cgr__checked_batch &checked
   if (same && !flags && checked.query_len == 1) {
     ASSERT_TRUE(checked.same_rows) << "an unchanged decode batch is known";
   }
-  const cgr__composition *c = checked.composition;
+  const cgr__batch_layout *c = checked.batch_layout;
   ASSERT_EQ(List(c->rows, c->rows + checked.num_requests), told->rows);
   ASSERT_EQ(List(c->query_lens, c->query_lens + checked.num_requests), told->query_lens);
   ASSERT_EQ(std::vector<uint32_t>(c->flags, c->flags + checked.num_requests), told->flags);
@@ -430,7 +430,7 @@ std::vector<cgr__change> Driver::Collect() {
 
 // A step without requests of its own.
 void Driver::LaunchSlot(const std::vector<cgr__change> &changes) {
-  cgr__compositions_launch(&pool_.pool, ++launched_, nullptr);
+  cgr__batch_layouts_launch(&pool_.pool, ++launched_, nullptr);
   results_[launched_] = nullptr;
   if (!device_.lost)
     device_.Apply(changes);
@@ -526,7 +526,7 @@ void Driver::GiveUp() {
   if (ran && !device_.lost)
     device_.Advance(prepared_->batch);
   if (ran)
-    cgr__rows_forget_tokens(rows_, prepared_->checked.composition);
+    cgr__rows_forget_tokens(rows_, prepared_->checked.batch_layout);
   for (int32_t row : prepared_->batch.rows) {
     model_.row(row).last_seq = launched_;
     model_.row(row).has_token &= !ran;
@@ -554,7 +554,7 @@ void Driver::CheckOnDevice() {
 void Driver::CheckResults() {
   uint64_t depth = static_cast<uint64_t>(config_.ring_depth);
   for (uint64_t seq = launched_; seq > 0 && seq + depth > launched_; seq--) {
-    const cgr__composition *c = cgr__composition_of(&pool_.pool, seq);
+    const cgr__batch_layout *c = cgr__batch_layout_of(&pool_.pool, seq);
     const Told *told = results_[seq].get();
     ASSERT_EQ(c != nullptr, told != nullptr) << "step " << seq;
     if (c == nullptr)
@@ -565,7 +565,7 @@ void Driver::CheckResults() {
   while (results_.size() > 2 * depth)
     results_.erase(results_.begin());
   if (prepared_ != nullptr) {
-    const cgr__composition *c = prepared_->checked.composition;
+    const cgr__batch_layout *c = prepared_->checked.batch_layout;
     ASSERT_EQ(List(c->rows, c->rows + c->num_requests), prepared_->told.rows) << "the prepared step";
     ASSERT_EQ(std::vector<uint64_t>(c->tags, c->tags + c->num_requests), prepared_->told.tags) << "the prepared step";
   }

@@ -1,4 +1,4 @@
-// Rows and compositions in memory of exactly their size, and batches from vectors.
+// Rows and batch layouts in memory of exactly their size, and batches from vectors.
 #ifndef CGR_TESTS_REQUESTS_RIG_H
 #define CGR_TESTS_REQUESTS_RIG_H
 
@@ -185,16 +185,16 @@ struct Batch {
   }
 };
 
-// The compositions, used as a runtime does: a prepared step counts as a use, and so does a result in the ring.
+// The batch layouts, used as a runtime does: a prepared step counts as a use, and so does a result in the ring.
 struct Pool {
-  cgr__compositions pool;
+  cgr__batch_layouts pool;
   Memory memory;
   int32_t max_requests, max_tokens;
 
   Pool(int32_t requests, int32_t tokens, int32_t depth)
-      : memory(Cleared(cgr__compositions_bytes(requests, depth))), max_requests(requests), max_tokens(tokens) {
+      : memory(Cleared(cgr__batch_layouts_bytes(requests, depth))), max_requests(requests), max_tokens(tokens) {
     memset(&pool, 0xa5, sizeof pool);
-    cgr__compositions_init(&pool, requests, depth, memory.get());
+    cgr__batch_layouts_init(&pool, requests, depth, memory.get());
   }
   cgr_status Validate(Rows &rows, const Batch &batch, cgr__checked_batch *checked) {
     cgr_batch given = batch.Get();
@@ -203,11 +203,11 @@ struct Pool {
   cgr_status Validate(Rows &rows, const cgr_batch &batch, cgr__checked_batch *checked, int32_t set = 0) {
     return cgr__batch_validate(rows, &pool, &batch, set, max_requests, max_tokens, checked);
   }
-  void Prepare(cgr__checked_batch *checked) { checked->composition->uses++; }
-  void Cancel(cgr__checked_batch *checked) { checked->composition->uses--; }
+  void Prepare(cgr__checked_batch *checked) { checked->batch_layout->uses++; }
+  void Cancel(cgr__checked_batch *checked) { checked->batch_layout->uses--; }
   void Launch(Rows &rows, cgr__checked_batch *checked, uint64_t seq) {
-    checked->composition->uses--;
-    cgr__compositions_launch(&pool, seq, checked->composition);
+    checked->batch_layout->uses--;
+    cgr__batch_layouts_launch(&pool, seq, checked->batch_layout);
     cgr__batch_commit(rows, checked, seq);
   }
   // All of it at once.

@@ -21,7 +21,7 @@ struct Told {
   int32_t num_edits = 0;
 
   void Hear(const cgr__rows *rows_now, bool whole) {
-    const cgr__composition &members = rows_now->standing.members;
+    const cgr__batch_layout &members = rows_now->standing.members;
     const auto n = static_cast<size_t>(members.num_requests);
     std::vector<cgr__edit> edits(static_cast<size_t>(rows_now->standing.max_requests));
     List ids(static_cast<size_t>(rows_now->standing.max_tokens));
@@ -93,12 +93,12 @@ struct Case {
     return members.size() > kRequests ? CGR_ERROR_TOO_MANY_REQUESTS : tokens > kTokens ? CGR_ERROR_TOO_MANY_TOKENS : CGR_OK;
   }
   void Launch() {
-    cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool);
-    const cgr__composition &members = rows.rows.standing.members;
+    cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool);
+    const cgr__batch_layout &members = rows.rows.standing.members;
     const auto n = members.num_requests;
     EXPECT_EQ(List(copy->rows, copy->rows + n), List(members.rows, members.rows + n));
     EXPECT_EQ(std::vector<uint64_t>(copy->tags, copy->tags + n), std::vector<uint64_t>(members.tags, members.tags + n));
-    cgr__compositions_launch(&pool.pool, ++launched, copy);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
     cgr__standing_commit(rows, launched);
   }
   const cgr__row &Row(int32_t row) {
@@ -157,7 +157,7 @@ TEST(Standing, AFailedStepMarksTheUseOfItsRows) {
   EXPECT_EQ(c.Row(c.open[1]).last_seq, 9u);
   EXPECT_EQ(c.Row(c.open[1]).computed, 11);
   EXPECT_EQ(c.Validate(), CGR_OK);
-  cgr__rows_forget_tokens(c.rows, c.checked.composition);
+  cgr__rows_forget_tokens(c.rows, c.checked.batch_layout);
   EXPECT_EQ(cgr__changes_pending(c.rows), 2);
   ExpectMessage(c.Validate(), CGR_ERROR_INVALID_ARGUMENT, { "CGR_TOKEN_LAST" });
   ASSERT_EQ(c.Set(c.open[0], 1, { 3 }), CGR_OK);
@@ -282,10 +282,10 @@ TEST(Standing, EveryRowMayBeAMember) {
     for (int32_t i = 0; i < kRequests; i++)
       ASSERT_EQ(rows.SetPages(kRows - 1 - i, 0, { 5 + i }), CGR_OK);
     ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
-    cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool); // in memory of exactly a step's size
+    cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool); // in memory of exactly a step's size
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests),
               List(rows.rows.standing.members.rows, rows.rows.standing.members.rows + kRequests));
-    cgr__compositions_launch(&pool.pool, ++launched, copy);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
     cgr__standing_commit(rows, launched);
   }
 }
@@ -315,7 +315,7 @@ TEST(Standing, ResultsReferToTheBatchAsItWas) {
 
 // Results' copies have places for a step's requests, whatever places edits have passed through since.
 TEST(Standing, ResultsHaveNoPlacesPastAStep) {
-  enum { kRows = 24, kRequests = 2, kDepth = 2, kAll = kDepth + CGR__SPARE_COMPOSITIONS };
+  enum { kRows = 24, kRequests = 2, kDepth = 2, kAll = kDepth + CGR__SPARE_BATCH_LAYOUTS };
   Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);
   Pool pool{ kRequests, kRequests, kDepth };
   cgr__checked_batch checked;
@@ -336,10 +336,10 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
     for (int32_t i = kRows - 1; i >= kRequests; i--)
       ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
     ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
-    cgr__composition *copy = cgr__standing_snapshot(rows, &pool.pool);
+    cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool);
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests), (List{ 0, 1 }));
     EXPECT_EQ(copy->tags[1], 101u);
-    cgr__compositions_launch(&pool.pool, uint64_t(round), copy);
+    cgr__batch_layouts_launch(&pool.pool, uint64_t(round), copy);
     cgr__standing_commit(rows, uint64_t(round));
     EXPECT_EQ(rest(), before);
     for (int32_t i = 0; i < kRequests; i++)
@@ -420,7 +420,7 @@ TEST(Standing, IsTheBatchThatWasEdited) {
     const int32_t threshold = random.Pick32(0, 4);
     cgr__checked_batch whole;
     ASSERT_EQ(c.pool.Validate(c.rows, batch, &whole), CGR_OK) << cgr_last_message();
-    cgr_status ordered = threshold > 0 ? cgr__batch_check_order(whole.composition, threshold) : CGR_OK;
+    cgr_status ordered = threshold > 0 ? cgr__batch_check_order(whole.batch_layout, threshold) : CGR_OK;
     ASSERT_EQ(c.Validate(threshold), ordered) << cgr_last_message();
     if (ordered != CGR_OK) {
       refused++;

@@ -16,14 +16,14 @@ struct Steady {
   static constexpr int32_t kPage = 16;
   Rows rows;
   Memory memory;
-  cgr__compositions pool;
+  cgr__batch_layouts pool;
   std::vector<int32_t> open, tokens, capacity; // of each row
   uint64_t seq = 0;
   int32_t next_page = 2;
 
   Steady(int32_t count, int32_t max_seq_len)
-      : rows(count, max_seq_len, { { kPage, 1 << 20 } }), memory(Cleared(cgr__compositions_bytes(count, 2))) {
-    cgr__compositions_init(&pool, count, 2, memory.get());
+      : rows(count, max_seq_len, { { kPage, 1 << 20 } }), memory(Cleared(cgr__batch_layouts_bytes(count, 2))) {
+    cgr__batch_layouts_init(&pool, count, 2, memory.get());
     for (int32_t i = 0; i < count; i++) {
       open.push_back(rows.Open());
       tokens.push_back(0);
@@ -53,10 +53,10 @@ struct Steady {
     cgr_status status = cgr__batch_validate(rows, &pool, &given, 0, static_cast<int32_t>(open.size()), 1 << 20, &checked);
     if (status != CGR_OK)
       return status;
-    checked.composition->uses++;
-    cgr__compositions_launch(&pool, ++seq, checked.composition);
+    checked.batch_layout->uses++;
+    cgr__batch_layouts_launch(&pool, ++seq, checked.batch_layout);
     cgr__batch_commit(rows, &checked, seq);
-    checked.composition->uses--;
+    checked.batch_layout->uses--;
     for (int32_t &count : tokens)
       count++;
     return CGR_OK;

@@ -68,7 +68,7 @@ TEST_P(Changes, ManyChangesTravelInExtraSteps) {
   }
 }
 
-// The extra steps have no requests, which clears the device's composition: the step after them must bring its own.
+// The extra steps have no requests, which clears the device's batch layout: the step after them must bring its own.
 TEST_P(Changes, AnUnchangedBatchTravelsAgainBehindExtraSteps) {
   Make(2, 8);
   Engine &engine = *engine_;

@@ -224,7 +224,7 @@ private:
         CGR_EXPECT_OK(cgr_fill(dev_, rt_->arena + rt_->layout.offset[id][copy], bytes[poison],
                                size_t(shape.rows * shape.columns) * cgr_dtype_size(shape.dtype), stream_));
     }
-    rt_->lane.device_batch = 0; // the composition is gone
+    rt_->lane.device_batch = 0; // the batch layout is gone
     Sync();
   }
   // out and lse of the real tokens.

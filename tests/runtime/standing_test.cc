@@ -549,7 +549,7 @@ TEST_P(Standing, LateResultsAreOfTheBatchAsItWas) {
   }
 }
 
-// More pages than a slot has room for go ahead in steps of their own, after which the device has no composition.
+// More pages than a slot has room for go ahead in steps of their own, after which the device has no batch layout.
 TEST_P(Standing, ChangesThatGoAheadAreFollowedByTheWholeBatch) {
   EngineOptions options = OptionsFor(GetParam());
   options.adjust = [](cgr_config *config) { config->max_changes = 4; };

@@ -208,20 +208,20 @@ void Model::AfterPrologue(const cgr__step_args &args) {
   CheckAppendFirst();
 }
 
-// Also whose composition the device has, and which of the engine's sections it takes.
+// Also whose batch layout the device has, and which of the engine's sections it takes.
 void Model::CheckState(const cgr__step_args &args) {
   const cgr__step_state &state = *args.state;
   Check(state.error.error == error_, "the prologue reports another error, or none");
   Check(state.lost == lost_, "the prologue loses what it should not, or does not say so");
   if (!accepted_) {
     batch_ = 0;
-    Check(state.batch_seq == 0 && state.staged == 0, "a step that does not count leaves its composition or sections");
+    Check(state.batch_seq == 0 && state.staged == 0, "a step that does not count leaves its batch layout or sections");
     return;
   }
   const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(shadows[seq + 1].bytes.data());
   if (header.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS))
     batch_ = seq + 1;
-  Check(state.batch_seq == batch_, "the composition is that of another step");
+  Check(state.batch_seq == batch_, "the batch layout is that of another step");
   Check(state.staged == header.staged, "the step takes other sections of the engine's");
 }
 

@@ -282,7 +282,7 @@ private:
     return false;
   }
 
-  // The composition of the step is in it afterwards.
+  // The batch layout of the step is in it afterwards.
   bool IsAcceptable(StagedStep *given) {
     StagedStep &step = *given;
     const cgr__step_state &state = b.state();

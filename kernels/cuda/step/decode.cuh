@@ -1,5 +1,5 @@
 /* The most common step, in registers: one token for each request, the same requests as before, no changes except to words of the
- * rows' tables (usually a page), and the slot fetched ahead. It takes three round trips (counter, inbox and composition; row
+ * rows' tables (usually a page), and the slot fetched ahead. It takes three round trips (counter, inbox and batch layout; row
  * state; page table), two more barriers with changes, and a fifth of the instructions of the general path. Anything unusual, such
  * as a bad page, is left to the general path, which starts over: only good changes have been written by then, and it writes them
  * again. */
@@ -35,7 +35,7 @@ template <int kGroups> struct Decode {
   int32_t index[kGroups], page[kGroups], pages_upto[kGroups];
 };
 
-/* P10, P15, P16: whether the composition and the rows are what they should be. */
+/* P10, P15, P16: whether the batch layout and the rows are what they should be. */
 template <int kGroups> __device__ __forceinline__ bool read_decode(const PrologueArgs &args, int32_t row, Decode<kGroups> &d) {
   const cgr__step_args &a = args.step;
   d.row = row;
@@ -55,7 +55,7 @@ template <int kGroups> __device__ __forceinline__ bool read_decode(const Prologu
   return good;
 }
 
-/* Writes the slot's changes, of which `first` is this thread's first, once the composition is known to be good. Returns whether
+/* Writes the slot's changes, of which `first` is this thread's first, once the batch layout is known to be good. Returns whether
  * all are good; ends with a barrier. */
 __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t num_changes, int4 first, bool composed) {
   if (!__syncthreads_and(composed))

@@ -17,9 +17,9 @@ namespace {
 constexpr int32_t kTokensOfBlock = 2048;
 constexpr int32_t kMostBlocks = 32;
 
-/* The composition on the device, fetched before it is known whether this step uses it. Thread t reads and later uses the requests
- * t, t + blockDim.x, ...: no barrier between. */
-__device__ void fetch_composition(const PrologueArgs &args, const Composition &batch) {
+/* The batch layout on the device, fetched before it is known whether this step uses it. Thread t reads and later uses the
+ * requests t, t + blockDim.x, ...: no barrier between. */
+__device__ void fetch_batch_layout(const PrologueArgs &args, const BatchLayout &batch) {
   const cgr__step_args &a = args.step;
 #pragma unroll 1
   for (int32_t i = (int32_t)threadIdx.x; i <= a.padded_requests; i += (int32_t)blockDim.x) {
@@ -63,7 +63,7 @@ template <bool kSets> __device__ __forceinline__ int32_t length_in(const Lengths
 
 /* P16, P24. Lengths in the sets after 0, of a request whose `computed` is good; the new tokens of such a set are in its length
  * already. */
-__device__ inline bool guard_other_sets(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row,
+__device__ inline bool guard_other_sets(const cgr__step_args &a, const BatchLayout &batch, int32_t i, int32_t row,
                                         int32_t query_len, Lengths &lengths) {
   const int32_t *of_row = a.lengths + (int64_t)row * (a.num_sets - 1);
 #pragma unroll
@@ -83,9 +83,9 @@ __device__ inline bool guard_other_sets(const cgr__step_args &a, const Compositi
 }
 
 /* P15 to P17. Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
- * fetch_composition fetched. */
+ * fetch_batch_layout fetched. */
 template <bool kSets>
-__device__ Lengths guard_request(const cgr__step_args &a, const Composition &batch, int32_t i, int32_t row, int32_t query_len,
+__device__ Lengths guard_request(const cgr__step_args &a, const BatchLayout &batch, int32_t i, int32_t row, int32_t query_len,
                                  bool fresh) {
   Lengths lengths = {};
   if (row < 0 || row >= a.max_rows) {
@@ -111,7 +111,7 @@ __device__ Lengths guard_request(const cgr__step_args &a, const Composition &bat
 
 /* Writes all rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
 template <bool kSets>
-__device__ void write_requests(const PrologueArgs &args, const Composition &batch, const Step &step, bool fresh,
+__device__ void write_requests(const PrologueArgs &args, const BatchLayout &batch, const Step &step, bool fresh,
                                Scratch &scratch) {
   const cgr__step_args &a = args.step;
   uint32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
@@ -168,11 +168,11 @@ __device__ void write_requests(const PrologueArgs &args, const Composition &batc
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
 
 /* All but the tokens. */
-template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const Composition &batch, Scratch &scratch) {
+template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const BatchLayout &batch, Scratch &scratch) {
   const cgr__step_args &a = args.step;
   cgr__slot_header header;
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
-  fetch_composition(args, batch);
+  fetch_batch_layout(args, batch);
   const unsigned char *slot = read_header(a, seq, header, scratch);
   if (threadIdx.x == 0) {
     cgr__step_error none = { CGR_GUARD_NONE, -1, 0, 0, 0 };
@@ -185,7 +185,7 @@ template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const 
   __syncthreads();
   bool fresh = !(step.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS)) && header.num_changes == 0;
   if (fresh)
-    check_composition(a, batch, step, scratch.first_bad);
+    check_batch_layout(a, batch, step, scratch.first_bad);
   else
     take_slot(a, batch, step, header.num_changes, scratch);
   write_requests<kSets>(args, batch, step, fresh, scratch);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __g
   extern __shared__ int32_t words[];
   __shared__ Scratch scratch;
   __shared__ DecodeScratch decodes;
-  Composition batch = place_composition(words, args.step.padded_requests);
+  BatchLayout batch = place_batch_layout(words, args.step.padded_requests);
   Step step;
   if (!kSets && may_be_decodes(args.step) && write_unchanged_decodes<kGroups>(args, decodes))
     return;

@@ -1,4 +1,4 @@
-/* What the prologue takes from a slot: the header, which it judges, then changes, composition and edits. Nothing in a slot is
+/* What the prologue takes from a slot: the header, which it judges, then changes, batch layout and edits. Nothing in a slot is
  * trusted. Loads are those of mapped memory, whether the slot is read over the bus or has been fetched into the inbox. */
 #ifndef CGR_KERNELS_CUDA_STEP_SLOT_CUH
 #define CGR_KERNELS_CUDA_STEP_SLOT_CUH
@@ -29,13 +29,13 @@ struct Step {
   bool refused; /* a guard emptied the whole step */
 };
 
-/* The composition in shared memory. first_position: row_computed of the request's row, or -1 when a guard emptied it.
+/* The batch layout in shared memory. first_position: row_computed of the request's row, or -1 when a guard emptied it.
  * first_token: of a step with edits, where the request's ids begin in the tokens section, or -1. */
-struct Composition {
+struct BatchLayout {
   int32_t *query_start, *rows, *first_position, *first_token; /* [B_r + 1], [B_r], [B_r], [B_r] */
 };
 
-__device__ inline Composition place_composition(int32_t *words, int32_t padded_requests) {
+__device__ inline BatchLayout place_batch_layout(int32_t *words, int32_t padded_requests) {
   return { words, words + padded_requests + 1, words + 2 * padded_requests + 1, words + 3 * padded_requests + 1 };
 }
 
@@ -109,7 +109,7 @@ __device__ inline Step judge_header(const cgr__step_args &a, const cgr__slot_hea
       a.state->lost = !(error == CGR_GUARD_SEQUENCE && index == 2);
     }
   } else if (step.num_changes < 0 || step.num_changes > a.max_changes) {
-    step.num_changes = 0; /* reported once the composition is known to be good */
+    step.num_changes = 0; /* reported once the batch layout is known to be good */
   }
   return step;
 }
@@ -153,9 +153,9 @@ __device__ inline void apply_changes(const cgr__step_args &a, const Step &step, 
   }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- composition */
+/* ----------------------------------------------------------------------------------------------------------- batch layout */
 
-__device__ inline void place_batch_word(const cgr__step_args &a, const Composition &batch, int32_t n, int32_t w, int32_t value) {
+__device__ inline void place_batch_word(const cgr__step_args &a, const BatchLayout &batch, int32_t n, int32_t w, int32_t value) {
   if (w < n)
     batch.rows[w] = value;
   else if (w < 2 * n + 1)
@@ -165,7 +165,7 @@ __device__ inline void place_batch_word(const cgr__step_args &a, const Compositi
 }
 
 /* The batch section: rows, query_start_loc and flags in one row of words. Two vectors per thread are in flight at a time. */
-__device__ inline void read_batch(const cgr__step_args &a, const Composition &batch, const Step &step) {
+__device__ inline void read_batch(const cgr__step_args &a, const BatchLayout &batch, const Step &step) {
   int32_t n = step.num_requests, vectors = (3 * n + 1 + 3) / 4;
   const int4 *section = reinterpret_cast<const int4 *>(step.slot + a.slot.batch);
   int32_t stride = (int32_t)blockDim.x;
@@ -190,7 +190,7 @@ __device__ inline void read_batch(const cgr__step_args &a, const Composition &ba
 
 /* P10. query_start_loc starts at 0, does not decrease, gives no request more tokens than there may be, and ends at num_tokens;
  * anything else empties the step. The first place that is wrong is reported, whichever thread finds it. */
-__device__ inline void check_composition(const cgr__step_args &a, const Composition &batch, Step &step, int32_t &first_bad) {
+__device__ inline void check_batch_layout(const cgr__step_args &a, const BatchLayout &batch, Step &step, int32_t &first_bad) {
   constexpr int32_t kNone = 0x7fffffff;
   const int32_t *query_start = batch.query_start;
   int32_t n = step.num_requests, bad = kNone, most = a.max_query_len > 0 ? a.max_query_len : INT32_MAX;
@@ -228,7 +228,7 @@ __device__ inline cgr__edit load_edit(const cgr__step_args &a, const Step &step,
 }
 
 /* Overwrites rows, flags, lengths and first tokens with what the edits say. Returns whether one was bad, in any thread. */
-__device__ inline bool place_edits(const cgr__step_args &a, const Composition &batch, const Step &step, int32_t *query_lens) {
+__device__ inline bool place_edits(const cgr__step_args &a, const BatchLayout &batch, const Step &step, int32_t *query_lens) {
   bool bad = step.num_edits < 0 || step.num_edits > a.max_requests;
   if (bad && threadIdx.x == 0)
     claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -2, step.num_edits);
@@ -250,8 +250,8 @@ __device__ inline bool place_edits(const cgr__step_args &a, const Composition &b
   return __syncthreads_or(bad);
 }
 
-/* P9, P14. Edits the composition: starts become lengths, which are edited and summed up again. Ends with a barrier. */
-__device__ inline void edit_batch(const cgr__step_args &a, const Composition &batch, Step &step, ScanScratch<uint32_t> &scratch) {
+/* P9, P14. Edits the batch layout: starts become lengths, which are edited and summed up again. Ends with a barrier. */
+__device__ inline void edit_batch(const cgr__step_args &a, const BatchLayout &batch, Step &step, ScanScratch<uint32_t> &scratch) {
   int32_t *query_lens = batch.first_position; /* not in use yet */
 #pragma unroll 1
   for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
@@ -277,7 +277,7 @@ __device__ inline void edit_batch(const cgr__step_args &a, const Composition &ba
 }
 
 /* Takes all but the header from the slot: the first loads of all sections before the first use. Ends with a barrier. */
-__device__ inline void take_slot(const cgr__step_args &a, const Composition &batch, Step &step, int32_t num_changes,
+__device__ inline void take_slot(const cgr__step_args &a, const BatchLayout &batch, Step &step, int32_t num_changes,
                                  Scratch &scratch) {
   int4 change = make_int4(0, 0, 0, 0);
   if ((int32_t)threadIdx.x < step.num_changes)
@@ -287,7 +287,7 @@ __device__ inline void take_slot(const cgr__step_args &a, const Composition &bat
   __syncthreads();
   if (step.flags & CGR__SLOT_EDITS)
     edit_batch(a, batch, step, scratch.scan);
-  check_composition(a, batch, step, scratch.first_bad);
+  check_batch_layout(a, batch, step, scratch.first_bad);
   if (threadIdx.x == 0 && !step.refused && step.num_changes != num_changes) {
     claim_error(&a.state->error, CGR_GUARD_CHANGE, -1, -1, num_changes);
     a.state->lost = 1;

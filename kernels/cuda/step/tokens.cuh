@@ -34,7 +34,7 @@ __device__ inline int64_t find_slot(const cgr__step_args &a, const cgr__group_ge
 
 /* `token`: of a step whose tokens section has them all. */
 template <bool kSets>
-__device__ inline void write_token(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t t,
+__device__ inline void write_token(const PrologueArgs &args, const BatchLayout &batch, const Step &step, int32_t t,
                                    int32_t token) {
   const cgr__step_args &a = args.step;
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + a.slot.tokens);
@@ -77,7 +77,7 @@ __device__ inline void write_token(const PrologueArgs &args, const Composition &
 
 /* A block's share of the tokens [0, B_t). */
 template <bool kSets>
-__device__ inline void write_tokens(const PrologueArgs &args, const Composition &batch, const Step &step, int32_t share) {
+__device__ inline void write_tokens(const PrologueArgs &args, const BatchLayout &batch, const Step &step, int32_t share) {
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
   bool staged = (step.flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS;
   int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = share * (int32_t)blockDim.x + (int32_t)threadIdx.x;
@@ -120,7 +120,7 @@ __device__ inline void open_tokens(const cgr__step_args &a, const Step &step) {
   store_release_device(&gate->open, 1);
 }
 
-template <bool kSets> __device__ inline Step wait_for_tokens(const PrologueArgs &args, const Composition &batch) {
+template <bool kSets> __device__ inline Step wait_for_tokens(const PrologueArgs &args, const BatchLayout &batch) {
   const cgr__step_args &a = args.step;
   const cgr__step_gate *gate = &a.state->gate;
   Step step;

@@ -143,7 +143,7 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   }
   if (!error)
     error = cgr__backend_plans_clear(rt, rt->own_stream);
-  rt->lane.device_batch = 0; /* the composition that was there */
+  rt->lane.device_batch = 0; /* the batch layout that was there */
   if (!error)
     error = ops->copy(rt->dev, &rt->lane.args.state->padding_token, padding, sizeof *padding, rt->own_stream);
   return failed(t, error, "cgr_runtime_self_test: writing what is stale");

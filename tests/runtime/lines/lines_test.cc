@@ -104,7 +104,7 @@ protected:
       if (within(part.base, part.bytes))
         return part.name;
     const cgr__rows &r = rt_->rows;
-    const cgr__compositions &c = rt_->lane.compositions;
+    const cgr__batch_layouts &c = rt_->lane.batch_layouts;
     const int32_t depth = int32_t(rt_->lane.ring.depth);
     if (within(r.standing.calendar, CGR__CALENDAR_DAYS * sizeof *r.standing.calendar) ||
         within(r.steady.calendar, CGR__CALENDAR_DAYS * sizeof *r.steady.calendar))
@@ -113,10 +113,10 @@ protected:
       return "record";
     if (within(r.row, sizeof *r.row * kRows))
       return "rows";
-    if (within(c.all, cgr__compositions_bytes(kRows, depth)))
-      return within(c.all, sizeof *c.all * size_t(depth + CGR__SPARE_COMPOSITIONS)) ? "compositions"
-             : within(c.of_seq, sizeof *c.of_seq * size_t(depth))                   ? "compositions of steps"
-                                                                                    : "arrays of a composition";
+    if (within(c.all, cgr__batch_layouts_bytes(kRows, depth)))
+      return within(c.all, sizeof *c.all * size_t(depth + CGR__SPARE_BATCH_LAYOUTS)) ? "batch layouts"
+             : within(c.of_seq, sizeof *c.of_seq * size_t(depth))                    ? "batch layouts of steps"
+                                                                                     : "arrays of a batch layout";
     if (within(rt_->graphs.entry, sizeof *rt_->graphs.entry * size_t(rt_->graphs.count)))
       return "graph entry";
     if (within(rt_->host_block, cgr__setup_host_bytes(&rt_->setup)))

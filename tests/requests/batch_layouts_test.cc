@@ -1,4 +1,4 @@
-// What results refer to: the composition of a step keeps its rows, lengths, flags and tags until as many newer steps were
+// What results refer to: the batch layout of a step keeps its rows, lengths, flags and tags until as many newer steps were
 // launched as the ring is deep, whatever is validated, launched, closed and opened in between.
 #include <gtest/gtest.h>
 
@@ -15,13 +15,13 @@ namespace {
 using namespace cgr_test;
 using List = std::vector<int32_t>;
 
-// A composition as it was when its step was prepared.
+// A batch layout as it was when its step was prepared.
 struct Kept {
   List rows, query_lens;
   std::vector<uint32_t> flags;
   std::vector<uint64_t> tags;
 
-  static Kept Of(const cgr__composition *c) {
+  static Kept Of(const cgr__batch_layout *c) {
     auto n = c->num_requests;
     return { List(c->rows, c->rows + n), List(c->query_lens, c->query_lens + n), std::vector<uint32_t>(c->flags, c->flags + n),
              std::vector<uint64_t>(c->tags, c->tags + n) };
@@ -58,13 +58,13 @@ struct Host {
     const List &rows_of_step = prepared_kept->rows;
     return std::find(rows_of_step.begin(), rows_of_step.end(), row) != rows_of_step.end();
   }
-  // The composition must be exactly the batch.
+  // The batch layout must be exactly the batch.
   void Prepare(const Batch &batch) {
     ASSERT_EQ(pool.Validate(rows, batch, &prepared), CGR_OK) << cgr_last_message();
-    ASSERT_GE(prepared.composition, pool.pool.all);
-    ASSERT_LT(prepared.composition, pool.pool.all + pool.pool.depth + CGR__SPARE_COMPOSITIONS) << "the pool has run out";
+    ASSERT_GE(prepared.batch_layout, pool.pool.all);
+    ASSERT_LT(prepared.batch_layout, pool.pool.all + pool.pool.depth + CGR__SPARE_BATCH_LAYOUTS) << "the pool has run out";
     pool.Prepare(&prepared);
-    prepared_kept = std::make_unique<Kept>(Kept::Of(prepared.composition));
+    prepared_kept = std::make_unique<Kept>(Kept::Of(prepared.batch_layout));
     std::vector<uint64_t> now;
     for (int32_t row : batch.rows)
       now.push_back(rows.rows.row[row].tag);
@@ -81,7 +81,7 @@ struct Host {
   }
   // Changes sent ahead, or a number that is used up.
   void LaunchWithoutRequests() {
-    cgr__compositions_launch(&pool.pool, ++launched, nullptr);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, nullptr);
     expected[launched] = nullptr;
   }
   void GiveUp() {
@@ -94,23 +94,23 @@ struct Host {
   void Choose(const Batch &batch) {
     cgr__checked_batch checked;
     ASSERT_EQ(pool.Validate(rows, batch, &checked), CGR_OK) << cgr_last_message();
-    ASSERT_LT(checked.composition, pool.pool.all + pool.pool.depth + CGR__SPARE_COMPOSITIONS) << "the pool has run out";
+    ASSERT_LT(checked.batch_layout, pool.pool.all + pool.pool.depth + CGR__SPARE_BATCH_LAYOUTS) << "the pool has run out";
   }
   void Check() {
     for (uint64_t seq = launched; seq > 0 && seq + depth > launched; seq--) {
-      const cgr__composition *kept = cgr__composition_of(&pool.pool, seq);
+      const cgr__batch_layout *kept = cgr__batch_layout_of(&pool.pool, seq);
       ASSERT_EQ(kept != nullptr, expected[seq] != nullptr) << "step " << seq;
       if (kept != nullptr) {
         ASSERT_TRUE(Kept::Of(kept) == *expected[seq]) << "step " << seq << " of " << launched;
       }
     }
     if (prepared_kept != nullptr) {
-      ASSERT_TRUE(Kept::Of(prepared.composition) == *prepared_kept) << "the prepared step";
+      ASSERT_TRUE(Kept::Of(prepared.batch_layout) == *prepared_kept) << "the prepared step";
     }
   }
 };
 
-TEST(Compositions, AResultIsKeptForAsManyStepsAsTheRingIsDeep) {
+TEST(BatchLayouts, AResultIsKeptForAsManyStepsAsTheRingIsDeep) {
   for (int32_t depth = 2; depth <= 8; depth++) {
     SCOPED_TRACE("depth " + std::to_string(depth));
     Host host(6, depth);
@@ -127,24 +127,24 @@ TEST(Compositions, AResultIsKeptForAsManyStepsAsTheRingIsDeep) {
   }
 }
 
-TEST(Compositions, ABatchThatRepeatsIsWrittenDownOnce) {
+TEST(BatchLayouts, ABatchThatRepeatsIsWrittenDownOnce) {
   Host host(4, 8);
   for (int i = 0; i < 4; i++)
     host.Open();
   host.Prepare(Batch::Prefill(host.open, { 3, 3, 3, 3 }));
   host.Launch();
   host.Prepare(Batch::Decode(host.open));
-  const cgr__composition *first = host.prepared.composition;
+  const cgr__batch_layout *first = host.prepared.batch_layout;
   for (int step = 0; step < 30; step++) {
     host.Launch();
     host.Check();
     host.Prepare(Batch::Decode(host.open));
-    ASSERT_EQ(host.prepared.composition, first);
+    ASSERT_EQ(host.prepared.batch_layout, first);
   }
 }
 
 // The row number stays, the request does not.
-TEST(Compositions, AReopenedRowInARepeatedBatchHasItsNewTagInNewStepsAlone) {
+TEST(BatchLayouts, AReopenedRowInARepeatedBatchHasItsNewTagInNewStepsAlone) {
   for (int32_t depth = 2; depth <= 8; depth++) {
     Host host(3, depth);
     for (int i = 0; i < 3; i++)
@@ -161,12 +161,12 @@ TEST(Compositions, AReopenedRowInARepeatedBatchHasItsNewTagInNewStepsAlone) {
       ASSERT_EQ(cgr__rows_close(host.rows, left), CGR_OK);
       ASSERT_EQ(host.rows.OpenWithPages(100, 10, ++host.tags), left);
       host.Prepare(Batch::Decode(rows).WithIds());
-      EXPECT_EQ(host.prepared.composition->tags[1], host.tags);
+      EXPECT_EQ(host.prepared.batch_layout->tags[1], host.tags);
       host.Launch();
       host.Check();
-      EXPECT_EQ(cgr__composition_of(&host.pool.pool, host.launched)->tags[1], host.tags);
+      EXPECT_EQ(cgr__batch_layout_of(&host.pool.pool, host.launched)->tags[1], host.tags);
       if (round % 3 > 0) {
-        EXPECT_EQ(cgr__composition_of(&host.pool.pool, host.launched - 1)->tags[1], host.tags - 1);
+        EXPECT_EQ(cgr__batch_layout_of(&host.pool.pool, host.launched - 1)->tags[1], host.tags - 1);
       }
       EXPECT_EQ(host.rows.Computed(left), 1) << "the steps of the request before do not count";
       EXPECT_EQ(host.rows.rows.row[left].last_seq, host.launched);
@@ -176,12 +176,12 @@ TEST(Compositions, AReopenedRowInARepeatedBatchHasItsNewTagInNewStepsAlone) {
   }
 }
 
-TEST(Compositions, LookingAtOtherBatchesLeavesThePreparedOneAsItIs) {
+TEST(BatchLayouts, LookingAtOtherBatchesLeavesThePreparedOneAsItIs) {
   for (int32_t depth = 2; depth <= 8; depth++) {
     Host host(4, depth);
     for (int i = 0; i < 4; i++)
       host.Open();
-    for (int step = 0; step < 3 * depth; step++) { // all compositions are in use
+    for (int step = 0; step < 3 * depth; step++) { // all batch layouts are in use
       host.Prepare(Batch::Prefill({ host.open[static_cast<size_t>(step % 4)] }, { 1 + step }));
       for (int other = 0; other < 5; other++) {
         host.Choose(Batch::Prefill({ host.open[static_cast<size_t>(other % 4)], host.open[static_cast<size_t>((other + 1) % 4)] },
@@ -196,7 +196,7 @@ TEST(Compositions, LookingAtOtherBatchesLeavesThePreparedOneAsItIs) {
   }
 }
 
-TEST(Compositions, StepsWithoutRequestsOfTheirOwnHaveNone) {
+TEST(BatchLayouts, StepsWithoutRequestsOfTheirOwnHaveNone) {
   Host host(2, 3);
   host.Open();
   host.Open();
@@ -211,7 +211,7 @@ TEST(Compositions, StepsWithoutRequestsOfTheirOwnHaveNone) {
     host.Prepare(Batch()); // a dummy step
     host.Launch();
     host.Check();
-    EXPECT_EQ(cgr__composition_of(&host.pool.pool, host.launched)->num_requests, 0);
+    EXPECT_EQ(cgr__batch_layout_of(&host.pool.pool, host.launched)->num_requests, 0);
     if (HasFatalFailure())
       return;
   }
@@ -266,7 +266,7 @@ void RandomEvent(Random &random, Host &host, Batch *last) {
   }
 }
 
-TEST(Compositions, RandomStepsKeepWhatTheirResultsReferTo) {
+TEST(BatchLayouts, RandomStepsKeepWhatTheirResultsReferTo) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -284,7 +284,7 @@ TEST(Compositions, RandomStepsKeepWhatTheirResultsReferTo) {
       host.Cancel();
     for (uint64_t i = 0; i < host.depth; i++)
       host.LaunchWithoutRequests();
-    for (int32_t i = 0; i < host.pool.pool.depth + CGR__SPARE_COMPOSITIONS; i++)
+    for (int32_t i = 0; i < host.pool.pool.depth + CGR__SPARE_BATCH_LAYOUTS; i++)
       EXPECT_EQ(host.pool.pool.all[i].uses, 0) << "nothing refers to it any more";
   }
 }
