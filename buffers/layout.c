@@ -39,7 +39,7 @@ PUBLIC(KV_INDICES);
 PUBLIC(PREFILL_KV_LAST_PAGE_LEN);
 _Static_assert((int)CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN + 1 == (int)CGR_BUFFER_COUNT_,
                "the public buffers are the table's first");
-_Static_assert(CGR__DERIVED(CGR__BUFFER_CONTEXT_LENS) == CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
+_Static_assert(CGR__ON_DEMAND(CGR__BUFFER_CONTEXT_LENS) == CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
 
 const char *cgr_buffer_name(cgr_buffer buffer) {
   return (int)buffer >= 0 && buffer < CGR_BUFFER_COUNT_ ? table[buffer].name : "unknown";
@@ -69,7 +69,7 @@ static bool is_asked_for(const cgr__limits *l, int id) {
     return l->stamp_stride > 0;
   if (id == CGR__BUFFER_VALUE_FLAGS)
     return l->value_words > 0;
-  return table[id].source != CGR__SOURCE_DERIVED || (l->derived & CGR__DERIVED(id)) != 0;
+  return table[id].source != CGR__SOURCE_ON_DEMAND || (l->on_demand & CGR__ON_DEMAND(id)) != 0;
 }
 
 static int32_t num_copies(const cgr__limits *l, int id) {

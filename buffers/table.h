@@ -10,12 +10,12 @@
  *   plans ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
  *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
- * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; DERIVED, the same
- *   but by a kernel of its own, for those who ask (cgr__limits.derived): a buffer that nobody asked for has no copies; WRITTEN,
- *   by the engine's or the library's kernels during the step; STATE, which lives across steps.
+ * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; ON_DEMAND, the
+ * same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that nobody asked for has no copies;
+ * WRITTEN, by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
  *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
- *   NONE: nobody reads them, first 0. (For buffers of pages it determines only the first fill: kernels/derived.h says how far
+ *   NONE: nobody reads them, first 0. (For buffers of pages it determines only the first fill: kernels/on_demand.h says how far
  *   they are written.) */
 #ifndef CGR_BUFFERS_TABLE_H
 #define CGR_BUFFERS_TABLE_H
@@ -49,7 +49,7 @@ enum cgr__shape {
 
 enum cgr__copies { CGR__COPIES_ONE, CGR__COPIES_GROUP, CGR__COPIES_SET };
 
-enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_DERIVED, CGR__SOURCE_WRITTEN, CGR__SOURCE_STATE };
+enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAND, CGR__SOURCE_WRITTEN, CGR__SOURCE_STATE };
 
 /* clang-format off */
 #define CGR__BUFFER_TABLE(X)                                                                                        \
@@ -69,14 +69,14 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_DERIVED,
   X(NEXT_TOKENS,              next_tokens,              I32,  REQUEST_TOKENS, ONE,   WRITTEN, CGR__PADDING_NONE)    \
   X(COUNTS,                   counts,                   I32,  SCALARS,        ONE,   PLANNED, 0)                    \
   X(PLAN,                     plan,                     I32,  PLAN,           ONE,   PLANNED, CGR__PADDING_NONE)    \
-  X(KV_INDICES,               kv_indices,               I32,  BATCH_PAGES,    GROUP, DERIVED, CGR__PADDING_TRASH)   \
-  X(BLOCK_TABLE,              block_table,              I32,  REQUEST_PAGES,  GROUP, DERIVED, CGR__PADDING_TRASH)   \
-  X(KV_START_LOC,             kv_start_loc,             I32,  REQUESTS_1,     SET,   DERIVED, CGR__PADDING_REPEAT)  \
-  X(CONTEXT_LENS,             context_lens,             I32,  REQUESTS,       ONE,   DERIVED, 0)                    \
-  X(CONTEXT_START_LOC,        context_start_loc,        I32,  REQUESTS_1,     ONE,   DERIVED, CGR__PADDING_REPEAT)  \
-  X(PREFILL_QUERY_START_LOC,  prefill_query_start_loc,  I32,  REQUESTS_1,     ONE,   DERIVED, CGR__PADDING_REPEAT)  \
-  X(PREFILL_KV_INDPTR,        prefill_kv_indptr,        I32,  REQUESTS_1,     GROUP, DERIVED, CGR__PADDING_REPEAT)  \
-  X(PREFILL_KV_LAST_PAGE_LEN, prefill_kv_last_page_len, I32,  REQUESTS,       GROUP, DERIVED, 1)                    \
+  X(KV_INDICES,               kv_indices,               I32,  BATCH_PAGES,    GROUP, ON_DEMAND, CGR__PADDING_TRASH)   \
+  X(BLOCK_TABLE,              block_table,              I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_TRASH)   \
+  X(KV_START_LOC,             kv_start_loc,             I32,  REQUESTS_1,     SET,   ON_DEMAND, CGR__PADDING_REPEAT)  \
+  X(CONTEXT_LENS,             context_lens,             I32,  REQUESTS,       ONE,   ON_DEMAND, 0)                    \
+  X(CONTEXT_START_LOC,        context_start_loc,        I32,  REQUESTS_1,     ONE,   ON_DEMAND, CGR__PADDING_REPEAT)  \
+  X(PREFILL_QUERY_START_LOC,  prefill_query_start_loc,  I32,  REQUESTS_1,     ONE,   ON_DEMAND, CGR__PADDING_REPEAT)  \
+  X(PREFILL_KV_INDPTR,        prefill_kv_indptr,        I32,  REQUESTS_1,     GROUP, ON_DEMAND, CGR__PADDING_REPEAT)  \
+  X(PREFILL_KV_LAST_PAGE_LEN, prefill_kv_last_page_len, I32,  REQUESTS,       GROUP, ON_DEMAND, 1)                    \
   X(REQUEST_FLAGS,            request_flags,            I32,  REQUESTS,       ONE,   STAGED,  0)                    \
   X(STEP_STATE,               step_state,               I64,  SCALARS,        ONE,   STATE,   0)                    \
   X(BLOCK_EXTENTS,            block_extents,            I32,  REQUESTS,       GROUP, STATE,   0)                    \
@@ -94,16 +94,16 @@ enum cgr__buffer_id {
   CGR__BUFFER_COUNT
 };
 
-/* The bit of a derived buffer in cgr__limits.derived: that of CGR_DERIVED. */
-#define CGR__DERIVED(id) ((uint64_t)1 << ((int)(id) - (int)CGR__BUFFER_KV_INDICES))
-#define CGR__ALL_DERIVED (2 * CGR__DERIVED(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN) - 1)
+/* The bit of an on-demand buffer in cgr__limits.on_demand: that of CGR_ON_DEMAND. */
+#define CGR__ON_DEMAND(id) ((uint64_t)1 << ((int)(id) - (int)CGR__BUFFER_KV_INDICES))
+#define CGR__ALL_ON_DEMAND (2 * CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN) - 1)
 /* Those of the prefills alone: they need a reorder threshold. */
-#define CGR__PREFILL_DERIVED \
-  (CGR__ALL_DERIVED & ~(CGR__DERIVED(CGR__BUFFER_PREFILL_QUERY_START_LOC) - 1))
+#define CGR__PREFILL_ON_DEMAND \
+  (CGR__ALL_ON_DEMAND & ~(CGR__ON_DEMAND(CGR__BUFFER_PREFILL_QUERY_START_LOC) - 1))
 /* Those of groups: without a group there are none. */
-#define CGR__PAGE_DERIVED                                                                            \
-  (CGR__DERIVED(CGR__BUFFER_KV_INDICES) | CGR__DERIVED(CGR__BUFFER_BLOCK_TABLE) |                    \
-   CGR__DERIVED(CGR__BUFFER_PREFILL_KV_INDPTR) | CGR__DERIVED(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN))
+#define CGR__PAGE_ON_DEMAND                                                                            \
+  (CGR__ON_DEMAND(CGR__BUFFER_KV_INDICES) | CGR__ON_DEMAND(CGR__BUFFER_BLOCK_TABLE) |                    \
+   CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_INDPTR) | CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN))
 
 #define CGR__TYPE_I32 int32_t
 #define CGR__TYPE_I64 int64_t

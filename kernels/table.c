@@ -1,8 +1,8 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
-#include "kernels/derived.h"
 #include "kernels/merge.h"
+#include "kernels/on_demand.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -25,7 +25,7 @@
   X(planner, cgr__planner_args)         \
   X(fetch, cgr__step_args)              \
   X(staged, cgr__staged_args)           \
-  X(derived, cgr__derived_args)         \
+  X(on_demand, cgr__on_demand_args)     \
   X(epilogue, cgr__step_args)           \
   X(append, cgr__append_args)           \
   X(attention, cgr__attention_args)     \

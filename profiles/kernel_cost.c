@@ -21,7 +21,7 @@
 #define MAX_TOKENS 65536
 #define LENGTH 256 /* of decodes, before the step */
 
-typedef enum kernel_args { STEP_ARGS, PLANNER_ARGS, DERIVED_ARGS, STAGED_ARGS } kernel_args;
+typedef enum kernel_args { STEP_ARGS, PLANNER_ARGS, ON_DEMAND_ARGS, STAGED_ARGS } kernel_args;
 
 typedef struct kernel {
   const cgr__kernel *kernel;
@@ -37,7 +37,7 @@ static const kernel kernels[] = {
   { &cgr__kernel_prologue, STEP_ARGS, true, false, "prologue, fetched" },
   { &cgr__kernel_fetch, STEP_ARGS, false, false, "fetch" },
   { &cgr__kernel_planner, PLANNER_ARGS, false, false, "planner" },
-  { &cgr__kernel_derived, DERIVED_ARGS, false, false, "on demand" },
+  { &cgr__kernel_on_demand, ON_DEMAND_ARGS, false, false, "on demand" },
   { &cgr__kernel_staged, STAGED_ARGS, false, false, "staged" },
   { &cgr__kernel_epilogue, STEP_ARGS, false, true, "epilogue" },
 };
@@ -148,13 +148,13 @@ static double measure(const run *r, const kernel *k, const bench_nodes *b) {
   const int32_t requests = r->shape->requests, tokens = requests * r->shape->query_len;
   cgr__step_args step = lane->args;
   cgr__planner_args planner = lane->planner_args;
-  cgr__derived_args derived = lane->derived_args;
+  cgr__on_demand_args on_demand = lane->on_demand_args;
   cgr__staged_args staged = lane->staged_args;
   step.padded_requests = planner.padded_requests = staged.padded_requests = requests;
   step.padded_tokens = staged.padded_tokens = tokens;
-  derived.batch.padded_requests = requests;
+  on_demand.batch.padded_requests = requests;
   const void *const args[] = {
-    [STEP_ARGS] = &step, [PLANNER_ARGS] = &planner, [DERIVED_ARGS] = &derived, [STAGED_ARGS] = &staged
+    [STEP_ARGS] = &step, [PLANNER_ARGS] = &planner, [ON_DEMAND_ARGS] = &on_demand, [STAGED_ARGS] = &staged
   };
   return bench_node_us(b, k->kernel, args[k->args]);
 }
@@ -196,8 +196,9 @@ int main(int argc, char **argv) {
   o.num_pages = 8192;
   o.mode = CGR_MODE_NONE;
   o.declares = true;
-  o.derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES) | CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE) | CGR_DERIVED(CGR_BUFFER_KV_START_LOC) |
-              CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS) | CGR_DERIVED(CGR_BUFFER_CONTEXT_START_LOC);
+  o.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE) |
+                CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC) | CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS) |
+                CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_START_LOC);
   bench_open(&e, &o);
   b.dev = e.dev;
   b.stream = e.stream;

@@ -19,12 +19,12 @@ cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t l
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, program);
   CGR__TRY(cgr__check_choice(function, "buffer", &buffers, (int32_t)buffer));
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
-  if (shape.copies == 0 && shape.source != CGR__SOURCE_DERIVED)
+  if (shape.copies == 0 && shape.source != CGR__SOURCE_ON_DEMAND)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %s, expected another: there is no group (num_groups is 0)",
                      function, shape.name);
   if (shape.copies == 0)
     return cgr__fail(CGR_ERROR_STATE,
-                     "%s: buffer is %s, which nobody asked for, expected its CGR_DERIVED bit in cgr_config.derived, or in "
+                     "%s: buffer is %s, which nobody asked for, expected its CGR_ON_DEMAND bit in cgr_config.on_demand, or in "
                      "that of a backend in use",
                      function, shape.name);
   if (index < 0 || index >= shape.copies)

@@ -186,10 +186,10 @@ static void make_planner_args(cgr_runtime *rt) {
   memcpy(a->classes, plans->classes, sizeof a->classes);
 }
 
-static void make_derived_group(cgr_runtime *rt, int32_t i) {
+static void make_on_demand_group(cgr_runtime *rt, int32_t i) {
   const cgr__step_args *step = &rt->lane.args;
   const cgr__group_buffers *b = &step->buffers.group[i];
-  cgr__derived_group *g = &rt->lane.derived_args.group[i];
+  cgr__on_demand_group *g = &rt->lane.on_demand_args.group[i];
   g->page_table = b->page_table;
   g->page_table_stride = step->group[i].page_table_stride;
   g->num_pages = step->group[i].num_pages;
@@ -206,13 +206,13 @@ static void make_derived_group(cgr_runtime *rt, int32_t i) {
 }
 
 /* What nobody asked for is NULL. */
-static void make_derived_args(cgr_runtime *rt) {
-  cgr__derived_args *a = &rt->lane.derived_args;
+static void make_on_demand_args(cgr_runtime *rt) {
+  cgr__on_demand_args *a = &rt->lane.on_demand_args;
   const cgr__buffers *b = &rt->lane.args.buffers;
   const cgr__limits *l = &rt->setup.limits;
   a->counts = b->counts;
   a->error = &rt->lane.args.state->error;
-  a->asked = l->derived;
+  a->asked = l->on_demand;
   a->num_groups = l->num_groups;
   a->batch.query_start_loc = b->query_start_loc;
   a->batch.request_rows = b->request_rows;
@@ -223,7 +223,7 @@ static void make_derived_args(cgr_runtime *rt) {
   a->batch.context_start_loc = b->context_start_loc;
   a->batch.prefill_query_start_loc = b->prefill_query_start_loc;
   for (int32_t i = 0; i < l->num_groups; i++)
-    make_derived_group(rt, i);
+    make_on_demand_group(rt, i);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ parts */
@@ -256,7 +256,7 @@ static cgr_status make_waiter(cgr_runtime *rt) {
 static cgr_status preload_kernels(cgr_runtime *rt) {
   const cgr__kernel *kernels[] = { &cgr__kernel_prologue,   &cgr__kernel_planner,      &cgr__kernel_epilogue,
                                    &cgr__kernel_append,     &cgr__kernel_staged,       &cgr__kernel_fetch,
-                                   &cgr__kernel_fill_pages, &cgr__kernel_digest_pages, &cgr__kernel_derived,
+                                   &cgr__kernel_fill_pages, &cgr__kernel_digest_pages, &cgr__kernel_on_demand,
                                    &cgr__kernel_merge,      &cgr__kernel_check_values };
   int error = 0;
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !error; i++)
@@ -382,7 +382,7 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   make_args(rt);
   make_staged_args(rt);
   make_planner_args(rt);
-  make_derived_args(rt);
+  make_on_demand_args(rt);
   CGR__TRY(register_regions(rt));
   CGR__TRY(preload_kernels(rt));
   CGR__TRY(cgr__timing_start(rt));

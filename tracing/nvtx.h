@@ -44,7 +44,7 @@ typedef enum cgr__category {
   X(GRAPH, "graph", CAPTURE)     /* one key's: the key */                                                        \
   X(PROLOGUE, "prologue", STAGE)                                                                                 \
   X(STAGED, "staged", STAGE)        /* the engine's own buffers */                                               \
-  X(ON_DEMAND, "on demand", PLAN)   /* buffers on demand */                                                      \
+  X(ON_DEMAND, "on demand", PLAN)   /* on-demand buffers */                                                      \
   X(PLANNER, "planner", PLAN)       /* plans of backends, the library's own among them */                        \
   X(RECORD, "record", LAUNCH)       /* the engine's function */                                                  \
   X(LAYER, "layer", LAUNCH)         /* the layer: its attention, and what comes after it up to the next one's */ \

@@ -75,7 +75,7 @@ CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
  * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last, so
  * the engine writes them in stream order before the step, or while no step that uses them is in flight. The host then cannot
  * check page numbers; guards on the device do (CGR_GUARD_PAGE). Entries of pages that no layer sees any more may be anything,
- * unless buffers on demand or the engine's kernels read them; the read-trash page is good for all. */
+ * unless on-demand buffers or the engine's kernels read them; the read-trash page is good for all. */
 typedef struct cgr_group {
   uint32_t size;
   int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
@@ -272,7 +272,7 @@ CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
 
 typedef enum cgr_backend_flag {
   CGR_BACKEND_APPENDS = 1,    /* its `record` writes k and v to the cache; otherwise the library has done so before */
-  CGR_BACKEND_PLANS_FIRST = 2 /* its `plan` reads neither staged buffers nor buffers on demand: it is enqueued before these, right
+  CGR_BACKEND_PLANS_FIRST = 2 /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these, right
                                  after the step's first kernel */
 } cgr_backend_flag;
 
@@ -379,7 +379,7 @@ typedef struct cgr_backend {
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
                                 creation: each kind of layer takes a backend of its own, with another context. 0: it plans for all */
-  uint64_t derived;          /* CGR_DERIVED bits (cgr.h) of the buffers on demand that `plan` and `record` read */
+  uint64_t on_demand;        /* CGR_ON_DEMAND bits (cgr.h) of the on-demand buffers that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Calls that are refused inside `record` are
    * refused inside these functions too, except cgr_stream_destroy in create and destroy. A workspace takes the place of one of
@@ -403,7 +403,7 @@ typedef struct cgr_backend {
   cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
   /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info gives: a branch beside
    * the first kernels of `record`, joined before the first attention, and before a cgr_record_buffer in `record` for a buffer on
-   * demand. It begins after the buffers on demand and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the step's first
+   * demand. It begins after the on-demand buffers and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the step's first
    * kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture, those of an
    * audit or an estimate too. May call what `record` of a backend may, except cgr_record_call; a failure does what one of
    * `record` does. */

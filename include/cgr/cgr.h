@@ -114,7 +114,7 @@ typedef struct cgr_config {
   const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
   int32_t reserved_end;
-  uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine itself reads, not its backends */
+  uint64_t on_demand;            /* CGR_ON_DEMAND bits of the on-demand buffers that the engine itself reads, not its backends */
   cgr_dump_function dump;        /* gets, as JSON, what the runtime did last: when it dies, after an abandoned step, and after a step
                                     of its own that failed; NULL: silent. The whole flight recorder is written before the call
                                     that failed returns: up to 768 bytes a step, about 2 us each */
@@ -238,8 +238,8 @@ typedef enum cgr_buffer {
   CGR_BUFFER_COUNT_
 } cgr_buffer;
 
-/* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
- * one of them: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. In both, each has bit buffer -
+/* On-demand buffers, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
+ * one of them: by cgr_config.on_demand, or by cgr_backend.on_demand of a backend that a layer names. In both, each has bit buffer -
  * CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
  * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
  *
@@ -248,7 +248,7 @@ typedef enum cgr_buffer {
  *
  * A page in an engine's own table that may not be read is reported (CGR_GUARD_PAGE) and replaced by the read-trash page. Requests
  * that a guard refused have no pages, and lengths 0. */
-#define CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
+#define CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
 
 /* The words of CGR_BUFFER_COUNTS. */
 typedef enum cgr_count {

@@ -103,17 +103,17 @@ typedef struct cgr_metadata_group {
   int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
 } cgr_metadata_group;
 
-/* What else some kernels want of one group: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL.
+/* What else some kernels want of one group: the on-demand buffers of the same names (cgr_buffer in cgr.h). Each may be NULL.
  * kv_indices has the pages of one request after the other, as many as kv_indptr ends with; the rest is not written. block_table
  * has the same pages in rows, then read_trash_page to a row's end. Fields named prefill_* are from the first prefill on. */
-typedef struct cgr_metadata_derived {
+typedef struct cgr_metadata_on_demand {
   int32_t *kv_indices;         /* out */
   int64_t max_kv_indices;      /* room for this many */
   int32_t *block_table;        /* out, [padded_requests][block_table_stride] */
   int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size) */
   int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: of kv_indptr; padding repeats the last value */
   int32_t *prefill_kv_last_page_len; /* out, [padded_requests]: of kv_last_page_len; padding 1 */
-} cgr_metadata_derived;
+} cgr_metadata_on_demand;
 
 /* The metadata of a step: what the persistent buffers of the same names hold after the prologue, padding included. The outputs
  * have room for the padded counts and are all required, down to logits_indices. */
@@ -136,7 +136,7 @@ typedef struct cgr_metadata {
   int32_t *request_rows;          /* out, [padded_requests]; padding max_rows */
   int32_t *logits_indices;        /* out, [padded_requests] a request's last token; 0 for padding and requests without tokens */
   /* The rest may be 0 and NULL: not wanted. */
-  const cgr_metadata_derived *derived; /* [num_groups] */
+  const cgr_metadata_on_demand *on_demand; /* [num_groups] */
   int32_t *kv_start_loc;          /* out, [padded_requests + 1] running sum of seq_lens */
   int32_t *context_lens;          /* out, [padded_requests] tokens in the cache before this step; padding 0 */
   int32_t *context_start_loc;     /* out, [padded_requests + 1] running sum of context_lens */

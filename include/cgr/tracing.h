@@ -221,7 +221,7 @@ typedef enum cgr_phase {
   CGR_PHASE_STAGED = 2,    /* the engine's own buffers */
   CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; runs beside the step, as do the
                                next two and the fetch */
-  CGR_PHASE_ON_DEMAND = 4, /* buffers on demand */
+  CGR_PHASE_ON_DEMAND = 4, /* on-demand buffers */
   CGR_PHASE_PLAN = 5,      /* the other plans */
   CGR_PHASE_RECORD = 6,    /* what `record` enqueues; begins when what is before it on the step's stream has ended */
   CGR_PHASE_FETCH = 7,     /* of the next step's slot; FULL graphs alone */

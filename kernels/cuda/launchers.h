@@ -26,8 +26,8 @@ int cgr__cuda_fetch_preload(void);
 int cgr__cuda_staged(const void *args, cudaStream_t stream); /* cgr__staged_args */
 int cgr__cuda_staged_preload(void);
 
-int cgr__cuda_derived(const void *args, cudaStream_t stream); /* cgr__derived_args */
-int cgr__cuda_derived_preload(void);
+int cgr__cuda_on_demand(const void *args, cudaStream_t stream); /* cgr__on_demand_args */
+int cgr__cuda_on_demand_preload(void);
 
 int cgr__cuda_epilogue(const void *args, cudaStream_t stream); /* cgr__step_args */
 int cgr__cuda_epilogue_preload(void);

@@ -12,7 +12,7 @@ void cgr__host_prologue(const void *args);     /* cgr__step_args */
 void cgr__host_planner(const void *args);      /* cgr__planner_args */
 void cgr__host_fetch(const void *args);        /* cgr__step_args */
 void cgr__host_staged(const void *args);       /* cgr__staged_args */
-void cgr__host_derived(const void *args);      /* cgr__derived_args */
+void cgr__host_on_demand(const void *args);    /* cgr__on_demand_args */
 void cgr__host_epilogue(const void *args);     /* cgr__step_args */
 void cgr__host_append(const void *args);       /* cgr__append_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */

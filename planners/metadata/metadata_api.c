@@ -4,7 +4,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "planners/metadata/metadata.h"
-#include "planners/metadata/metadata_derived.h"
+#include "planners/metadata/metadata_on_demand.h"
 
 /* The first thing that a guard refused. */
 typedef struct refusal {
@@ -131,11 +131,11 @@ cgr_status cgr_metadata_build(const cgr_metadata *metadata) {
   int32_t num_tokens = 0;
   CGR__TRY(cgr__sized_read("cgr_metadata_build: metadata", "CGR_METADATA_INIT", metadata, &m, sizeof m));
   CGR__TRY(check_metadata(&m));
-  CGR__TRY(cgr__metadata_check_derived(&m));
+  CGR__TRY(cgr__metadata_check_on_demand(&m));
   CGR__TRY(take_batch_layout(&m, &num_tokens));
   CGR__TRY(check_sums(&m));
   cgr__metadata_fill(&m, NULL, num_tokens, 1, remember, &first);
-  cgr__metadata_fill_derived(&m, remember, &first);
+  cgr__metadata_fill_on_demand(&m, remember, &first);
   if (first.error == CGR_GUARD_NONE)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_STEP, "cgr_metadata_build: a guard refused a %s at row %d, index %d: %lld",

@@ -174,7 +174,7 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   cgr_buffer_decl declared[2];
   config.buffers = o->declares ? declare(declared) : NULL;
   config.num_buffers = o->declares ? 2 : 0;
-  config.derived = o->derived;
+  config.on_demand = o->on_demand;
   config.device_handle = e->dev;
   config.groups = &group;
   config.num_groups = 1;

@@ -53,7 +53,7 @@ typedef struct bench_options {
   int32_t ring_depth;     /* 0: the default */
   int32_t fillers;        /* kernels before each layer's attention */
   int32_t iterations;     /* of a filler, on every multiprocessor; 0: it is an empty kernel */
-  uint64_t derived;       /* buffers on demand */
+  uint64_t on_demand;     /* on-demand buffers */
   bool declares;          /* two buffers of the engine's own: 4 bytes of a token, 16 of a request */
   bool paced;             /* the first kernel takes as long as bench_set_pace says */
   cgr_graph_mode mode;    /* 0: FULL_DECODE_ONLY */

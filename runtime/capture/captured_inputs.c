@@ -13,7 +13,7 @@ void cgr__captured_inputs_list(const cgr_runtime *rt, cgr__captured_input list[C
     { "step", &rt->lane.args, sizeof rt->lane.args },
     { "planner", &rt->lane.planner_args, sizeof rt->lane.planner_args },
     { "staged", &rt->lane.staged_args, sizeof rt->lane.staged_args },
-    { "derived", &rt->lane.derived_args, sizeof rt->lane.derived_args },
+    { "on_demand", &rt->lane.on_demand_args, sizeof rt->lane.on_demand_args },
     { "config", &setup->config, sizeof setup->config },
     { "layers", setup->layers, layers * sizeof *setup->layers },
     { "kinds", setup->kinds, layers * sizeof *setup->kinds },

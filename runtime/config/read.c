@@ -213,7 +213,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_lengths(setup, f);
   cgr__setup_native(setup, f);
   make_plan_limits(setup);
-  cgr__setup_derived(setup, f);
+  cgr__setup_on_demand(setup, f);
 }
 
 /* If the arena would be too large, it is laid out again without page tables, partial outputs and declared buffers, which alone

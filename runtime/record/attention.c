@@ -308,8 +308,8 @@ cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *att
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
 }
 
-/* Buffers on demand are ready for what is enqueued from here on. */
-static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
+/* On-demand buffers are ready for what is enqueued from here on. */
+static cgr_status join_on_demand(cgr__step_recorder *rec, cgr_buffer buffer) {
   if (rec->plans_first)
     return cgr__fail(CGR_ERROR_STATE,
                      "cgr_record_buffer: buffer is %s inside the plan of a backend with PLANS_FIRST, expected one that is not on "
@@ -322,7 +322,7 @@ cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t 
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
   cgr__step_recorder *rec = recorder->owner;
   const cgr_key *key = &recorder->key;
-  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_derived(rec, buffer) : CGR_OK;
+  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_on_demand(rec, buffer) : CGR_OK;
   if (status == CGR_OK)
     status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", key->lane, key->program, buffer, index, view);
   return cgr__recorder_latch(recorder, status);

@@ -43,12 +43,12 @@ static cgr_status begin_branch(cgr__step_recorder *recorder, bool again) {
   int error = forks ? fork_side(recorder->runtime, recorder->base.stream) : 0;
   recorder->branched = true;
   recorder->branch_joined = false;
-  return cgr__runtime_device_error(recorder->runtime, error, "step: forking the branch of plans and buffers on demand");
+  return cgr__runtime_device_error(recorder->runtime, error, "step: forking the branch of plans and on-demand buffers");
 }
 
 static cgr_status end_branch(cgr_runtime *rt) {
   int error = rt->dev->ops->event_record(rt->dev, rt->join_event, rt->side_stream);
-  return cgr__runtime_device_error(rt, error, "step: ending the branch of plans and buffers on demand");
+  return cgr__runtime_device_error(rt, error, "step: ending the branch of plans and on-demand buffers");
 }
 
 /* A function of the engine's has failed: the step is given up, but it is whole. After any other failure it is not. */
@@ -80,17 +80,17 @@ static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   return planned;
 }
 
-static cgr_status enqueue_derived(cgr__step_recorder *recorder) {
+static cgr_status enqueue_on_demand(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
-  if (rt->lane.derived_args.asked == 0)
+  if (rt->lane.on_demand_args.asked == 0)
     return CGR_OK;
-  cgr__derived_args args = rt->lane.derived_args;
-  const char *what = "step: enqueuing the buffers on demand";
+  cgr__on_demand_args args = rt->lane.on_demand_args;
+  const char *what = "step: enqueuing the on-demand buffers";
   args.batch.padded_requests = recorder->base.key.num_requests;
   args.batch.set = recorder->set;
   CGR__TRY(begin_branch(recorder, false)); /* it reads only what the prologue has left */
   cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
-  int error = launch_beside(rt, &cgr__kernel_derived, &args, CGR_PHASE_ON_DEMAND, &what);
+  int error = launch_beside(rt, &cgr__kernel_on_demand, &args, CGR_PHASE_ON_DEMAND, &what);
   cgr__range_end(rt);
   CGR__TRY(cgr__runtime_device_error(rt, error, what));
   return end_branch(rt);
@@ -113,13 +113,13 @@ static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
   return cgr__runtime_device_error(rt, error, what);
 }
 
-/* All that comes before `record`. `plans`: also what backends plan, which only `record` reads. The buffers on demand outlive the
+/* All that comes before `record`. `plans`: also what backends plan, which only `record` reads. The on-demand buffers outlive the
  * step, so they are made even in one that a backend has given up. */
 static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans) {
   cgr_status planned = plans ? enqueue_plans(recorder, true) : CGR_OK;
   if (planned != CGR_OK && !gives_up(planned))
     return planned;
-  CGR__TRY(enqueue_derived(recorder));
+  CGR__TRY(enqueue_on_demand(recorder));
   CGR__TRY(enqueue_staged(recorder));
   return plans && planned == CGR_OK ? enqueue_plans(recorder, false) : planned;
 }
@@ -135,7 +135,7 @@ static int wait_for_branch(cgr__step_recorder *recorder) {
 
 cgr_status cgr__join_branch(cgr__step_recorder *recorder) {
   return cgr__runtime_device_error(recorder->runtime, wait_for_branch(recorder),
-                                   "step: joining the branch of plans and buffers on demand");
+                                   "step: joining the branch of plans and on-demand buffers");
 }
 
 cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *kernel, const void *args, const char *what) {
@@ -185,7 +185,7 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
   if (!enqueue->record)
     return CGR_OK;
   memset(&recorder->marks, 0, sizeof recorder->marks);
-  if (recorder->runtime->lane.derived_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
+  if (recorder->runtime->lane.on_demand_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
     CGR__TRY(cgr__join_branch(recorder)); /* attention of the engine's own may come at any time */
   cgr__range_begin(recorder->runtime, CGR__RANGE_RECORD);
   bool was_inside = cgr__step_enter(recorder->runtime);
@@ -272,7 +272,7 @@ static int join_all(cgr__step_recorder *recorder, const char **what) {
  * host's stay together. If the device proves lost here, the earlier failure was the first symptom and is kept as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
   cgr_runtime *rt = recorder->runtime;
-  const char *what = "step: joining the branch of plans and buffers on demand, or the fetch of the next step";
+  const char *what = "step: joining the branch of plans and on-demand buffers, or the fetch of the next step";
   char cause[400];
   strncpy(cause, cgr_last_message(), sizeof cause - 1);
   cause[sizeof cause - 1] = 0;

@@ -32,13 +32,13 @@ typedef enum cgr__outcome {
   CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
 } cgr__outcome;
 
-/* Enqueues a whole step: prologue; plans and buffers on demand on a side branch; `record`, epilogue. */
+/* Enqueues a whole step: prologue; plans and on-demand buffers on a side branch; `record`, epilogue. */
 cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
 
 /* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
 cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
 
-/* The step waits for the branch of plans and buffers on demand, if it has not yet: before the first kernel that reads them. */
+/* The step waits for the branch of plans and on-demand buffers, if it has not yet: before the first kernel that reads them. */
 cgr_status cgr__join_branch(cgr__step_recorder *recorder);
 /* From here on the next step's slot is fetched beside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);

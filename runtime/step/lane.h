@@ -7,7 +7,7 @@
 #include "buffers/ring.h"
 #include "cgr/cgr.h"
 #include "graphs/graphs.h"
-#include "kernels/derived.h"
+#include "kernels/on_demand.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
 #include "kernels/step.h"
@@ -37,7 +37,7 @@ typedef struct cgr__lane {
   cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */
   cgr__planner_args planner_args;
   cgr__staged_args staged_args;
-  cgr__derived_args derived_args;
+  cgr__on_demand_args on_demand_args;
 } cgr__lane;
 
 static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "the hot part is five lines");

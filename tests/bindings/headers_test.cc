@@ -45,7 +45,7 @@ TEST(Headers, ConstantsAreEnumerators) {
     "CGR_STATUS_LIST(",
     "CGR_STATUS_ENUM(",
     // 1 << (buffer - CGR_BUFFER_KV_INDICES), for an argument of any value.
-    "CGR_DERIVED(",
+    "CGR_ON_DEMAND(",
     // Text.
     "CGR_TRACE_TAIL",
   };

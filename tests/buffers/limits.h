@@ -34,7 +34,7 @@ inline cgr__limits RandomLimits(Random &random) {
   l.partial_dim = random.Pick(0, 130);
   l.stamp_stride = random.OneIn(2) ? 0 : random.Pick32(1, 500);
   l.value_words = random.OneIn(2);
-  l.derived = random.OneIn(4) ? 0 : random.Bits() & CGR__ALL_DERIVED;
+  l.on_demand = random.OneIn(4) ? 0 : random.Bits() & CGR__ALL_ON_DEMAND;
   return l;
 }
 
@@ -58,7 +58,7 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
   const int64_t r = l.max_requests, t = l.max_tokens, m = l.max_rows, p = l.pages_per_row[group], k = l.token_stride - 1;
   const cgr_dtype i32 = CGR_DTYPE_I32, i64 = CGR_DTYPE_I64, fp32 = CGR_DTYPE_FP32;
   const int32_t groups = l.num_groups, sets = l.num_sets;
-  const auto asked = [&](cgr_buffer buffer, int32_t copies) { return (l.derived & CGR_DERIVED(buffer)) != 0 ? copies : 0; };
+  const auto asked = [&](cgr_buffer buffer, int32_t copies) { return (l.on_demand & CGR_ON_DEMAND(buffer)) != 0 ? copies : 0; };
   return {
     { CGR_BUFFER_INPUT_IDS, "input_ids", i32, t, 1, 1 },
     { CGR_BUFFER_POSITIONS, "positions", i32, t, 1, 1 },

@@ -17,7 +17,7 @@
   X(append)         \
   X(attention)      \
   X(check_values)   \
-  X(derived)        \
+  X(on_demand)      \
   X(digest_pages)   \
   X(epilogue)       \
   X(fetch)          \

@@ -11,7 +11,7 @@
 namespace cgr_test {
 namespace {
 
-std::vector<int32_t> Derived(const cgr_fa3_sizes &s) {
+std::vector<int32_t> OnDemand(const cgr_fa3_sizes &s) {
   return { s.is_causal, s.is_local, s.num_splits, s.pack_gqa, s.tile_m, s.tile_n, s.sort, s.head_swizzle };
 }
 
@@ -31,7 +31,7 @@ void Check(Fa3Record &r, int32_t max_requests) {
   cgr_fa3_sizes s = CGR_FA3_SIZES_INIT;
   r.input.max_requests = max_requests;
   CGR_ASSERT_OK(cgr_fa3_size(&r.input, &s));
-  EXPECT_EQ(Derived(s), r.derived) << "is_causal, is_local, num_splits, pack_gqa, tile_m, tile_n, sort, head_swizzle";
+  EXPECT_EQ(OnDemand(s), r.on_demand) << "is_causal, is_local, num_splits, pack_gqa, tile_m, tile_n, sort, head_swizzle";
   EXPECT_EQ(s.metadata_bytes, 4u * (1 + 4 * ((uint64_t(max_requests ? max_requests : r.input.num_requests) + 3) / 4 * 4)));
   alignas(16) static int32_t memory[1 + 4 * 4096];
   std::fill(std::begin(memory), std::end(memory), int32_t(0xA5A5A5A5));

@@ -41,11 +41,11 @@ void CheckRecord(const std::string &line) {
   SCOPED_TRACE("layout " + std::to_string(b.input.layout) + " case " + std::to_string(number));
 
   for (int32_t given : { 0, parts }) {
-    int32_t derived = -1;
+    int32_t on_demand = -1;
     size_t bytes = 0;
     b.input.num_parts = given;
-    CGR_ASSERT_OK(cgr_flashmla_size(&b.input, &derived, &bytes));
-    ASSERT_EQ(derived, parts);
+    CGR_ASSERT_OK(cgr_flashmla_size(&b.input, &on_demand, &bytes));
+    ASSERT_EQ(on_demand, parts);
     ASSERT_EQ(bytes, expected.size() * sizeof(int32_t));
     Poisoned<32> memory(bytes);
     CGR_ASSERT_OK(cgr_flashmla_build(&b.input, memory.data(), bytes));

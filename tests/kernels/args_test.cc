@@ -7,8 +7,8 @@
 #include "interop/formats.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
-#include "kernels/derived.h"
 #include "kernels/merge.h"
+#include "kernels/on_demand.h"
 #include "kernels/pages.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
@@ -40,7 +40,7 @@ TEST(KernelArguments, HaveNoHoles) {
   EXPECT_EQ(FirstHole<cgr__step_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__planner_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__staged_args>(), -1);
-  EXPECT_EQ(FirstHole<cgr__derived_args>(), -1);
+  EXPECT_EQ(FirstHole<cgr__on_demand_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__append_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__attention_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__merge_args>(), -1);

@@ -38,7 +38,7 @@ protected:
     options.adjust = [=](cgr_config *config) {
       config->buffers = declared;
       config->num_buffers = 2;
-      config->derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES) | CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE);
+      config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);
     };
     Make(options);
   }
@@ -243,7 +243,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
     FlipAll(&rt()->lane.args, sizeof rt()->lane.args, "lane", keys, leave);
     FlipAll(&rt()->lane.planner_args, sizeof rt()->lane.planner_args, "lane", keys, leave);
     FlipAll(&rt()->lane.staged_args, sizeof rt()->lane.staged_args, "lane", keys, leave);
-    FlipAll(&rt()->lane.derived_args, sizeof rt()->lane.derived_args, "lane", keys, leave);
+    FlipAll(&rt()->lane.on_demand_args, sizeof rt()->lane.on_demand_args, "lane", keys, leave);
     EXPECT_GT(reached_, 400);
     // A piece has no attention: what layers and plans say is looked at when it is called between two pieces.
     const bool full = mode == CGR_MODE_FULL;

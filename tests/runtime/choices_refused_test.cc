@@ -61,9 +61,9 @@ TEST_P(ChoicesRefused, OfAConfiguration) {
   }
   for (uint64_t value : { uint64_t{ 1 } << 8, UINT64_MAX })
     ConfigRefused(bad,
-                  { "derived is", "CGR_DERIVED", "kv_indices", "block_table", "kv_start_loc", "context_lens", "context_start_loc",
-                    "prefill_query_start_loc", "prefill_kv_indptr", "prefill_kv_last_page_len" },
-                  [&](cgr_config *c) { c->derived = value; });
+                  { "derived is", "CGR_ON_DEMAND", "kv_indices", "block_table", "kv_start_loc", "context_lens",
+                    "context_start_loc", "prefill_query_start_loc", "prefill_kv_indptr", "prefill_kv_last_page_len" },
+                  [&](cgr_config *c) { c->on_demand = value; });
 }
 
 TEST_P(ChoicesRefused, OfWhatAConfigurationLists) {

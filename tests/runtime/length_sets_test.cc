@@ -237,12 +237,12 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   e.Decode({ { a, 2 }, { b, 1 } }); // and what was encoded is there
 }
 
-// Buffers on demand, read by a backend's and an engine's kernels: lengths before the step are of the set whose tokens it has.
+// On-demand buffers, read by a backend's and an engine's kernels: lengths before the step are of the set whose tokens it has.
 TEST_P(LengthSets, BuffersOnDemandFollowTheStepsSet) {
   Options options = EncoderAndDecoder();
   options.adjust = [](cgr_config *config) {
-    config->derived = CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS) | CGR_DERIVED(CGR_BUFFER_KV_START_LOC) |
-                      CGR_DERIVED(CGR_BUFFER_KV_INDICES) | CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE);
+    config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS) | CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC) |
+                        CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);
   };
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_NONE }) {
     auto engine = Make(mode, options);

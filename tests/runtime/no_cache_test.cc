@@ -134,11 +134,11 @@ TEST_P(NoCache, WithoutGroupsNoBufferOfPagesCanBeAskedFor) {
   cgr_config config = e.Config();
   int32_t count = 0;
   for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
-    config.derived = CGR_DERIVED(buffer);
+    config.on_demand = CGR_ON_DEMAND(buffer);
     ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
-                  { "derived asks for", cgr_buffer_name(buffer), "expected a group" });
+                  { "on_demand asks for", cgr_buffer_name(buffer), "expected a group" });
   }
-  config.derived = CGR_DERIVED(CGR_BUFFER_KV_START_LOC) | CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS);
+  config.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC) | CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS);
   CGR_EXPECT_OK(cgr_validate(&config, e.dev, nullptr, 0, &count));
 }
 

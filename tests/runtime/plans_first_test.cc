@@ -1,7 +1,7 @@
-// Plans that come first, both an engine's backend's and the library's own: they run before buffers on demand and staged buffers,
+// Plans that come first, both an engine's backend's and the library's own: they run before on-demand buffers and staged buffers,
 // which they may not ask for. There is no plan if nobody plans.
 #include "devices/shims/trace.h"
-#include "kernels/derived.h"
+#include "kernels/on_demand.h"
 #include "kernels/planner.h"
 #include "kernels/staged.h"
 #include "tests/support/planner.h"
@@ -44,8 +44,8 @@ protected:
 };
 
 TEST_P(PlansFirst, FindTheBatchAndAreFoundByTheAttention) {
-  ASSERT_NO_FATAL_FAILURE(
-      Make({ First(), OnBoth("after", 0) }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
+  ASSERT_NO_FATAL_FAILURE(Make({ First(), OnBoth("after", 0) },
+                               [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
   Engine &engine = *p_->engine;
   const int32_t a = engine.Open(), b = engine.Open(), c = engine.Open();
   for (int n = 0; n < 6 && !HasFatalFailure(); n++) {
@@ -64,7 +64,7 @@ TEST_P(PlansFirst, FindTheBatchAndAreFoundByTheAttention) {
 TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
   PlannerOptions after = OnBoth("after", 0); // its plan of the host is staged
   ASSERT_NO_FATAL_FAILURE(
-      Make({ First(), after }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
+      Make({ First(), after }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
   Engine &engine = *p_->engine;
   const int32_t row = engine.Start(5);
   const cgr_key eager = EagerKey(1, 1);
@@ -77,19 +77,19 @@ TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
   p_->Prepare(engine.Decode({ row }), &eager);
   cgr__trace_reset(traced_);
   p_->Launch();
-  const std::vector<uint64_t> derived = LaunchesOf(cgr__kernel_derived), staged = LaunchesOf(cgr__kernel_staged);
+  const std::vector<uint64_t> on_demand = LaunchesOf(cgr__kernel_on_demand), staged = LaunchesOf(cgr__kernel_staged);
   engine.CheckAll();
-  ASSERT_EQ(derived.size(), 1u);
+  ASSERT_EQ(on_demand.size(), 1u);
   ASSERT_EQ(staged.size(), 1u);
-  EXPECT_LT(planned[0], derived[0]);
-  EXPECT_LT(derived[0], staged[0]);
+  EXPECT_LT(planned[0], on_demand[0]);
+  EXPECT_LT(on_demand[0], staged[0]);
   EXPECT_LT(staged[0], planned[1]);
 }
 
-// A plan that asks for a buffer on demand is on the branch that fills it: the plan waits for nothing, the attention for both.
+// A plan that asks for a on-demand buffer is on the branch that fills it: the plan waits for nothing, the attention for both.
 TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
   ASSERT_NO_FATAL_FAILURE(
-      Make({ OnBoth("after", 0) }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
+      Make({ OnBoth("after", 0) }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
   Engine &engine = *p_->engine;
   const int32_t row = engine.Start(5);
   const cgr_key eager = EagerKey(1, 1);
@@ -112,7 +112,8 @@ TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
 }
 
 TEST_P(PlansFirst, MayNotAskForBuffersOnDemand) {
-  ASSERT_NO_FATAL_FAILURE(Make({ First() }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
+  ASSERT_NO_FATAL_FAILURE(
+      Make({ First() }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
   Engine &engine = *p_->engine;
   const int32_t row = engine.Start(4);
   const cgr_key eager = EagerKey(1, 1);

@@ -1,5 +1,5 @@
 // Plans that backends make on the device: behind the runtime's own first kernels, before the first attention, in graphs and eager
-// steps; they find the batch, what the host has planned, and the buffers on demand.
+// steps; they find the batch, what the host has planned, and the on-demand buffers.
 #include "devices/shims/trace.h"
 #include "tests/support/planner.h"
 #include "tests/support/refused.h"
@@ -108,9 +108,10 @@ TEST_P(PlansOnDevice, FindTheEnginesStagedBuffers) {
   engine.Forget();
 }
 
-// A plan that asks for a buffer on demand is on the branch that fills it; the attention still waits for the plan.
+// A plan that asks for a on-demand buffer is on the branch that fills it; the attention still waits for the plan.
 TEST_P(PlansOnDevice, MayReadBuffersOnDemand) {
-  ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }, [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE); }));
+  ASSERT_NO_FATAL_FAILURE(
+      Make({ OnBoth() }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
   Engine &engine = *p_->engine;
   auto take = [&](cgr_recorder *recorder) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;

@@ -276,7 +276,7 @@ TEST_P(RecordCalls, InfoOfABadStructGivesTheStepUp) {
 
 TEST_P(RecordCalls, BuffersAreThoseOfTheRuntime) {
   InEagerStep([&](cgr_recorder *recorder, const cgr_record_info &) {
-    for (int32_t buffer = 0; buffer < CGR_BUFFER_KV_INDICES; buffer++) { // those on demand: derived_test.cc
+    for (int32_t buffer = 0; buffer < CGR_BUFFER_KV_INDICES; buffer++) { // those on demand: on_demand_test.cc
       cgr_buffer_view inside = CGR_BUFFER_VIEW_INIT, outside = engine_->View(cgr_buffer(buffer));
       CGR_EXPECT_OK(cgr_record_buffer(recorder, cgr_buffer(buffer), 0, &inside));
       EXPECT_EQ(std::memcmp(&inside, &outside, sizeof inside), 0) << cgr_buffer_name(cgr_buffer(buffer));

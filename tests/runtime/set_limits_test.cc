@@ -175,11 +175,11 @@ TEST_P(SetLimits, BoundsThatCannotBeAreRefused) {
         c->max_requests = c->max_rows = c->max_tokens = 4096;
         c->max_seq_len = 600;
         c->num_layers = 2; // no cache of the encoder's tokens
-        c->derived = CGR_DERIVED(CGR_BUFFER_KV_START_LOC);
+        c->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
         const_cast<cgr_group *>(c->groups)[1].num_pages = 1 << 26;
         c->max_other_lens[1] = 524288;
       },
-      { "derived", "kv_start_loc", "4096 x 524288", "max_other_lens[1]" });
+      { "on_demand", "kv_start_loc", "4096 x 524288", "max_other_lens[1]" });
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(SetLimits);

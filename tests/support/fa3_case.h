@@ -119,7 +119,7 @@ inline void Fa3RandomBatch(Random &random, int32_t live, int32_t padded, Fa3Case
 struct Fa3Record : Fa3Case {
   std::string name;
   bool undefined = false; // upstream divides by 0: splits are meaningless
-  std::vector<int32_t> derived;
+  std::vector<int32_t> on_demand;
   std::vector<int32_t> words; // 0 where upstream writes nothing
 };
 
@@ -140,7 +140,7 @@ inline void Fa3FillRecord(std::istream &line, Fa3Record &r) {
   std::string equals;
   line >> equals;
   for (int32_t value; line >> value;)
-    r.derived.push_back(value);
+    r.on_demand.push_back(value);
 }
 
 // CGR_FA3_RECORDS=<file> in the environment selects another file of the same form.

@@ -162,7 +162,7 @@ cgr_backend FamilyBackend::backend() {
     return static_cast<FamilyBackend *>(self)->Record(recorder, attention);
   };
   const bool flashinfer = o_.family == Family::kFlashInferDecode || o_.family == Family::kFlashInferPrefill;
-  b.derived = CGR_DERIVED(flashinfer ? CGR_BUFFER_KV_INDICES : CGR_BUFFER_BLOCK_TABLE);
+  b.on_demand = CGR_ON_DEMAND(flashinfer ? CGR_BUFFER_KV_INDICES : CGR_BUFFER_BLOCK_TABLE);
   b.workspace_bytes = workspace_bytes();
   b.create = [](void *raw, const cgr_plan_key *key, void **state) {
     auto *self = static_cast<FamilyBackend *>(raw);

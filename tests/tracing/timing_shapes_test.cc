@@ -140,7 +140,7 @@ TEST_P(TimingShapes, AnAppendAfterTheAttention) {
   }
 }
 
-// All phases in one step: staged buffers of the engine's, buffers on demand, and a backend that plans after them, beside one that
+// All phases in one step: staged buffers of the engine's, on-demand buffers, and a backend that plans after them, beside one that
 // plans first.
 TEST_P(TimingShapes, EveryPhaseThatThereIs) {
   cgr_buffer_decl staged = CGR_BUFFER_DECL_INIT;
@@ -154,7 +154,7 @@ TEST_P(TimingShapes, EveryPhaseThatThereIs) {
   shapes.adjust = [&](cgr_config *config) {
     config->buffers = &staged;
     config->num_buffers = 1;
-    config->derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES);
+    config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES);
   };
   ForEveryKind(shapes, [](std::map<Place, cgr_span> &by) {
     auto of = [&](int32_t phase) -> const cgr_span & {
@@ -182,7 +182,7 @@ TEST_P(TimingShapes, EveryPhaseThatThereIs) {
 // A step of the runtime's own ends when what runs beside it has.
 TEST_P(TimingShapes, TheEpilogueBeginsAfterTheBranches) {
   Shapes shapes;
-  shapes.adjust = [](cgr_config *config) { config->derived = CGR_DERIVED(CGR_BUFFER_KV_INDICES); };
+  shapes.adjust = [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES); };
   ForEveryKind(shapes, [this](std::map<Place, cgr_span> &by) {
     if (by.count({ CGR_PHASE_FETCH, -1 })) {
       EXPECT_LE((by[{ CGR_PHASE_FETCH, -1 }].end_ns), (by[{ CGR_PHASE_EPILOGUE, -1 }].begin_ns));

@@ -1,8 +1,8 @@
-/* Buffers that are derived from a step's metadata and that only some kernels want: the batch's pages as a list and as a table,
+/* On-demand buffers: computed from a step's metadata, wanted by some kernels only: the batch's pages as a list and as a table,
  * running sums of lengths, and the prefill part of the batch. The arithmetic is compiled for both host and device; the loops over
- * it are in planners/metadata/derived.c (the host device's kernel, and cgr_metadata_build) and in kernels/cuda/step/derived.cu. */
-#ifndef CGR_PLANNERS_METADATA_DERIVED_H
-#define CGR_PLANNERS_METADATA_DERIVED_H
+ * it are in planners/metadata/on_demand.c (the host device's kernel, and cgr_metadata_build) and in kernels/cuda/step/on_demand.cu. */
+#ifndef CGR_PLANNERS_METADATA_ON_DEMAND_H
+#define CGR_PLANNERS_METADATA_ON_DEMAND_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Of one group. Outputs that are NULL are not wanted. B: the padded requests. */
-typedef struct cgr__derived_group {
+typedef struct cgr__on_demand_group {
   const int32_t *page_table; /* [rows][page_table_stride] */
   int64_t page_table_stride, num_pages;
   const int32_t *kv_indptr;        /* [B + 1] */
@@ -29,10 +29,10 @@ typedef struct cgr__derived_group {
   int32_t *prefill_kv_indptr;        /* out, [B + 1] */
   int32_t *prefill_kv_last_page_len; /* out, [B] */
   int32_t read_trash_page, write_trash_page;
-} cgr__derived_group;
+} cgr__on_demand_group;
 
 /* Of the whole batch. */
-typedef struct cgr__derived {
+typedef struct cgr__on_demand {
   const int32_t *query_start_loc; /* [B + 1] */
   const int32_t *request_rows;    /* [B] */
   const int32_t *seq_lens[CGR__MAX_SETS];
@@ -42,44 +42,44 @@ typedef struct cgr__derived {
   int32_t *prefill_query_start_loc;     /* out, [B + 1] */
   int32_t num_sets, padded_requests;
   int32_t set, reserved; /* the length set whose tokens the step has */
-} cgr__derived;
+} cgr__on_demand;
 
 /* Tokens that were in the cache before the step; 0 for a request that a guard refused. */
-CGR__HOST_DEVICE int32_t cgr__context_len(const cgr__derived *d, int32_t i) {
+CGR__HOST_DEVICE int32_t cgr__context_len(const cgr__on_demand *d, int32_t i) {
   int32_t seq_len = d->seq_lens[d->set][i];
   return seq_len > 0 ? seq_len - (d->query_start_loc[i + 1] - d->query_start_loc[i]) : 0;
 }
 
 /* The place of prefill j in the batch; the end of the batch for any j past the last prefill. */
-CGR__HOST_DEVICE int32_t cgr__prefill_place(const cgr__derived *d, int32_t num_decodes, int32_t j) {
+CGR__HOST_DEVICE int32_t cgr__prefill_place(const cgr__on_demand *d, int32_t num_decodes, int32_t j) {
   return j < d->padded_requests - num_decodes ? num_decodes + j : d->padded_requests;
 }
 
 /* Where the tokens of prefill j begin, counted from those of the first prefill. */
-CGR__HOST_DEVICE int32_t cgr__prefill_query_start(const cgr__derived *d, int32_t num_decodes, int32_t j) {
+CGR__HOST_DEVICE int32_t cgr__prefill_query_start(const cgr__on_demand *d, int32_t num_decodes, int32_t j) {
   return d->query_start_loc[cgr__prefill_place(d, num_decodes, j)] - d->query_start_loc[num_decodes];
 }
 
-CGR__HOST_DEVICE int32_t cgr__prefill_last_page_len(const cgr__derived *d, const cgr__derived_group *g, int32_t num_decodes,
+CGR__HOST_DEVICE int32_t cgr__prefill_last_page_len(const cgr__on_demand *d, const cgr__on_demand_group *g, int32_t num_decodes,
                                                     int32_t j) {
   int32_t i = cgr__prefill_place(d, num_decodes, j);
   return i < d->padded_requests ? g->kv_last_page_len[i] : 1;
 }
 
 /* Entry p of a row of the page table; -1 where it has none. */
-CGR__HOST_DEVICE int32_t cgr__page_entry(const cgr__derived_group *g, int32_t row, int32_t p) {
+CGR__HOST_DEVICE int32_t cgr__page_entry(const cgr__on_demand_group *g, int32_t row, int32_t p) {
   return p < g->page_table_stride ? g->page_table[row * g->page_table_stride + p] : -1;
 }
 
 /* Whether kernels may read the page. */
-CGR__HOST_DEVICE bool cgr__page_is_readable(const cgr__derived_group *g, int32_t page) {
+CGR__HOST_DEVICE bool cgr__page_is_readable(const cgr__on_demand_group *g, int32_t page) {
   return page >= 0 && page < g->num_pages && page != g->write_trash_page;
 }
 
 /* Writes what is wanted. `num_decodes`: requests before the first prefill, 0 .. B. Pages that may not be read are refused, and
  * the read-trash page takes their place. Nothing is allocated. */
-void cgr__derived_fill(const cgr__derived *d, int32_t num_decodes);
-void cgr__derived_fill_group(const cgr__derived *d, const cgr__derived_group *g, int32_t num_decodes,
+void cgr__on_demand_fill(const cgr__on_demand *d, int32_t num_decodes);
+void cgr__on_demand_fill_group(const cgr__on_demand *d, const cgr__on_demand_group *g, int32_t num_decodes,
                              cgr__refuse_function refused, void *context);
 
 #ifdef __cplusplus

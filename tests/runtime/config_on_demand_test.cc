@@ -1,14 +1,14 @@
-// Buffers on demand that a configuration or a backend is refused, and how much memory the granted ones take.
+// On-demand buffers that a configuration or a backend is refused, and how much memory the granted ones take.
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
 namespace {
 
-constexpr uint64_t kFirst = CGR_DERIVED(CGR_BUFFER_KV_INDICES), kLast = CGR_DERIVED(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN);
+constexpr uint64_t kFirst = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES), kLast = CGR_ON_DEMAND(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN);
 constexpr cgr_buffer kPrefills[] = { CGR_BUFFER_PREFILL_QUERY_START_LOC, CGR_BUFFER_PREFILL_KV_INDPTR,
                                      CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN };
 
-class ConfigDerived : public ConfigTest {
+class ConfigOnDemand : public ConfigTest {
 protected:
   // Layer 1 is the first backend's; the second is not used.
   Change With(Change change) {
@@ -35,54 +35,54 @@ protected:
   cgr_backend backends_[2];
 };
 
-TEST_P(ConfigDerived, UnknownBitsAreRefused) {
+TEST_P(ConfigOnDemand, UnknownBitsAreRefused) {
   for (uint64_t bad : { 2 * kLast, uint64_t{ 1 } << 63, ~uint64_t{ 0 } & ~(2 * kLast - 1) }) {
-    Refused([=](GoodConfig &c) { c.config.derived = kFirst | bad; },
-            { Find(CGR_ERROR_INVALID_ENUM, "derived", { "CGR_DERIVED", "prefill_kv_last_page_len)" }) });
+    Refused([=](GoodConfig &c) { c.config.on_demand = kFirst | bad; },
+            { Find(CGR_ERROR_INVALID_ENUM, "on_demand", { "CGR_ON_DEMAND", "prefill_kv_last_page_len)" }) });
     for (int i = 0; i < 2; i++) // also of one that no layer names
-      Refused(With([=](GoodConfig &) { backends_[i].derived = bad; }),
-              { Find(CGR_ERROR_INVALID_ENUM, "backends[" + std::to_string(i) + "].derived", { "CGR_DERIVED" }) });
+      Refused(With([=](GoodConfig &) { backends_[i].on_demand = bad; }),
+              { Find(CGR_ERROR_INVALID_ENUM, "backends[" + std::to_string(i) + "].derived", { "CGR_ON_DEMAND" }) });
   }
 }
 
-TEST_P(ConfigDerived, PrefillsNeedAReorderThresholdInUse) {
+TEST_P(ConfigOnDemand, PrefillsNeedAReorderThresholdInUse) {
   for (cgr_buffer buffer : kPrefills) {
-    const Found refusal = Find(CGR_ERROR_INVALID_ARGUMENT, "derived", { cgr_buffer_name(buffer), "reorder_threshold" });
-    Refused([=](GoodConfig &c) { c.config.derived = kFirst | CGR_DERIVED(buffer); }, { refusal });
-    Refused(With([=](GoodConfig &) { backends_[0].derived = CGR_DERIVED(buffer); }),
+    const Found refusal = Find(CGR_ERROR_INVALID_ARGUMENT, "on_demand", { cgr_buffer_name(buffer), "reorder_threshold" });
+    Refused([=](GoodConfig &c) { c.config.on_demand = kFirst | CGR_ON_DEMAND(buffer); }, { refusal });
+    Refused(With([=](GoodConfig &) { backends_[0].on_demand = CGR_ON_DEMAND(buffer); }),
             { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[0].derived", { cgr_buffer_name(buffer), "reorder_threshold" }) });
     Refused(With([=](GoodConfig &c) { // of a backend that no layer names
-              c.config.derived = CGR_DERIVED(buffer);
+              c.config.on_demand = CGR_ON_DEMAND(buffer);
               backends_[1].reorder_threshold = 4;
             }),
             { refusal });
     Accepted(With([=](GoodConfig &c) {
-      c.config.derived = CGR_DERIVED(buffer);
+      c.config.on_demand = CGR_ON_DEMAND(buffer);
       backends_[0].reorder_threshold = 4;
     }));
-    Accepted(With([=](GoodConfig &) { backends_[1].derived = CGR_DERIVED(buffer); })); // nobody asks
+    Accepted(With([=](GoodConfig &) { backends_[1].on_demand = CGR_ON_DEMAND(buffer); })); // nobody asks
   }
 }
 
-TEST_P(ConfigDerived, RunningSumsOfTokensHave32Bits) {
+TEST_P(ConfigOnDemand, RunningSumsOfTokensHave32Bits) {
   auto large = [](GoodConfig &c, cgr_buffer buffer, int32_t max_seq_len) {
     c.config.num_layers = 0;
     c.groups[0].num_pages = int64_t{ 1 } << 29;
     c.config.max_rows = c.config.max_requests = 4;
     c.config.max_seq_len = max_seq_len;
     c.config.num_decode_buckets = 3;
-    c.config.derived = CGR_DERIVED(buffer);
+    c.config.on_demand = CGR_ON_DEMAND(buffer);
   };
   for (cgr_buffer buffer : { CGR_BUFFER_KV_START_LOC, CGR_BUFFER_CONTEXT_START_LOC }) {
     Refused([=](GoodConfig &c) { large(c, buffer, 1 << 29); },
-            { Find(CGR_ERROR_INVALID_ARGUMENT, "derived", { cgr_buffer_name(buffer), "4 x 536870912", "2^31" }) });
+            { Find(CGR_ERROR_INVALID_ARGUMENT, "on_demand", { cgr_buffer_name(buffer), "4 x 536870912", "2^31" }) });
     Accepted([=](GoodConfig &c) { large(c, buffer, (1 << 29) - 1); });
   }
   Accepted([=](GoodConfig &c) { large(c, CGR_BUFFER_CONTEXT_LENS, 1 << 29); });
 }
 
 // R = 8 requests of P = 32 pages: the size of each, in lines of 256 bytes, counted once whoever asks.
-TEST_P(ConfigDerived, MemoryIsTakenForWhatIsAskedForAlone) {
+TEST_P(ConfigOnDemand, MemoryIsTakenForWhatIsAskedForAlone) {
   auto lines = [](uint64_t bytes) { return (bytes + 255) / 256 * 256; };
   const uint64_t none = DeviceBytes(With([](GoodConfig &) {}));
   for (int buffer = CGR_BUFFER_KV_INDICES; buffer < CGR_BUFFER_COUNT_; buffer++) {
@@ -92,24 +92,24 @@ TEST_P(ConfigDerived, MemoryIsTakenForWhatIsAskedForAlone) {
     for (int who = 0; who < 3; who++)
       EXPECT_EQ(DeviceBytes(With([=](GoodConfig &c) {
                   backends_[0].reorder_threshold = 1;
-                  c.config.derived = who != 1 ? CGR_DERIVED(buffer) : 0;
-                  backends_[0].derived = who != 0 ? CGR_DERIVED(buffer) : 0;
+                  c.config.on_demand = who != 1 ? CGR_ON_DEMAND(buffer) : 0;
+                  backends_[0].on_demand = who != 0 ? CGR_ON_DEMAND(buffer) : 0;
                 })),
                 want)
           << cgr_buffer_name(cgr_buffer(buffer));
-    EXPECT_EQ(DeviceBytes(With([=](GoodConfig &) { backends_[1].derived = CGR_DERIVED(buffer); })), none) << "not in use";
+    EXPECT_EQ(DeviceBytes(With([=](GoodConfig &) { backends_[1].on_demand = CGR_ON_DEMAND(buffer); })), none) << "not in use";
   }
 }
 
 // Structs of callers that do not know the field.
-TEST_P(ConfigDerived, OlderStructsAskForNothing) {
+TEST_P(ConfigOnDemand, OlderStructsAskForNothing) {
   Accepted(With([=](GoodConfig &c) {
-    c.config.size = uint32_t(offsetof(cgr_config, derived));
-    c.config.derived = ~uint64_t{ 0 };
+    c.config.size = uint32_t(offsetof(cgr_config, on_demand));
+    c.config.on_demand = ~uint64_t{ 0 };
   }));
 }
 
-CGR_INSTANTIATE_CONFIG_TEST(ConfigDerived);
+CGR_INSTANTIATE_CONFIG_TEST(ConfigOnDemand);
 
 } // namespace
 } // namespace cgr_test

@@ -1,4 +1,4 @@
-#include "planners/metadata/derived.h"
+#include "planners/metadata/on_demand.h"
 
 /* Running sum of the lengths. */
 static void fill_starts(const int32_t *lens, int32_t count, int32_t *starts) {
@@ -7,7 +7,7 @@ static void fill_starts(const int32_t *lens, int32_t count, int32_t *starts) {
     starts[i + 1] = starts[i] + lens[i];
 }
 
-void cgr__derived_fill(const cgr__derived *d, int32_t num_decodes) {
+void cgr__on_demand_fill(const cgr__on_demand *d, int32_t num_decodes) {
   int32_t context = 0;
   for (int32_t s = 0; s < d->num_sets; s++)
     if (d->kv_start_loc[s])
@@ -23,7 +23,7 @@ void cgr__derived_fill(const cgr__derived *d, int32_t num_decodes) {
 }
 
 /* The pages of request i, in the list and in the table. */
-static void fill_pages(const cgr__derived *d, const cgr__derived_group *g, int32_t i, cgr__refuse_function refused,
+static void fill_pages(const cgr__on_demand *d, const cgr__on_demand_group *g, int32_t i, cgr__refuse_function refused,
                        void *context) {
   int32_t begin = g->kv_indptr[i], count = g->kv_indptr[i + 1] - begin, row = d->request_rows[i];
   int32_t *list = g->kv_indices ? g->kv_indices + begin : NULL;
@@ -46,8 +46,8 @@ static void fill_pages(const cgr__derived *d, const cgr__derived_group *g, int32
     g->block_extents[i] = count;
 }
 
-void cgr__derived_fill_group(const cgr__derived *d, const cgr__derived_group *g, int32_t num_decodes,
-                             cgr__refuse_function refused, void *context) {
+void cgr__on_demand_fill_group(const cgr__on_demand *d, const cgr__on_demand_group *g, int32_t num_decodes,
+                               cgr__refuse_function refused, void *context) {
   for (int32_t i = 0; (g->kv_indices || g->block_table) && i < d->padded_requests; i++)
     fill_pages(d, g, i, refused, context);
   for (int32_t j = 0; g->prefill_kv_indptr && j <= d->padded_requests; j++)

@@ -32,7 +32,7 @@ struct Case {
   int32_t num_decodes = kPoison;
   std::vector<Group> groups;
   std::vector<cgr_metadata_group> bound;
-  std::vector<cgr_metadata_derived> derived;
+  std::vector<cgr_metadata_on_demand> on_demand;
   Ints last_tokens;
   cgr_metadata m;
 
@@ -80,7 +80,7 @@ struct Case {
     for (Ints *out : { &starts, &kv_starts, &context_starts, &prefill_starts })
       out->assign(r + 1, kPoison);
     bound.clear();
-    derived.clear();
+    on_demand.clear();
     for (Group &g : groups) {
       g.slots.assign(t, kPoison);
       for (Ints *out : { &g.kv_indptr, &g.prefill_indptr })
@@ -91,8 +91,8 @@ struct Case {
       g.block_table.assign(r * size_t(g.width), kPoison);
       bound.push_back({ g.page_size, kReadTrash, kWriteTrash, 0, kPages, g.table.data(), g.stride, g.slots.data(),
                         g.kv_indptr.data(), g.last.data() });
-      derived.push_back({ g.kv_indices.data(), int64_t(g.kv_indices.size()), g.block_table.data(), g.width,
-                          g.prefill_indptr.data(), g.prefill_last.data() });
+      on_demand.push_back({ g.kv_indices.data(), int64_t(g.kv_indices.size()), g.block_table.data(), g.width,
+                            g.prefill_indptr.data(), g.prefill_last.data() });
     }
     m = CGR_METADATA_INIT;
     m.num_requests = int32_t(rows.size());
@@ -112,7 +112,7 @@ struct Case {
     m.seq_lens = lens.data();
     m.request_rows = request_rows.data();
     m.logits_indices = logits.data();
-    m.derived = derived.data();
+    m.on_demand = on_demand.data();
     m.kv_start_loc = kv_starts.data();
     m.context_lens = context.data();
     m.context_start_loc = context_starts.data();
@@ -168,7 +168,7 @@ struct Case {
   }
 };
 
-TEST(MetadataDerived, RandomBatches) {
+TEST(MetadataOnDemand, RandomBatches) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -180,7 +180,7 @@ TEST(MetadataDerived, RandomBatches) {
 }
 
 // Outputs that are not wanted are not written, and the rest is as it was; an older caller's struct ends before all of them.
-TEST(MetadataDerived, EachIsOptional) {
+TEST(MetadataOnDemand, EachIsOptional) {
   Random random(3);
   Case all(random, 9, 2);
   ASSERT_EQ(cgr_metadata_build(&all.m), CGR_OK) << cgr_last_message();
@@ -189,18 +189,18 @@ TEST(MetadataDerived, EachIsOptional) {
     c.num_decodes = kPoison;
     c.Bind();
     if (which == 11)
-      c.m.size = uint32_t(offsetof(cgr_metadata, derived));
+      c.m.size = uint32_t(offsetof(cgr_metadata, on_demand));
     int32_t **const of_batch[] = { &c.m.kv_start_loc, &c.m.context_lens, &c.m.context_start_loc, &c.m.prefill_query_start_loc,
                                    &c.m.num_decodes };
     if (which < 5)
       *of_batch[which] = nullptr;
-    for (cgr_metadata_derived &d : c.derived) {
+    for (cgr_metadata_on_demand &d : c.on_demand) {
       int32_t **const of_group[] = { &d.kv_indices, &d.block_table, &d.prefill_kv_indptr, &d.prefill_kv_last_page_len };
       if (which >= 5 && which < 9)
         *of_group[which - 5] = nullptr;
     }
     if (which == 9)
-      c.m.derived = nullptr;
+      c.m.on_demand = nullptr;
     ASSERT_EQ(cgr_metadata_build(&c.m), CGR_OK) << cgr_last_message();
     const bool none = which == 11, no_groups = none || which == 9;
     auto expect = [&](const Ints &got, const Ints &want, bool left) {
@@ -221,7 +221,7 @@ TEST(MetadataDerived, EachIsOptional) {
   }
 }
 
-TEST(MetadataDerived, PagesThatNobodyMayReadAreReportedAndReplaced) {
+TEST(MetadataOnDemand, PagesThatNobodyMayReadAreReportedAndReplaced) {
   Random random(5);
   for (int32_t bad : { -1, kPages, INT32_MAX, INT32_MIN, kWriteTrash }) {
     Case c(random, 1, 1);
@@ -238,7 +238,7 @@ TEST(MetadataDerived, PagesThatNobodyMayReadAreReportedAndReplaced) {
 }
 
 // A request that a guard refused has no pages, whatever its row.
-TEST(MetadataDerived, RefusedRequestsAreEmpty) {
+TEST(MetadataOnDemand, RefusedRequestsAreEmpty) {
   Random random(6);
   Case c(random, 3, 1);
   c.query_lens = { 1, 1, 1 };
@@ -252,7 +252,7 @@ TEST(MetadataDerived, RefusedRequestsAreEmpty) {
     EXPECT_EQ(c.groups[0].block_table[size_t(c.groups[0].width + p)], kReadTrash);
 }
 
-struct MetadataDerivedRefusals : ::testing::Test {
+struct MetadataOnDemandRefusals : ::testing::Test {
   Random random{ 2 };
   Case c{ random, 4, 2 };
 
@@ -264,31 +264,31 @@ struct MetadataDerivedRefusals : ::testing::Test {
   }
 };
 
-TEST_F(MetadataDerivedRefusals, Room) {
-  c.derived[1].max_kv_indices--;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "derived[1].max_kv_indices", std::to_string(c.PagesOf(c.groups[1])) });
-  c.derived[0].max_kv_indices = -1;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "derived[0].max_kv_indices is -1" });
-  c.derived[1].block_table_stride = (kMaxSeqLen - 1) / c.groups[1].page_size;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "derived[1].block_table_stride" });
+TEST_F(MetadataOnDemandRefusals, Room) {
+  c.on_demand[1].max_kv_indices--;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[1].max_kv_indices", std::to_string(c.PagesOf(c.groups[1])) });
+  c.on_demand[0].max_kv_indices = -1;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].max_kv_indices is -1" });
+  c.on_demand[1].block_table_stride = (kMaxSeqLen - 1) / c.groups[1].page_size;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[1].block_table_stride" });
 }
 
-TEST_F(MetadataDerivedRefusals, Thresholds) {
+TEST_F(MetadataOnDemandRefusals, Thresholds) {
   c.m.reorder_threshold = -1;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "reorder_threshold is -1" });
   c.m.reorder_threshold = 0;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "prefill_query_start_loc", "reorder_threshold is 0" });
   c.m.reorder_threshold = 0;
   c.m.prefill_query_start_loc = nullptr;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "derived[0].prefill_kv_indptr", "reorder_threshold is 0" });
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].prefill_kv_indptr", "reorder_threshold is 0" });
   c.m.reorder_threshold = 0;
-  c.m.prefill_query_start_loc = c.derived[0].prefill_kv_indptr = c.derived[1].prefill_kv_indptr = nullptr;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "derived[0].prefill_kv_last_page_len", "reorder_threshold is 0" });
+  c.m.prefill_query_start_loc = c.on_demand[0].prefill_kv_indptr = c.on_demand[1].prefill_kv_indptr = nullptr;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].prefill_kv_last_page_len", "reorder_threshold is 0" });
   c.m.reserved_end = 9;
   Expect(CGR_ERROR_NEWER_STRUCT, { "reserved_end is 9" });
 }
 
-TEST_F(MetadataDerivedRefusals, DecodesAfterPrefills) {
+TEST_F(MetadataOnDemandRefusals, DecodesAfterPrefills) {
   c.query_lens = { 1, 9, 0, 1 };
   c.threshold = 1;
   c.padded_tokens = 11;
@@ -302,7 +302,7 @@ TEST_F(MetadataDerivedRefusals, DecodesAfterPrefills) {
   c.ExpectRight();
 }
 
-TEST_F(MetadataDerivedRefusals, SumsOfTokensBeyond32Bits) {
+TEST_F(MetadataOnDemandRefusals, SumsOfTokensBeyond32Bits) {
   std::fill(c.computed.begin(), c.computed.end(), 1 << 29);
   c.m.max_seq_len = INT32_MAX;
   c.m.num_groups = 0;

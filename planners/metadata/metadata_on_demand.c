@@ -1,26 +1,26 @@
-#include "planners/metadata/metadata_derived.h"
+#include "planners/metadata/metadata_on_demand.h"
 
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "planners/metadata/derived.h"
+#include "planners/metadata/on_demand.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
 static cgr_status check_group(const cgr_metadata *m, int32_t i) {
-  const cgr_metadata_derived *d = &m->derived[i];
+  const cgr_metadata_on_demand *d = &m->on_demand[i];
   int64_t size = m->groups[i].page_size, pages = m->max_seq_len > 0 ? ((int64_t)m->max_seq_len + size - 1) / size : 0;
   if (d->block_table && d->block_table_stride < pages)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
-        "cgr_metadata_build: derived[%d].block_table_stride is %lld, expected at least %lld (max_seq_len / page_size)", i,
+        "cgr_metadata_build: on_demand[%d].block_table_stride is %lld, expected at least %lld (max_seq_len / page_size)", i,
         (long long)d->block_table_stride, (long long)pages);
   if (d->kv_indices && d->max_kv_indices < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: derived[%d].max_kv_indices is %lld, expected at least 0", i,
-                     (long long)d->max_kv_indices);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: on_demand[%d].max_kv_indices is %lld, expected at least 0",
+                     i, (long long)d->max_kv_indices);
   if (m->reorder_threshold == 0 && (d->prefill_kv_indptr || d->prefill_kv_last_page_len))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_metadata_build: derived[%d].%s is given and reorder_threshold is 0, expected at least 1", i,
+                     "cgr_metadata_build: on_demand[%d].%s is given and reorder_threshold is 0, expected at least 1", i,
                      d->prefill_kv_indptr ? "prefill_kv_indptr" : "prefill_kv_last_page_len");
   return CGR_OK;
 }
@@ -51,7 +51,7 @@ static int64_t sum_tokens(const cgr_metadata *m) {
   return tokens;
 }
 
-cgr_status cgr__metadata_check_derived(const cgr_metadata *m) {
+cgr_status cgr__metadata_check_on_demand(const cgr_metadata *m) {
   if (m->reserved_end != 0)
     return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_metadata_build: reserved_end is %d, expected 0", m->reserved_end);
   if (m->reorder_threshold < 0)
@@ -60,7 +60,7 @@ cgr_status cgr__metadata_check_derived(const cgr_metadata *m) {
   if (m->reorder_threshold == 0 && m->prefill_query_start_loc)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_metadata_build: prefill_query_start_loc is given and reorder_threshold is 0, expected at least 1");
-  for (int32_t i = 0; m->derived && i < m->num_groups; i++)
+  for (int32_t i = 0; m->on_demand && i < m->num_groups; i++)
     CGR__TRY(check_group(m, i));
   if ((m->kv_start_loc || m->context_start_loc) && sum_tokens(m) > INT32_MAX)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -71,11 +71,11 @@ cgr_status cgr__metadata_check_derived(const cgr_metadata *m) {
 }
 
 cgr_status cgr__metadata_check_pages(const cgr_metadata *m, int32_t group, int64_t pages) {
-  const cgr_metadata_derived *d = m->derived ? &m->derived[group] : NULL;
+  const cgr_metadata_on_demand *d = m->on_demand ? &m->on_demand[group] : NULL;
   if (!d || !d->kv_indices || pages <= d->max_kv_indices)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "cgr_metadata_build: derived[%d].max_kv_indices is %lld, expected at least %lld, the pages of the batch",
+                   "cgr_metadata_build: on_demand[%d].max_kv_indices is %lld, expected at least %lld, the pages of the batch",
                    group, (long long)d->max_kv_indices, (long long)pages);
 }
 
@@ -88,10 +88,10 @@ static int32_t count_decodes(const cgr_metadata *m) {
   return count;
 }
 
-static cgr__derived_group group_of(const cgr_metadata *m, int32_t i) {
+static cgr__on_demand_group group_of(const cgr_metadata *m, int32_t i) {
   const cgr_metadata_group *from = &m->groups[i];
-  const cgr_metadata_derived *d = &m->derived[i];
-  cgr__derived_group g = { .page_table = from->page_table, .page_table_stride = from->page_table_stride };
+  const cgr_metadata_on_demand *d = &m->on_demand[i];
+  cgr__on_demand_group g = { .page_table = from->page_table, .page_table_stride = from->page_table_stride };
   g.num_pages = from->num_pages;
   g.read_trash_page = from->read_trash_page;
   g.write_trash_page = from->write_trash_page;
@@ -105,8 +105,8 @@ static cgr__derived_group group_of(const cgr_metadata *m, int32_t i) {
   return g;
 }
 
-void cgr__metadata_fill_derived(const cgr_metadata *m, cgr__refuse_function refused, void *context) {
-  cgr__derived d = { .query_start_loc = m->query_start_loc, .request_rows = m->request_rows, .num_sets = 1 };
+void cgr__metadata_fill_on_demand(const cgr_metadata *m, cgr__refuse_function refused, void *context) {
+  cgr__on_demand d = { .query_start_loc = m->query_start_loc, .request_rows = m->request_rows, .num_sets = 1 };
   int32_t num_decodes = count_decodes(m);
   d.seq_lens[0] = m->seq_lens;
   d.kv_start_loc[0] = m->kv_start_loc;
@@ -116,9 +116,9 @@ void cgr__metadata_fill_derived(const cgr_metadata *m, cgr__refuse_function refu
   d.padded_requests = m->padded_requests;
   if (m->num_decodes)
     *m->num_decodes = num_decodes;
-  cgr__derived_fill(&d, num_decodes);
-  for (int32_t i = 0; m->derived && i < m->num_groups; i++) {
-    const cgr__derived_group group = group_of(m, i);
-    cgr__derived_fill_group(&d, &group, num_decodes, refused, context);
+  cgr__on_demand_fill(&d, num_decodes);
+  for (int32_t i = 0; m->on_demand && i < m->num_groups; i++) {
+    const cgr__on_demand_group group = group_of(m, i);
+    cgr__on_demand_fill_group(&d, &group, num_decodes, refused, context);
   }
 }

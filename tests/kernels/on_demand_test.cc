@@ -1,4 +1,4 @@
-// The kernel of the buffers on demand, batch after batch over the same memory: every word of every buffer is what a plain
+// The kernel of the on-demand buffers, batch after batch over the same memory: every word of every buffer is what a plain
 // computation from the batch says, or what it was before. This includes buffers that are not asked for, and pages that no kernel
 // may read.
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "kernels/derived.h"
+#include "kernels/on_demand.h"
 #include "tests/support/device_memory.h"
 #include "tests/support/seed.h"
 
@@ -26,10 +26,10 @@ struct Shape {
   int32_t max_requests, max_rows, max_seq_len;
   std::vector<GroupShape> groups;
   int32_t num_sets = 1;
-  uint64_t asked = CGR__ALL_DERIVED;
+  uint64_t asked = CGR__ALL_ON_DEMAND;
   bool stateless = false; // no block_extents
 
-  bool Asks(cgr_buffer buffer) const { return (asked & CGR_DERIVED(buffer)) != 0; }
+  bool Asks(cgr_buffer buffer) const { return (asked & CGR_ON_DEMAND(buffer)) != 0; }
 };
 
 Shape RandomShape(Random &random) {
@@ -48,7 +48,7 @@ Shape RandomShape(Random &random) {
   if (s.max_seq_len > 1000)
     s.max_rows = s.max_requests = std::min(s.max_requests, 12);
   s.num_sets = random.Pick32(1, CGR__MAX_SETS);
-  s.asked = random.OneIn(2) ? CGR__ALL_DERIVED : random.Bits() & CGR__ALL_DERIVED;
+  s.asked = random.OneIn(2) ? CGR__ALL_ON_DEMAND : random.Bits() & CGR__ALL_ON_DEMAND;
   s.stateless = random.OneIn(6);
   return s;
 }
@@ -132,9 +132,9 @@ struct GroupBuffers {
   Output kv_indices, block_table, extents, prefill_indptr, prefill_last;
 };
 
-class KernelDerived : public KernelTest {
+class KernelOnDemand : public KernelTest {
 protected:
-  void SetUp() override { Open({ &cgr__kernel_derived }); }
+  void SetUp() override { Open({ &cgr__kernel_on_demand }); }
 };
 
 // All buffers of one shape.
@@ -168,8 +168,8 @@ public:
       Put(groups_[g]->indptr, b.indptr[g]);
       Put(groups_[g]->last, b.last[g]);
     }
-    const cgr__derived_args args = Args(b);
-    bench_.Run(cgr__kernel_derived, &args);
+    const cgr__on_demand_args args = Args(b);
+    bench_.Run(cgr__kernel_on_demand, &args);
   }
   cgr__step_error Error() {
     cgr__step_error error;
@@ -242,8 +242,8 @@ private:
     g.prefill_indptr.Expect("prefill_kv_indptr");
     g.prefill_last.Expect("prefill_kv_last_page_len");
   }
-  cgr__derived_args Args(const Batch &b) {
-    cgr__derived_args a = {};
+  cgr__on_demand_args Args(const Batch &b) {
+    cgr__on_demand_args a = {};
     a.batch.query_start_loc = starts_.data();
     a.batch.request_rows = rows_.data();
     for (size_t set = 0; set < CGR__MAX_SETS; set++) {
@@ -260,7 +260,7 @@ private:
     a.num_groups = int32_t(groups_.size());
     for (size_t g = 0; g < groups_.size(); g++) {
       const GroupBuffers &from = *groups_[g];
-      cgr__derived_group &to = a.group[g];
+      cgr__on_demand_group &to = a.group[g];
       to.page_table = from.table.data();
       to.page_table_stride = s_.groups[g].stride;
       to.num_pages = kPages;
@@ -287,7 +287,7 @@ private:
   std::vector<std::unique_ptr<GroupBuffers>> groups_;
 };
 
-TEST_P(KernelDerived, WritesWhatFollowsFromEachBatch) {
+TEST_P(KernelOnDemand, WritesWhatFollowsFromEachBatch) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -307,7 +307,7 @@ TEST_P(KernelDerived, WritesWhatFollowsFromEachBatch) {
 }
 
 // By hand, as a second check: requests of 3 pages, none, 1 page (a prefill of 5 tokens after 4), and padding.
-TEST_P(KernelDerived, OfASmallBatchAsByHand) {
+TEST_P(KernelOnDemand, OfASmallBatchAsByHand) {
   Random random(1);
   Shape shape = { 4, 6, 64, { { 16, 4, 4 } } };
   World world(*bench_, shape, random);
@@ -329,7 +329,7 @@ TEST_P(KernelDerived, OfASmallBatchAsByHand) {
 }
 
 // The worst state that a row may be in: an earlier request had all of its pages.
-TEST_P(KernelDerived, ClearsWhatLongerRequestsHaveLeft) {
+TEST_P(KernelOnDemand, ClearsWhatLongerRequestsHaveLeft) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -351,13 +351,13 @@ TEST_P(KernelDerived, ClearsWhatLongerRequestsHaveLeft) {
   }
 }
 
-TEST_P(KernelDerived, PagesThatNobodyMayReadAreReportedAndReplaced) {
+TEST_P(KernelOnDemand, PagesThatNobodyMayReadAreReportedAndReplaced) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   for (int32_t bad : { -1, INT32_MIN, kPages, INT32_MAX, kWriteTrash }) {
     Shape shape = RandomShape(random);
-    shape.asked |= random.OneIn(2) ? CGR_DERIVED(CGR_BUFFER_KV_INDICES) : CGR_DERIVED(CGR_BUFFER_BLOCK_TABLE);
+    shape.asked |= random.OneIn(2) ? CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) : CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);
     World world(*bench_, shape, random);
     Batch batch = RandomBatch(random, shape);
     while (batch.indptr[0].back() == 0)
@@ -380,7 +380,7 @@ TEST_P(KernelDerived, PagesThatNobodyMayReadAreReportedAndReplaced) {
 }
 
 // At the largest sizes, the last rows and pages are past 2^31 bytes, and past 2^31 elements of the table.
-TEST_P(KernelDerived, PlacesHave64Bits) {
+TEST_P(KernelOnDemand, PlacesHave64Bits) {
   if (!bench_->is_cuda())
     GTEST_SKIP() << "the host does not have the memory";
   Random random(1);
@@ -391,7 +391,7 @@ TEST_P(KernelDerived, PlacesHave64Bits) {
   int32_t *table = static_cast<int32_t *>(bench_->Alloc(size_t(stride + 3) * 4, CGR__MEMORY_DEVICE));
   const Words pages = { 11, 12, 13 };
   bench_->Copy(table + stride, pages.data(), 12);
-  cgr__derived_args a = {};
+  cgr__on_demand_args a = {};
   a.batch.query_start_loc = starts.data();
   a.batch.request_rows = rows.data();
   a.batch.seq_lens[0] = lens.data();
@@ -405,13 +405,13 @@ TEST_P(KernelDerived, PlacesHave64Bits) {
   a.group[0].kv_indices = list.data();
   a.group[0].read_trash_page = kReadTrash;
   a.group[0].write_trash_page = kWriteTrash;
-  bench_->Run(cgr__kernel_derived, &a);
+  bench_->Run(cgr__kernel_on_demand, &a);
   EXPECT_EQ(list.Get(), pages);
   EXPECT_EQ(error.Get()[0], 0);
   bench_->Free(table, CGR__MEMORY_DEVICE);
 }
 
-CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelDerived);
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelOnDemand);
 
 } // namespace
 } // namespace cgr_test

@@ -1,10 +1,10 @@
-/* The buffers that were asked for (kernels/derived.h). A row of blocks for each group: the first block writes what is one
+/* The buffers that were asked for (kernels/on_demand.h). A row of blocks for each group: the first block writes what is one
  * number for each request, and each of the others the pages of one request. */
 #include "devices/cuda/launch.cuh"
 #include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/step/scan.cuh"
-#include "kernels/derived.h"
+#include "kernels/on_demand.h"
 
 namespace cgr {
 namespace {
@@ -36,7 +36,7 @@ __device__ void write_starts(int32_t *starts, int32_t count, Value value, ScanSc
   }
 }
 
-__device__ void write_batch(const cgr__derived &d, int32_t num_decodes) {
+__device__ void write_batch(const cgr__on_demand &d, int32_t num_decodes) {
   __shared__ ScanScratch<int32_t> scratch;
   for (int32_t s = 0; s < d.num_sets; s++)
     if (d.kv_start_loc[s]) {
@@ -53,7 +53,7 @@ __device__ void write_batch(const cgr__derived &d, int32_t num_decodes) {
     d.prefill_query_start_loc[j] = cgr__prefill_query_start(&d, num_decodes, j);
 }
 
-__device__ void write_prefills(const cgr__derived &d, const cgr__derived_group &g, int32_t num_decodes) {
+__device__ void write_prefills(const cgr__on_demand &d, const cgr__on_demand_group &g, int32_t num_decodes) {
   for (int32_t j = (int32_t)threadIdx.x; g.prefill_kv_indptr && j <= d.padded_requests; j += kThreads)
     g.prefill_kv_indptr[j] = g.kv_indptr[cgr__prefill_place(&d, num_decodes, j)];
   for (int32_t j = (int32_t)threadIdx.x; g.prefill_kv_last_page_len && j < d.padded_requests; j += kThreads)
@@ -61,7 +61,7 @@ __device__ void write_prefills(const cgr__derived &d, const cgr__derived_group &
 }
 
 /* Called by all threads of the block of request i. */
-__device__ void write_pages(const cgr__derived_args &a, const cgr__derived_group &g, int32_t i) {
+__device__ void write_pages(const cgr__on_demand_args &a, const cgr__on_demand_group &g, int32_t i) {
   int32_t begin = g.kv_indptr[i], count = g.kv_indptr[i + 1] - begin, row = a.batch.request_rows[i];
   int32_t *list = g.kv_indices ? g.kv_indices + begin : nullptr;
   int32_t *line = g.block_table ? g.block_table + i * g.block_table_stride : nullptr;
@@ -95,8 +95,8 @@ __device__ void write_pages(const cgr__derived_args &a, const cgr__derived_group
     g.block_extents[i] = count;
 }
 
-__global__ void __launch_bounds__(kThreads) derived_kernel(const __grid_constant__ cgr__derived_args a) {
-  const cgr__derived_group &g = a.group[blockIdx.y];
+__global__ void __launch_bounds__(kThreads) on_demand_kernel(const __grid_constant__ cgr__on_demand_args a) {
+  const cgr__on_demand_group &g = a.group[blockIdx.y];
   if (blockIdx.x > 0) {
     write_pages(a, g, (int32_t)blockIdx.x - 1);
     return;
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(kThreads) derived_kernel(const __grid_constant
 } // namespace
 } // namespace cgr
 
-extern "C" int cgr__cuda_derived(const void *args, cudaStream_t stream) {
-  const cgr__derived_args *a = static_cast<const cgr__derived_args *>(args);
+extern "C" int cgr__cuda_on_demand(const void *args, cudaStream_t stream) {
+  const cgr__on_demand_args *a = static_cast<const cgr__on_demand_args *>(args);
   if (a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->batch.num_sets < 0 || a->batch.num_sets > CGR__MAX_SETS ||
       a->batch.set < 0 || a->batch.set >= CGR__MAX_SETS || a->batch.padded_requests < 0 ||
       a->batch.padded_requests > CGR__MAX_REQUESTS)
@@ -121,7 +121,7 @@ extern "C" int cgr__cuda_derived(const void *args, cudaStream_t stream) {
     pages |= a->group[g].kv_indices || a->group[g].block_table;
   dim3 grid(1 + (pages ? (unsigned)a->batch.padded_requests : 0),
             a->num_groups > 0 ? (unsigned)a->num_groups : 1u); /* without groups that of none, where nothing is asked for */
-  return cgr::launch(cgr::derived_kernel, args, grid, dim3(cgr::kThreads), 0, stream);
+  return cgr::launch(cgr::on_demand_kernel, args, grid, dim3(cgr::kThreads), 0, stream);
 }
 
-extern "C" int cgr__cuda_derived_preload(void) { return cgr::preload(cgr::derived_kernel, 0); }
+extern "C" int cgr__cuda_on_demand_preload(void) { return cgr::preload(cgr::on_demand_kernel, 0); }

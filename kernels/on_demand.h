@@ -1,26 +1,26 @@
-/* The buffers that engines and backends ask for (CGR_DERIVED in cgr/cgr.h). */
-#ifndef CGR_KERNELS_DERIVED_H
-#define CGR_KERNELS_DERIVED_H
+/* The buffers that engines and backends ask for (CGR_ON_DEMAND in cgr/cgr.h). */
+#ifndef CGR_KERNELS_ON_DEMAND_H
+#define CGR_KERNELS_ON_DEMAND_H
 
 #include <stdint.h>
 
 #include "base/limits.h"
 #include "devices/device.h"
 #include "kernels/step.h"
-#include "planners/metadata/derived.h"
+#include "planners/metadata/on_demand.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct cgr__derived_args {
-  cgr__derived batch;    /* padded_requests: B_r of the key */
+typedef struct cgr__on_demand_args {
+  cgr__on_demand batch;  /* padded_requests: B_r of the key */
   const int32_t *counts; /* of decodes: CGR_COUNT_DECODES */
   cgr__step_error *error;
-  uint64_t asked; /* CGR__DERIVED bits: without any, steps leave the kernel out */
+  uint64_t asked; /* CGR__ON_DEMAND bits: without any, steps leave the kernel out */
   int32_t num_groups, reserved;
-  cgr__derived_group group[CGR__MAX_GROUPS];
-} cgr__derived_args;
+  cgr__on_demand_group group[CGR__MAX_GROUPS];
+} cgr__on_demand_args;
 
 /* Runs after the prologue, whose buffers and counts determine everything here. Writes the following, except what is NULL:
  * - kv_start_loc, context_lens, context_start_loc and the prefills' buffers, [0, B_r) or [0, B_r]. Entry j of the prefills' is
@@ -31,7 +31,7 @@ typedef struct cgr__derived_args {
  *   block_extents[i] can hold anything else, so only these are written; block_extents[i] becomes the number of pages.
  * A page outside the pool, or the write-trash page, which an engine's own table may have, is CGR_GUARD_PAGE, and the read-trash
  * page takes its place. A request that a guard refused has no pages; its row is not looked at. */
-extern const cgr__kernel cgr__kernel_derived; /* cgr__derived_args */
+extern const cgr__kernel cgr__kernel_on_demand; /* cgr__on_demand_args */
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// Buffers on demand in a runtime: what kernels of a backend and of the engine find when they run, in graphs of every kind and in
+// On-demand buffers in a runtime: what kernels of a backend and of the engine find when they run, in graphs of every kind and in
 // eager steps, matches what the engine knows of its batch; and a runtime that was asked for none has neither memory nor node for
 // them.
 #include <cstring>
@@ -9,20 +9,20 @@
 namespace cgr_test {
 namespace {
 
-constexpr int kNumDerived = CGR_BUFFER_COUNT_ - CGR_BUFFER_KV_INDICES;
-constexpr uint64_t kAll = 2 * CGR_DERIVED(CGR_BUFFER_COUNT_ - 1) - 1;
-constexpr uint64_t kPrefills = kAll & ~(CGR_DERIVED(CGR_BUFFER_PREFILL_QUERY_START_LOC) - 1);
+constexpr int kNumOnDemand = CGR_BUFFER_COUNT_ - CGR_BUFFER_KV_INDICES;
+constexpr uint64_t kAll = 2 * CGR_ON_DEMAND(CGR_BUFFER_COUNT_ - 1) - 1;
+constexpr uint64_t kPrefills = kAll & ~(CGR_ON_DEMAND(CGR_BUFFER_PREFILL_QUERY_START_LOC) - 1);
 
 cgr_buffer BufferAt(int i) { return cgr_buffer(CGR_BUFFER_KV_INDICES + i); }
 
-class Derived : public ::testing::TestWithParam<DeviceParam> {
+class OnDemand : public ::testing::TestWithParam<DeviceParam> {
 protected:
   enum { kLayer = 1, kPoison = 0x5a }; // the backend's layer
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 
   // Saves what the buffers hold when attention runs, and copies q to out.
   static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *a) {
-    auto *self = static_cast<Derived *>(context);
+    auto *self = static_cast<OnDemand *>(context);
     cgr_record_info info = CGR_RECORD_INFO_INIT;
     CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
     size_t bytes = size_t(info.num_tokens) * size_t(a->q.stride_token) * cgr_dtype_size(cgr_dtype(a->q.dtype));
@@ -31,7 +31,7 @@ protected:
   }
   cgr_status Keep(cudaStream_t stream) {
     cgr_status status = CGR_OK;
-    for (int i = 0; i < kNumDerived && status == CGR_OK; i++)
+    for (int i = 0; i < kNumOnDemand && status == CGR_OK; i++)
       if (kept_[i] != nullptr)
         status = cgr_copy(engine_->dev, kept_[i], view_[i].data, Bytes(i), stream);
     return status;
@@ -45,7 +45,7 @@ protected:
     backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
     backend_.record = Record;
     backend_.reorder_threshold = 1;
-    backend_.derived = by_backend;
+    backend_.on_demand = by_backend;
     EngineOptions options = OptionsFor(GetParam());
     options.feed = Feed::kUploads;
     options.mode = mode;
@@ -57,13 +57,13 @@ protected:
       config->layers = layers_.data();
       config->backends = &backend_;
       config->num_backends = 1;
-      config->derived = by_config;
+      config->on_demand = by_config;
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->check_call = { true, false };
-    for (int i = 0; i < kNumDerived; i++) {
+    for (int i = 0; i < kNumOnDemand; i++) {
       kept_[i] = nullptr;
-      if (!((by_config | by_backend) & CGR_DERIVED(BufferAt(i))))
+      if (!((by_config | by_backend) & CGR_ON_DEMAND(BufferAt(i))))
         continue;
       view_[i] = engine_->View(BufferAt(i));
       kept_[i] = engine_->Alloc(Bytes(i));
@@ -76,7 +76,7 @@ protected:
   }
   // Fills what a step must write completely with something else; pages stay, because they are always the pool's.
   void Poison() {
-    for (int i = 0; i < kNumDerived; i++)
+    for (int i = 0; i < kNumOnDemand; i++)
       if (kept_[i] != nullptr && view_[i].shape[0] <= engine_->o.max_requests + 1 && BufferAt(i) != CGR_BUFFER_BLOCK_TABLE)
         CGR_EXPECT_OK(cgr_fill(engine_->dev, view_[i].data, kPoison, Bytes(i), engine_->stream));
     engine_->Sync();
@@ -200,11 +200,11 @@ protected:
   std::unique_ptr<Engine> engine_;
   cgr_backend backend_;
   std::vector<cgr_layer> layers_;
-  cgr_buffer_view view_[kNumDerived] = {};
-  void *kept_[kNumDerived] = {};
+  cgr_buffer_view view_[kNumOnDemand] = {};
+  void *kept_[kNumOnDemand] = {};
 };
 
-TEST_P(Derived, AreThereBeforeAttentionInStepsOfEveryKind) {
+TEST_P(OnDemand, AreThereBeforeAttentionInStepsOfEveryKind) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -217,27 +217,27 @@ TEST_P(Derived, AreThereBeforeAttentionInStepsOfEveryKind) {
   }
 }
 
-TEST_P(Derived, AreWhatConfigurationAndBackendAskForTogether) {
+TEST_P(OnDemand, AreWhatConfigurationAndBackendAskForTogether) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   for (int round = 0; round < 6; round++) {
     const uint64_t by_config = random.Bits() & kAll, by_backend = random.Bits() & kAll;
     ASSERT_NO_FATAL_FAILURE(Make(round % 2 ? CGR_MODE_FULL : CGR_MODE_NONE, by_config, by_backend, round % 3 == 0));
-    for (int i = 0; i < kNumDerived; i++) {
+    for (int i = 0; i < kNumOnDemand; i++) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
       const cgr_status status = cgr_buffer_get(engine_->rt, 0, 0, BufferAt(i), 0, &view);
-      if ((by_config | by_backend) & CGR_DERIVED(BufferAt(i)))
+      if ((by_config | by_backend) & CGR_ON_DEMAND(BufferAt(i)))
         CGR_EXPECT_OK(status);
       else
-        ExpectMessage(status, CGR_ERROR_STATE, { cgr_buffer_name(BufferAt(i)), "CGR_DERIVED", "cgr_config.derived" });
+        ExpectMessage(status, CGR_ERROR_STATE, { cgr_buffer_name(BufferAt(i)), "CGR_ON_DEMAND", "cgr_config.on_demand" });
     }
     RunRandomSteps(random, 10);
   }
 }
 
 // The engine's own kernels in the same step: cgr_record_buffer orders what comes after it.
-TEST_P(Derived, CanBeReadInRecordOnceTheyWereAskedForThere) {
+TEST_P(OnDemand, CanBeReadInRecordOnceTheyWereAskedForThere) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     ASSERT_NO_FATAL_FAILURE(Make(mode, kAll & ~kPrefills, 0));
@@ -261,18 +261,18 @@ TEST_P(Derived, CanBeReadInRecordOnceTheyWereAskedForThere) {
 }
 
 // One kernel more in each graph, for those who ask.
-TEST_P(Derived, CostOneNodeForThoseWhoAskAndNothingForOthers) {
+TEST_P(OnDemand, CostOneNodeForThoseWhoAskAndNothingForOthers) {
   int64_t nodes[2];
   for (int asks = 0; asks < 2; asks++) {
-    ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, 0, asks ? kAll & ~CGR_DERIVED(CGR_BUFFER_KV_INDICES) : 0));
-    std::fill_n(kept_, kNumDerived, nullptr); // the test's own copies are nodes, too
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, 0, asks ? kAll & ~CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) : 0));
+    std::fill_n(kept_, kNumOnDemand, nullptr); // the test's own copies are nodes, too
     CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
     CGR_ASSERT_OK(engine_->Capture());
     nodes[asks] = engine_->GraphStats(0).num_nodes;
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    for (int i = 0; i < (asks ? 1 : kNumDerived); i++)
+    for (int i = 0; i < (asks ? 1 : kNumOnDemand); i++)
       ExpectMessage(cgr_buffer_get(engine_->rt, 0, 0, BufferAt(i), 0, &view), CGR_ERROR_STATE,
-                    { cgr_buffer_name(BufferAt(i)), "CGR_DERIVED" });
+                    { cgr_buffer_name(BufferAt(i)), "CGR_ON_DEMAND" });
   }
   EXPECT_EQ(nodes[1], nodes[0] + 1);
 }
@@ -293,7 +293,7 @@ cgr_status RecordLayerless(cgr_recorder *recorder, void *context) {
   return status == CGR_OK ? cgr_copy(e.dev, e.kept, view.data, 5 * 4, info.stream) : status;
 }
 
-TEST_P(Derived, AreThereFromTheBeginningOfRecordWithoutLayers) {
+TEST_P(OnDemand, AreThereFromTheBeginningOfRecordWithoutLayers) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_NONE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     Layerless e = {};
@@ -310,7 +310,7 @@ TEST_P(Derived, AreThereFromTheBeginningOfRecordWithoutLayers) {
     config.max_requests = config.max_tokens = 4;
     config.max_seq_len = 64;
     config.graph_mode = mode;
-    config.derived = CGR_DERIVED(CGR_BUFFER_KV_START_LOC);
+    config.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
     CGR_ASSERT_OK(cgr_runtime_create(&config, &e.rt));
     cgr_capture capture = CGR_CAPTURE_INIT;
     capture.record = RecordLayerless;
@@ -346,7 +346,7 @@ TEST_P(Derived, AreThereFromTheBeginningOfRecordWithoutLayers) {
   }
 }
 
-CGR_INSTANTIATE_OVER_DEVICES(Derived);
+CGR_INSTANTIATE_OVER_DEVICES(OnDemand);
 
 } // namespace
 } // namespace cgr_test
