@@ -7,7 +7,7 @@
 void bench_commit(bench_engine *e, const cgr_batch *batch, cgr_step *step) {
   cgr__lane *lane = &e->rt->lane;
   bench_check(cgr_step_prepare(e->rt, batch, step), "cgr_step_prepare");
-  if (lane->prepared.num_applies > 0)
+  if (lane->prepared.num_change_steps > 0)
     bench_fail("%d requests: more changes than a slot holds", batch->num_requests);
   uint64_t seq = lane->prepared.seq;
   cgr__slot_header *slot = cgr__ring_slot(&lane->ring, seq), *next = cgr__ring_slot(&lane->ring, seq + 1);

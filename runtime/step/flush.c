@@ -18,7 +18,7 @@ static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqu
   return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, enqueue->stream, fate) : status;
 }
 
-cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   while (rt->lane.launched + 1 < rt->lane.prepared.seq)
     CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, 0, fate)); /* its bytes are among those of the prepared step */

@@ -16,10 +16,10 @@
 /* A step between prepare and launch or cancel. Its choice is kept afterwards: the next step may be like it. */
 typedef struct cgr__prepared {
   uint64_t ticket; /* 0: no step is prepared */
-  uint64_t seq;    /* of the step itself; its applies have the numbers before it */
+  uint64_t seq;    /* of the step itself; its change steps have the numbers before it */
   uint64_t bytes;  /* that the device will read */
   cgr__checked_batch batch;
-  int32_t num_applies; /* steps without requests that carry changes ahead of it */
+  int32_t num_change_steps; /* steps without requests that carry changes ahead of it */
   bool batch_staged;
   cgr__choice choice;
 } cgr__prepared;

@@ -40,7 +40,7 @@ void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last) {
 }
 
 /* Steps without requests that must carry changes ahead, because one slot does not hold them all. */
-static int64_t count_applies(const cgr_runtime *rt) {
+static int64_t count_change_steps(const cgr_runtime *rt) {
   if (rt->rows.num_dirty == 0 || rt->rows.dirty_words <= rt->setup.config.max_changes)
     return 0;
   int64_t words = cgr__changes_pending(&rt->rows); /* dirty_words may be more */
@@ -48,15 +48,15 @@ static int64_t count_applies(const cgr_runtime *rt) {
 }
 
 /* All slots of the launch must be free; with changes ahead it takes at most depth - 1, so the step before keeps its result. */
-static cgr_status check_slots(const cgr_runtime *rt, int64_t applies) {
+static cgr_status check_slots(const cgr_runtime *rt, int64_t change_steps) {
   int32_t depth = (int32_t)rt->lane.ring.depth;
-  if (applies > depth - 2)
+  if (change_steps > depth - 2)
     return cgr__fail(CGR_ERROR_CHANGES_PENDING,
                      "cgr_step_prepare: %lld changed words are pending, expected at most %lld (max_changes, ring_depth): call "
                      "cgr_runtime_flush",
                      (long long)cgr__changes_pending(&rt->rows), (long long)(depth - 1) * rt->setup.config.max_changes);
-  if (!cgr__ring_acquire(&rt->lane.ring, rt->lane.launched + 1 + (uint64_t)applies))
-    return cgr__ring_refuse(&rt->lane.ring, "cgr_step_prepare", rt->lane.launched + 1 + (uint64_t)applies);
+  if (!cgr__ring_acquire(&rt->lane.ring, rt->lane.launched + 1 + (uint64_t)change_steps))
+    return cgr__ring_refuse(&rt->lane.ring, "cgr_step_prepare", rt->lane.launched + 1 + (uint64_t)change_steps);
   return CGR_OK;
 }
 
@@ -85,7 +85,7 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
 /* The standing batch: edits of what the device has, or the whole batch; and its tokens, if any. */
 static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
-  bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_applies > 0;
+  bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_change_steps > 0;
   uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
   slot->num_edits =
       cgr__standing_edits(&rt->rows, whole, cgr__ring_edits(ring, slot), cgr__ring_tokens(ring, slot), &slot->num_ids);
@@ -99,7 +99,7 @@ static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, c
 static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__slot_header *slot) {
   const cgr__checked_batch *checked = &prepared->batch;
   uint64_t bytes = 0;
-  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_applies > 0;
+  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_change_steps > 0;
   if (prepared->batch_staged)
     bytes += stage_batch(rt, checked->batch_layout, slot);
   if (batch->tokens && checked->num_tokens > 0)
@@ -115,10 +115,10 @@ static cgr_status check_pages(cgr_runtime *rt, const cgr__prepared *prepared) {
 
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {
   const cgr__checked_batch *checked = &prepared->batch;
-  int64_t applies = count_applies(rt);
-  CGR__TRY(check_slots(rt, applies));
-  prepared->num_applies = (int32_t)applies;
-  prepared->seq = rt->lane.launched + 1 + (uint64_t)applies;
+  int64_t change_steps = count_change_steps(rt);
+  CGR__TRY(check_slots(rt, change_steps));
+  prepared->num_change_steps = (int32_t)change_steps;
+  prepared->seq = rt->lane.launched + 1 + (uint64_t)change_steps;
   prepared->bytes = 0;
   if (rt->checks)
     CGR__TRY(check_pages(rt, prepared));

@@ -297,8 +297,8 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   cgr_status status = check_launch(rt, stream);
   if (status != CGR_OK)
     return cgr__refuse_launch(rt, status);
-  if (prepared->num_applies > 0)
-    status = cgr__launch_applies(rt, stream, &fate);
+  if (prepared->num_change_steps > 0)
+    status = cgr__launch_change_steps(rt, stream, &fate);
   if (status == CGR_OK)
     status = launch_step(rt, stream, &fate);
   prepared->ticket = 0;

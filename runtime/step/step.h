@@ -49,7 +49,7 @@ typedef struct cgr__fate {
 } cgr__fate;
 
 /* Launches the steps that carry changes ahead of the prepared one. */
-cgr_status cgr__launch_applies(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
+cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
 /* Enqueues the prepared step, which is committed: through `record`, or what follows the first piece of its graph. */
 cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
 /* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no

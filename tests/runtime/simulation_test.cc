@@ -51,7 +51,7 @@ void Print(const Counts &c, double seconds) {
                 { "of these, without requests", c.dummy },
                 { "of these, with a forced key", c.forced },
                 { "standing batches above a limit", c.above },
-                { "changes sent ahead", c.applies },
+                { "changes sent ahead", c.change_steps },
                 { "flushes", c.flushes },
                 { "prepares that found no slot", c.busy },
                 { "cancelled", c.cancels },
@@ -92,7 +92,7 @@ TEST(Simulation, NoSlotIsTornOrStale) {
   Print(all, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   printf("%s\n", Repeat(seed).c_str());
   const uint64_t all_kinds[] = { all.full_decode, all.full_mixed,   all.piecewise, all.eager,   all.standing, all.dummy,
-                                 all.forced,      all.applies,      all.flushes,   all.busy,    all.cancels,  all.failed,
+                                 all.forced,      all.change_steps, all.flushes,   all.busy,    all.cancels,  all.failed,
                                  all.failed_ran,  all.callbacks,    all.empty,     all.spoiled, all.refused,  all.hits,
                                  all.misses,      all.append_first, all.above };
   const uint64_t interrupted[] = { all.in_prepare, all.in_fetch, all.torn_commits };

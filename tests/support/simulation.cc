@@ -355,7 +355,7 @@ void Simulation::PlanFault() {
 
 void Simulation::CountKind() {
   const cgr_key &key = step_.key;
-  counts_.applies += uint64_t(rt_->lane.prepared.num_applies);
+  counts_.change_steps += uint64_t(rt_->lane.prepared.num_change_steps);
   uint64_t &kind = key.kind == CGR_KIND_PIECEWISE ? counts_.piecewise
                    : key.kind == CGR_KIND_NONE    ? counts_.eager
                    : key.query_len == 1           ? counts_.full_decode

@@ -22,7 +22,7 @@ struct Options {
 
 struct Counts {
   uint64_t full_decode = 0, full_mixed = 0, piecewise = 0, eager = 0, dummy = 0, standing = 0, whole = 0, forced = 0, flushes = 0;
-  uint64_t applies = 0, busy = 0, cancels = 0, failed = 0, failed_ran = 0, callbacks = 0, spoiled = 0;
+  uint64_t change_steps = 0, busy = 0, cancels = 0, failed = 0, failed_ran = 0, callbacks = 0, spoiled = 0;
   uint64_t hits = 0, misses = 0, from_inbox = 0, refused = 0, empty = 0, abandoned = 0, steps = 0, results = 0, expired = 0;
   uint64_t in_prepare = 0, in_fetch = 0, torn_commits = 0, append_first = 0, above = 0;
   void Add(const Counts &other);
