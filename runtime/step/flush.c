@@ -30,7 +30,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
   uint64_t seq = rt->lane.launched + 1;
   uint64_t bytes = sizeof(cgr__slot_header);
   CGR__TRY(cgr__check_stream(rt, function, enqueue->stream));
-  CGR__TRY(cgr__see_losses(rt));
+  CGR__TRY(cgr__resync_after_losses(rt));
   cgr__slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
   if (!slot)
     return cgr__ring_refuse(&rt->lane.ring, function, seq);
@@ -63,7 +63,7 @@ static cgr_status flush(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_flush"));
   CGR__TRY(cgr__check_stream(rt, "cgr_runtime_flush", stream));
-  CGR__TRY(cgr__see_losses(rt));
+  CGR__TRY(cgr__resync_after_losses(rt));
   cgr_status status = CGR_OK;
   while (status == CGR_OK && cgr__changes_pending(&rt->rows) > 0)
     status = cgr__launch_internal(rt, "cgr_runtime_flush", &enqueue, true);

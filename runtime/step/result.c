@@ -6,7 +6,7 @@ uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane) {
   return cgr__runtime_is(runtime) && lane == 0 ? cgr__ring_completed(&runtime->lane.ring) : 0;
 }
 
-cgr_status cgr__see_losses(cgr_runtime *rt) {
+cgr_status cgr__resync_after_losses(cgr_runtime *rt) {
   cgr__lane *lane = &rt->lane;
   if (cgr__ring_completed(&lane->ring) > lane->launched)
     return cgr__runtime_die(rt, 0, "the device has completed a step that was never launched");

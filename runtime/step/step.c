@@ -143,7 +143,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
     prepared->choice.missed = NULL; /* of the last step */
   CGR__TRY(check_step(rt, step));
   CGR__TRY(read_batch(&batch, &copy));
-  CGR__TRY(cgr__see_losses(rt));
+  CGR__TRY(cgr__resync_after_losses(rt));
   if (rt->checks)
     CGR__TRY(cgr__reserved_check(rt, "cgr_step_prepare"));
   cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);

@@ -77,7 +77,7 @@ double cgr__wait_deadline(const cgr_runtime *rt);
 /* The time-out of an argument: -1 is the configured one. Less is refused. */
 cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *function, int32_t *timeout_ms);
 /* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */
-cgr_status cgr__see_losses(cgr_runtime *rt);
+cgr_status cgr__resync_after_losses(cgr_runtime *rt);
 
 /* ------------------------------------------------------------------------------------------------------- reserved.c, starts.c */
 
