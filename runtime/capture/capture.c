@@ -110,8 +110,8 @@ cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
                                  .engine = c->runtime->engine,
                                  .real_tokens = -1,
                                  .real_requests = -1 };
-  cgr__outcome outcome;
-  return cgr__enqueue_step(c->runtime, &enqueue, &outcome);
+  cgr__enqueue_result result;
+  return cgr__enqueue_step(c->runtime, &enqueue, &result);
 }
 
 static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) {

@@ -270,7 +270,7 @@ static int join_all(cgr__step_recorder *recorder, const char **what) {
 
 /* A step that `record` or a call gave up still ends with an epilogue, which commits nothing, so that the device's counter and the
  * host's stay together. If the device proves lost here, the earlier failure was the first symptom and is kept as the cause. */
-static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__outcome *outcome) {
+static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__enqueue_result *result) {
   cgr_runtime *rt = recorder->runtime;
   const char *what = "step: joining the branch of plans and on-demand buffers, or the fetch of the next step";
   char cause[400];
@@ -289,7 +289,7 @@ static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, c
   }
   cgr__range_end(rt);
   if (!error)
-    *outcome = recorded == CGR_OK ? CGR__OUTCOME_WHOLE : CGR__OUTCOME_ABANDONED;
+    *result = recorded == CGR_OK ? CGR__ENQUEUE_WHOLE : CGR__ENQUEUE_ABANDONED;
   cgr_status ended = cgr__runtime_device_error(rt, error, recorded == CGR_OK ? what : cause);
   return recorded == CGR_OK || ended == CGR_ERROR_DEAD ? ended : cgr__fail(recorded, "%s", cause);
 }
@@ -308,11 +308,11 @@ static cgr_status enqueue_prologue(cgr_runtime *rt, const cgr__enqueue *enqueue,
   return cgr__runtime_device_error(rt, error, what);
 }
 
-cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome) {
+cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__enqueue_result *result) {
   cgr__step_recorder *recorder = &rt->recorder;
   cgr__step_args args = step_args(rt, enqueue);
   set_recorder(recorder, rt, enqueue);
-  *outcome = CGR__OUTCOME_BROKEN;
+  *result = CGR__ENQUEUE_BROKEN;
   CGR__TRY(enqueue_prologue(rt, enqueue, &args));
   cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);
   if (recorded != CGR_OK && !gives_up(recorded))
@@ -321,26 +321,27 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
     recorded = run_record(recorder, enqueue);
   if (enqueue->capture && !enqueue->capture->open)
     return recorded; /* nothing captures any more: the epilogue would run */
-  return end_step(recorder, &args, recorded, outcome);
+  return end_step(recorder, &args, recorded, result);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
 
-cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome) {
+cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry,
+                               cgr__enqueue_result *result) {
   cgr__step_recorder *recorder = &rt->recorder;
   int error;
   set_recorder(recorder, rt, enqueue);
   recorder->base.pieces = NULL;
-  *outcome = CGR__OUTCOME_BROKEN;
+  *result = CGR__ENQUEUE_BROKEN;
   bool was_inside = cgr__step_enter(rt);
   cgr_status status = cgr__graphs_launch_breaks(&rt->graphs, entry, &recorder->base, &error);
   cgr__step_leave(rt, was_inside);
   if (error)
     return cgr__runtime_device_error(rt, error, "cgr_step_launch: launching what is between two pieces, or a piece");
   if (status == CGR_OK) {
-    *outcome = CGR__OUTCOME_WHOLE;
+    *result = CGR__ENQUEUE_WHOLE;
     return CGR_OK;
   }
   cgr__step_args args = step_args(rt, enqueue);
-  return end_step(recorder, &args, status, outcome);
+  return end_step(recorder, &args, status, result);
 }

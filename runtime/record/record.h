@@ -26,17 +26,18 @@ typedef struct cgr__enqueue {
 } cgr__enqueue;
 
 /* How far it got. */
-typedef enum cgr__outcome {
-  CGR__OUTCOME_WHOLE,     /* the step is on its stream */
-  CGR__OUTCOME_ABANDONED, /* `record` or a call failed: the step is on its stream and will commit nothing */
-  CGR__OUTCOME_BROKEN     /* a call of the device failed: what is on the stream is no step */
-} cgr__outcome;
+typedef enum cgr__enqueue_result {
+  CGR__ENQUEUE_WHOLE,     /* the step is on its stream */
+  CGR__ENQUEUE_ABANDONED, /* `record` or a call failed: the step is on its stream and will commit nothing */
+  CGR__ENQUEUE_BROKEN     /* a call of the device failed: what is on the stream is no step */
+} cgr__enqueue_result;
 
 /* Enqueues a whole step: prologue; plans and on-demand buffers on a side branch; `record`, epilogue. */
-cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__outcome *outcome);
+cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__enqueue_result *result);
 
 /* What follows the first piece of a PIECEWISE step: calls, and the other pieces. */
-cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry, cgr__outcome *outcome);
+cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__graph_entry *entry,
+                               cgr__enqueue_result *result);
 
 /* The step waits for the branch of plans and on-demand buffers, if it has not yet: before the first kernel that reads them. */
 cgr_status cgr__join_branch(cgr__step_recorder *recorder);

@@ -8,25 +8,25 @@
 static const cgr_key apply_key = { .num_tokens = 1, .num_requests = 1 };
 
 /* A step without requests whose slot is filled; `bytes` count for it if it succeeds. */
-static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes, cgr__fate *fate) {
-  cgr__outcome outcome;
+static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes, cgr__launch_error *failure) {
+  cgr__enqueue_result result;
   cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, seq), seq);
-  fate->seq = seq;
-  cgr_status status = cgr__enqueue_step(rt, enqueue, &outcome);
-  if (outcome != CGR__OUTCOME_BROKEN)
+  failure->seq = seq;
+  cgr_status status = cgr__enqueue_step(rt, enqueue, &result);
+  if (result != CGR__ENQUEUE_BROKEN)
     cgr__launched_internal(rt, seq, enqueue->stream, status == CGR_OK ? bytes : 0);
-  return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, enqueue->stream, fate) : status;
+  return result == CGR__ENQUEUE_BROKEN ? cgr__recover(rt, status, enqueue->stream, failure) : status;
 }
 
-cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   while (rt->lane.launched + 1 < rt->lane.prepared.seq)
-    CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, 0, fate)); /* its bytes are among those of the prepared step */
+    CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, 0, failure)); /* its bytes are among those of the prepared step */
   return CGR_OK;
 }
 
 static cgr_status launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes,
-                                  cgr__fate *fate) {
+                                  cgr__launch_error *failure) {
   uint64_t seq = rt->lane.launched + 1;
   uint64_t bytes = sizeof(cgr__slot_header);
   CGR__TRY(cgr__check_stream(rt, function, enqueue->stream));
@@ -38,7 +38,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
   cgr__stage_empty(rt, slot);
   if (changes)
     bytes = cgr__stage_changes(rt, slot);
-  cgr_status status = launch(rt, seq, enqueue, bytes, fate);
+  cgr_status status = launch(rt, seq, enqueue, bytes, failure);
   if (status != CGR_OK)
     cgr__unstage(rt, seq, seq);
   return status;
@@ -46,15 +46,15 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
 
 /* A failure before anything is enqueued, such as a full ring, is left to the caller, unless the runtime died of it. */
 cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes) {
-  cgr__fate fate = { 0, false };
-  cgr_status status = launch_internal(rt, function, enqueue, changes, &fate);
+  cgr__launch_error failure = { 0, false };
+  cgr_status status = launch_internal(rt, function, enqueue, changes, &failure);
   if (status == CGR_OK)
     return CGR_OK;
   cgr__fail_in(function, status);
-  if (fate.seq == 0 && status != CGR_ERROR_DEAD)
+  if (failure.seq == 0 && status != CGR_ERROR_DEAD)
     return status;
-  cgr__flight_failed(rt, fate.seq, &enqueue->key, status);
-  cgr__failure_keep(rt, fate.seq, &enqueue->key, status);
+  cgr__flight_failed(rt, failure.seq, &enqueue->key, status);
+  cgr__failure_keep(rt, failure.seq, &enqueue->key, status);
   rt->at_return |= CGR__RETURN_DUMPS;
   return status;
 }

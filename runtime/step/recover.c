@@ -34,10 +34,10 @@ static cgr_status die_of(cgr_runtime *rt, const cause *c, cudaStream_t stream, c
 /* An empty step under a number that no step has used. */
 static cgr_status use_number_up(cgr_runtime *rt, uint64_t seq, const cause *c) {
   const cgr__enqueue empty = { .key = { .num_tokens = 1, .num_requests = 1 }, .stream = rt->own_stream, .empty = true };
-  cgr__outcome outcome = CGR__OUTCOME_BROKEN;
+  cgr__enqueue_result result = CGR__ENQUEUE_BROKEN;
   cgr_status status = cgr__order_stream(rt, rt->own_stream);
   if (status == CGR_OK)
-    status = cgr__enqueue_step(rt, &empty, &outcome);
+    status = cgr__enqueue_step(rt, &empty, &result);
   if (status != CGR_OK)
     return die_of(rt, c, rt->own_stream, "an empty step under its number failed too");
   cgr__launched_internal(rt, seq, rt->own_stream, 0);
@@ -59,32 +59,33 @@ static cgr_status die_waiting(cgr_runtime *rt, const cause *c, cudaStream_t stre
   return die_of(rt, c, stream, then);
 }
 
-static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued, cgr__fate *fate) {
+static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued,
+                          cgr__launch_error *failure) {
   if (rt->dead)
     return fail_with(c);
   int error = nothing_enqueued ? CGR__DEVICE_OK : wait_for_streams(rt, stream);
   if (error)
     return die_waiting(rt, c, stream, error);
-  fate->ran = cgr__ring_completed(&rt->lane.ring) >= fate->seq;
-  if (!fate->ran)
-    return use_number_up(rt, fate->seq, c);
+  failure->ran = cgr__ring_completed(&rt->lane.ring) >= failure->seq;
+  if (!failure->ran)
+    return use_number_up(rt, failure->seq, c);
   if (rt->backend_plans.states && (cgr__backend_plans_clear(rt, stream) || wait_for_streams(rt, stream)))
     return die_of(rt, c, stream, "zeroing the workspaces of backends failed too");
-  cgr__launched_internal(rt, fate->seq, stream, 0);
+  cgr__launched_internal(rt, failure->seq, stream, 0);
   return fail_with(c);
 }
 
-cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__fate *fate) {
+cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__launch_error *failure) {
   const cause c = take_cause(status);
-  return recover(rt, &c, stream, false, fate);
+  return recover(rt, &c, stream, false, failure);
 }
 
-cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate) {
+cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__launch_error *failure) {
   const cause c = take_cause(cgr__runtime_device_error(rt, error, "cgr_step_launch: launching the graph"));
-  return recover(rt, &c, stream, cgr__device_did_nothing(error), fate);
+  return recover(rt, &c, stream, cgr__device_did_nothing(error), failure);
 }
 
-cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure) {
   const cgr__prepared *p = &rt->lane.prepared;
   const cgr__enqueue enqueue = { .key = p->choice.key,
                                  .stream = stream,
@@ -94,12 +95,12 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate 
                                  .real_requests = p->batch.num_requests,
                                  .batch = p->batch.batch_layout,
                                  .entry = p->choice.entry };
-  cgr__outcome outcome;
+  cgr__enqueue_result result;
   cgr__graph_entry *entry = p->choice.entry;
-  cgr_status status = entry ? cgr__enqueue_breaks(rt, &enqueue, entry, &outcome) : cgr__enqueue_step(rt, &enqueue, &outcome);
-  if (outcome == CGR__OUTCOME_ABANDONED)
-    cgr__launched_internal(rt, fate->seq, stream, 0);
-  return outcome == CGR__OUTCOME_BROKEN ? cgr__recover(rt, status, stream, fate) : status;
+  cgr_status status = entry ? cgr__enqueue_breaks(rt, &enqueue, entry, &result) : cgr__enqueue_step(rt, &enqueue, &result);
+  if (result == CGR__ENQUEUE_ABANDONED)
+    cgr__launched_internal(rt, failure->seq, stream, 0);
+  return result == CGR__ENQUEUE_BROKEN ? cgr__recover(rt, status, stream, failure) : status;
 }
 
 cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
@@ -111,18 +112,18 @@ cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status) {
   return status;
 }
 
-void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status) {
+void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__launch_error *failure, uint64_t began, cgr_status status) {
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__fail_in("cgr_step_launch", status);
-  cgr__unstage(rt, fate->seq, p->seq);
+  cgr__unstage(rt, failure->seq, p->seq);
   rt->reserved.seq = 0; /* the copy ahead of it may be on no stream that is waited for */
   rt->starts.lost = rt->starts.lost || rt->starts.copied.seq > 0;
-  cgr__batch_abandon(&rt->rows, &p->batch, fate->seq);
-  if (fate->ran && fate->seq == p->seq && p->batch.set == 0)
+  cgr__batch_abandon(&rt->rows, &p->batch, failure->seq);
+  if (failure->ran && failure->seq == p->seq && p->batch.set == 0)
     cgr__rows_forget_tokens(&rt->rows, p->batch.batch_layout);
   step->state = CGR_STEP_ABANDONED;
-  step->seq = fate->seq;
-  cgr__flight_abandoned(rt, began, fate->seq, status);
-  cgr__failure_keep(rt, fate->seq, &p->choice.key, status);
+  step->seq = failure->seq;
+  cgr__flight_abandoned(rt, began, failure->seq, status);
+  cgr__failure_keep(rt, failure->seq, &p->choice.key, status);
   rt->at_return |= CGR__RETURN_DUMPS;
 }

@@ -207,19 +207,19 @@ cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_st
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
 /* The prepared step itself; its number is committed. */
-static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate) {
+static cgr_status launch_step(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure) {
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__graph_entry *entry = p->choice.entry;
   cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, p->seq), p->seq);
-  fate->seq = p->seq;
+  failure->seq = p->seq;
   if (entry) {
     int error = cgr__graphs_launch(&rt->graphs, entry, p->batch.num_requests, p->seq, stream);
     if (error)
-      return cgr__recover_replay(rt, error, stream, fate);
+      return cgr__recover_replay(rt, error, stream, failure);
     if (!entry->breaks)
       return CGR_OK;
   }
-  return cgr__launch_recorded(rt, stream, fate);
+  return cgr__launch_recorded(rt, stream, failure);
 }
 
 /* What a step is that cannot be launched. Only of a size that has room for its ticket. */
@@ -291,20 +291,20 @@ static void commit(cgr_runtime *rt, cudaStream_t stream) {
 }
 
 static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
-  cgr__fate fate = { 0, false };
+  cgr__launch_error failure = { 0, false };
   uint64_t began = cgr__flight_launching(rt);
   cgr__prepared *prepared = &rt->lane.prepared;
   cgr_status status = check_launch(rt, stream);
   if (status != CGR_OK)
     return cgr__refuse_launch(rt, status);
   if (prepared->num_change_steps > 0)
-    status = cgr__launch_change_steps(rt, stream, &fate);
+    status = cgr__launch_change_steps(rt, stream, &failure);
   if (status == CGR_OK)
-    status = launch_step(rt, stream, &fate);
+    status = launch_step(rt, stream, &failure);
   prepared->ticket = 0;
   prepared->batch.batch_layout->uses--;
   if (status != CGR_OK) {
-    cgr__abandon(rt, step, &fate, began, status);
+    cgr__abandon(rt, step, &failure, began, status);
     return status;
   }
   commit(rt, stream);

@@ -43,28 +43,28 @@ void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batc
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
 
 /* What became of a launch that failed. */
-typedef struct cgr__fate {
+typedef struct cgr__launch_error {
   uint64_t seq; /* the number that was committed and used up */
   bool ran;     /* the device ran the step in spite of the failure that it reported */
-} cgr__fate;
+} cgr__launch_error;
 
 /* Launches the steps that carry changes ahead of the prepared one. */
-cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
+cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure);
 /* Enqueues the prepared step, which is committed: through `record`, or what follows the first piece of its graph. */
-cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__fate *fate);
+cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure);
 /* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no
  * slot is free. */
 cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes);
 
-/* Step fate->seq was committed and enqueuing it failed with `status`, which is returned, or CGR_ERROR_DEAD. Its number is used up
- * afterwards, by the step itself if it ran all the same, else by an empty one. Waits for the device. */
-cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__fate *fate);
+/* Step failure->seq was committed and enqueuing it failed with `status`, which is returned, or CGR_ERROR_DEAD. Its number is used
+ * up afterwards, by the step itself if it ran all the same, else by an empty one. Waits for the device. */
+cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__launch_error *failure);
 /* The same for a graph whose launch failed with a device's error. */
-cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__fate *fate);
+cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__launch_error *failure);
 /* The launch of the prepared step was refused with `status`, which is returned; the step stays prepared. */
 cgr_status cgr__refuse_launch(cgr_runtime *rt, cgr_status status);
 /* The prepared step is over: its changes are pending again, its rows keep their lengths. */
-void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64_t began, cgr_status status);
+void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__launch_error *failure, uint64_t began, cgr_status status);
 
 /* ----------------------------------------------------------------------------------------------------------- wait.c, result.c */
 
