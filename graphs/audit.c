@@ -26,8 +26,8 @@ static subject of_region(const cgr__audit *audit, int32_t region) {
   return (subject){ REGION, (uint64_t)region, (uint64_t)audit->counts.num_graphs };
 }
 
-static subject of_place(const cgr__words *words, const cgr__word *word) {
-  return (subject){ PLACE, words->node[word->node].id, (uint64_t)word->param << 32 | (uint32_t)word->offset };
+static subject of_place(const cgr__node_args *args, const cgr__node_arg *arg) {
+  return (subject){ PLACE, args->node[arg->node].id, (uint64_t)arg->param << 32 | (uint32_t)arg->offset };
 }
 
 /* Whether it is told for the first time. */
@@ -45,20 +45,21 @@ static bool is_new(cgr__audit *audit, subject s) {
   return true;
 }
 
-static void tell(cgr__audit *audit, const cgr__words *words, const cgr__word *word, const char *format, ...) CGR__FORMAT(4, 5);
+static void tell(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, const char *format, ...)
+    CGR__FORMAT(4, 5);
 
-static void tell(cgr__audit *audit, const cgr__words *words, const cgr__word *word, const char *format, ...) {
+static void tell(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, const char *format, ...) {
   char place[32], text[128];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (word->param < 0)
+  if (arg->param < 0)
     snprintf(place, sizeof place, "its launch");
   else
-    snprintf(place, sizeof place, "parameter %d", word->param);
-  cgr__findings_add(&audit->findings, CGR_ERROR_AUDIT, audit->key, "node %d (%.60s), %s, byte %d: %s", word->node,
-                    words->node[word->node].name, place, word->offset, text);
+    snprintf(place, sizeof place, "parameter %d", arg->param);
+  cgr__findings_add(&audit->findings, CGR_ERROR_AUDIT, audit->key, "node %d (%.60s), %s, byte %d: %s", arg->node,
+                    args->node[arg->node].name, place, arg->offset, text);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- addresses */
@@ -95,52 +96,52 @@ static int look_up(const cgr__audit *audit, const cgr__held *held, uint64_t valu
   return error;
 }
 
-static int check_address(cgr__audit *audit, const cgr__words *words, const cgr__word *word, found *f) {
-  int error = look_up(audit, &words->held, word->value, f);
+static int check_address(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, found *f) {
+  int error = look_up(audit, &args->held, arg->value, f);
   if (f->kind == WORD_OUTSIDE && is_new(audit, of_allocation(f->base)))
-    tell(audit, words, word, "%#llx lies in no region (cgr_region_register), in %zu bytes from %p on",
-         (unsigned long long)word->value, f->bytes, f->base);
+    tell(audit, args, arg, "%#llx lies in no region (cgr_region_register), in %zu bytes from %p on",
+         (unsigned long long)arg->value, f->bytes, f->base);
   if (f->kind == WORD_UNHELD && is_new(audit, of_region(audit, f->region)))
-    tell(audit, words, word, "%#llx lies in region %d, which the graph's `record` has not named", (unsigned long long)word->value,
+    tell(audit, args, arg, "%#llx lies in region %d, which the graph's `record` has not named", (unsigned long long)arg->value,
          f->region);
   return error;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- differences */
 
-static void tell_half(cgr__audit *audit, const cgr__words *words, const cgr__word *x, const cgr__word *y, int shift) {
-  cgr__word half = *x;
+static void tell_half(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *x, const cgr__node_arg *y, int shift) {
+  cgr__node_arg half = *x;
   uint32_t was = (uint32_t)(x->value >> shift), is = (uint32_t)(y->value >> shift);
   half.offset += shift / 8;
-  if (was != is && is_new(audit, of_place(words, &half)))
-    tell(audit, words, &half, "%#x in one capture, %#x in the next: a value of the host's, or a hole in a struct", was, is);
+  if (was != is && is_new(audit, of_place(args, &half)))
+    tell(audit, args, &half, "%#x in one capture, %#x in the next: a value of the host's, or a hole in a struct", was, is);
 }
 
 /* Numbers are compared by halves; addresses may differ within one region, because a pool may give others. */
-static void tell_difference(cgr__audit *audit, const cgr__words *words, const cgr__word *x, const found *was, const cgr__word *y,
-                            const found *is) {
+static void tell_difference(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *x, const found *was,
+                            const cgr__node_arg *y, const found *is) {
   if (was->kind == WORD_NUMBER && is->kind == WORD_NUMBER) {
-    tell_half(audit, words, x, y, 0);
-    tell_half(audit, words, x, y, 32);
+    tell_half(audit, args, x, y, 0);
+    tell_half(audit, args, x, y, 32);
   } else if ((was->kind == WORD_NUMBER || is->kind == WORD_NUMBER || was->region != is->region) &&
-             is_new(audit, of_place(words, x))) {
-    tell(audit, words, x, "%#llx in one capture, %#llx in the next, which is elsewhere", (unsigned long long)x->value,
+             is_new(audit, of_place(args, x))) {
+    tell(audit, args, x, "%#llx in one capture, %#llx in the next, which is elsewhere", (unsigned long long)x->value,
          (unsigned long long)y->value);
   }
 }
 
-static void tell_other_nodes(cgr__audit *audit, const cgr__words *a, const cgr__words *b) {
+static void tell_other_nodes(cgr__audit *audit, const cgr__node_args *a, const cgr__node_args *b) {
   cgr__findings_add(&audit->findings, CGR_ERROR_AUDIT, audit->key,
                     "record enqueued other work the second time: %d node%s with %lld word%s of parameters, then %d with %lld",
                     a->num_nodes, cgr__plural(a->num_nodes), (long long)a->count, cgr__plural(a->count), b->num_nodes,
                     (long long)b->count);
 }
 
-int cgr__audit_words(cgr__audit *audit, const cgr__words *first, const cgr__words *second) {
+int cgr__audit_node_args(cgr__audit *audit, const cgr__node_args *first, const cgr__node_args *second) {
   bool same = first->shape == second->shape && first->count == second->count;
   int error = 0;
   for (int64_t i = 0; i < first->count && !error; i++) {
-    const cgr__word *x = &first->word[i], *y = same ? &second->word[i] : x;
+    const cgr__node_arg *x = &first->arg[i], *y = same ? &second->arg[i] : x;
     found was, is;
     error = check_address(audit, first, x, &was);
     audit->counts.num_addresses += was.kind != WORD_NUMBER;
@@ -152,7 +153,7 @@ int cgr__audit_words(cgr__audit *audit, const cgr__words *first, const cgr__word
   }
   for (int64_t i = 0; i < second->count && !error && !same; i++) {
     found f;
-    error = check_address(audit, second, &second->word[i], &f);
+    error = check_address(audit, second, &second->arg[i], &f);
   }
   if (!same)
     tell_other_nodes(audit, first, second);

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "devices/error.h"
 #include "graphs/labels.h"
-#include "graphs/words.h"
+#include "graphs/node_args.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- pieces */
 
@@ -34,11 +34,11 @@ static void keep_piece(cgr__open_capture *c, cgr__graph *graph, cgr__exec *exec,
   cgr__budget_count_piece(c->graphs, c->entry, info);
 }
 
-static int add_words(void *context, const cgr__node_param *param) { return cgr__words_add(context, param); }
+static int add_node_arg(void *context, const cgr__node_param *param) { return cgr__node_args_add(context, param); }
 
-static int list_words(cgr__open_capture *c, cgr__graph *graph) {
-  cgr__words_begin(c->words);
-  return c->graphs->dev->ops->graph_walk(c->graphs->dev, graph, add_words, c->words);
+static int list_node_args(cgr__open_capture *c, cgr__graph *graph) {
+  cgr__node_args_begin(c->node_args);
+  return c->graphs->dev->ops->graph_walk(c->graphs->dev, graph, add_node_arg, c->node_args);
 }
 
 static int add_addresses(void *context, const cgr__node_param *param) {
@@ -67,7 +67,7 @@ static int end_piece(cgr__open_capture *c) {
   int error = dev->ops->capture_end(dev, c->stream, &graph);
   c->open = false;
   if (!error && !c->failed)
-    error = c->words ? list_words(c, graph) : make_exec(c, graph, &exec, &info);
+    error = c->node_args ? list_node_args(c, graph) : make_exec(c, graph, &exec, &info);
   if (!error && exec)
     keep_piece(c, graph, exec, &info);
   if (graph)
@@ -133,7 +133,7 @@ int64_t cgr__capture_count_nodes(cgr__open_capture *capture) {
 void cgr__capture_lose_call(const cgr__open_capture *capture, cgr_call_function function, int32_t number) {
   cgr__graphs *graphs = capture->graphs;
   cgr__lost_call *lost = graphs->lost, *end = lost + graphs->num_lost;
-  if (capture->words) /* no graph is made */
+  if (capture->node_args) /* no graph is made */
     return;
   while (lost < end && (lost->function != function || lost->number != number))
     lost++;
@@ -232,27 +232,27 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
 /* -------------------------------------------------------------------------------------------------------------- listing */
 
 /* What is kept by value between two pieces: the function is in the node's name. */
-static int add_breaks(cgr__words *words, const cgr__graph_entry *entry) {
+static int add_breaks(cgr__node_args *node_args, const cgr__graph_entry *entry) {
   int error = 0;
   for (const cgr__break *b = entry->breaks; b && !error; b = b->next) {
     char call[48];
     snprintf(call, sizeof call, "call %#llx", (unsigned long long)(uintptr_t)b->function);
     cgr__node_param param = { .name = b->kernel ? b->kernel->name : call, .data = b->args, .bytes = b->args_size };
-    cgr__words_begin(words);
-    error = cgr__words_add(words, &param);
+    cgr__node_args_begin(node_args);
+    error = cgr__node_args_add(node_args, &param);
   }
   return error;
 }
 
 cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_t stream, cgr__capture_body body, void *context,
-                            cgr__words *words, int *device_error) {
+                            cgr__node_args *node_args, int *device_error) {
   cgr__graph_entry scratch = { .key = *key };
-  cgr__open_capture c = { .graphs = graphs, .entry = &scratch, .stream = stream, .words = words };
-  cgr__words_empty(words);
+  cgr__open_capture c = { .graphs = graphs, .entry = &scratch, .stream = stream, .node_args = node_args };
+  cgr__node_args_empty(node_args);
   cgr_status status = capture_pieces(&c, body, context, device_error);
-  if (status == CGR_OK && add_breaks(words, &scratch) != 0)
+  if (status == CGR_OK && add_breaks(node_args, &scratch) != 0)
     status = cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory for a list of what it has enqueued");
-  words->held = c.held;
+  node_args->held = c.held;
   cgr__addresses_free(&c.addresses);
   cgr__graph_drop(graphs, &scratch);
   return status;

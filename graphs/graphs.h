@@ -271,7 +271,7 @@ typedef struct cgr__open_capture {
   cgr__addresses addresses;         /* that it may hold */
   int device_error;                 /* the device was lost at a break */
   struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
-  struct cgr__words *words;         /* the pieces are listed here, and no graph is made; NULL: they become a graph */
+  struct cgr__node_args *node_args; /* the pieces are listed here, and no graph is made; NULL: they become a graph */
   int32_t num_calls;                /* of cgr_record_call so far */
 } cgr__open_capture;
 
@@ -290,11 +290,11 @@ typedef cgr_status (*cgr__capture_body)(void *context, cgr__open_capture *captur
 cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cudaStream_t stream, cgr__capture_body body,
                                void *context, int *device_error);
 
-/* The same, but no graph is made: what the nodes and the breaks hold is listed (words.h), in place of what `words` held. Counts
- * nothing and leaves the key's entry alone. `words` is to be freed in any case. */
-typedef struct cgr__words cgr__words;
+/* The same, but no graph is made: what the nodes and the breaks hold is listed (node_args.h), in place of what `node_args` held.
+ * Counts nothing and leaves the key's entry alone. `node_args` is to be freed in any case. */
+typedef struct cgr__node_args cgr__node_args;
 cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_t stream, cgr__capture_body body, void *context,
-                            cgr__words *words, int *device_error);
+                            cgr__node_args *node_args, int *device_error);
 
 /* Ends the piece, keeps the calls, which come next, and begins another piece. `function` is for the message: a stream that was
  * forked and not joined, for one, is found here. After a failure what the body still enqueues is captured all the same and

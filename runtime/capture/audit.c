@@ -6,35 +6,35 @@
 #include "runtime/step/step.h"
 #include "runtime/report/ranges.h"
 
-static cgr_status capture_words(cgr_runtime *rt, const cgr_key *key, cgr__words *words) {
+static cgr_status capture_node_args(cgr_runtime *rt, const cgr_key *key, cgr__node_args *args) {
   struct cgr__capture_context context = { rt, key, CGR_OK };
   int device_error = 0;
   cgr__range_begin_key(rt, key);
-  cgr_status status = cgr__graphs_list(&rt->graphs, key, rt->own_stream, cgr__capture_body_of, &context, words, &device_error);
+  cgr_status status = cgr__graphs_list(&rt->graphs, key, rt->own_stream, cgr__capture_body_of, &context, args, &device_error);
   cgr__range_end(rt);
   return device_error ? cgr__runtime_device_error(rt, device_error, "capturing") : status;
 }
 
-static cgr_status audit_graph(cgr_runtime *rt, cgr__audit *audit, const cgr_key *key, cgr__words words[2]) {
+static cgr_status audit_graph(cgr_runtime *rt, cgr__audit *audit, const cgr_key *key, cgr__node_args args[2]) {
   const cgr__key_text name = cgr__key_name(key);
-  CGR__TRY(capture_words(rt, key, &words[0]));
-  CGR__TRY(capture_words(rt, key, &words[1]));
+  CGR__TRY(capture_node_args(rt, key, &args[0]));
+  CGR__TRY(capture_node_args(rt, key, &args[1]));
   audit->key = name.text;
-  return cgr__runtime_device_error(rt, cgr__audit_words(audit, &words[0], &words[1]), "looking for an address");
+  return cgr__runtime_device_error(rt, cgr__audit_node_args(audit, &args[0], &args[1]), "looking for an address");
 }
 
 static cgr_status run(cgr_runtime *rt, cgr__audit *audit) {
-  cgr__words words[2];
+  cgr__node_args args[2];
   cgr_status status = CGR_OK;
-  memset(words, 0, sizeof words);
+  memset(args, 0, sizeof args);
   for (int32_t i = 0; i < rt->graphs.count && status == CGR_OK; i++)
     if (cgr__graph_state_of(&rt->graphs, &rt->graphs.entry[i]) == CGR_GRAPH_READY) {
-      status = audit_graph(rt, audit, &rt->graphs.entry[i].key, words);
+      status = audit_graph(rt, audit, &rt->graphs.entry[i].key, args);
       if (status != CGR_OK)
         status = cgr__key_fail(status, "cgr_runtime_audit", &rt->graphs.entry[i].key);
     }
-  cgr__words_free(&words[0]);
-  cgr__words_free(&words[1]);
+  cgr__node_args_free(&args[0]);
+  cgr__node_args_free(&args[1]);
   return status;
 }
 

@@ -24,41 +24,41 @@ int Find(cgr_device *, const void *address, const void **base, size_t *bytes) {
 using Values = std::vector<uint64_t>;
 
 // A capture: nodes with parameters of 64-bit words.
-struct Words {
-  Words() {
+struct NodeArgs {
+  NodeArgs() {
     std::memset(&all, 0, sizeof all);
-    cgr__words_empty(&all);
+    cgr__node_args_empty(&all);
     all.held.named = true;
     all.held.count = 1;
     all.held.region = static_cast<int32_t *>(malloc(sizeof(int32_t)));
     all.held.region[0] = 1;
-    cgr__words_begin(&all);
+    cgr__node_args_begin(&all);
   }
-  ~Words() { cgr__words_free(&all); }
-  Words(const Words &) = delete;
-  Words &Param(const char *name, int32_t index, const Values &values) {
+  ~NodeArgs() { cgr__node_args_free(&all); }
+  NodeArgs(const NodeArgs &) = delete;
+  NodeArgs &Param(const char *name, int32_t index, const Values &values) {
     return Bytes(name, index, values.data(), values.size() * 8);
   }
-  Words &Bytes(const char *name, int32_t index, const void *data, size_t bytes, bool hidden = false) {
+  NodeArgs &Bytes(const char *name, int32_t index, const void *data, size_t bytes, bool hidden = false) {
     node_ += index <= 0;
     const cgr__node_param param = { node_, name, index, hidden, data, bytes, nullptr, 0 };
-    EXPECT_EQ(cgr__words_add(&all, &param), 0);
+    EXPECT_EQ(cgr__node_args_add(&all, &param), 0);
     return *this;
   }
-  Words &Piece() {
-    cgr__words_begin(&all);
+  NodeArgs &Piece() {
+    cgr__node_args_begin(&all);
     node_ = -1;
     return *this;
   }
-  cgr__words all;
+  cgr__node_args all;
 
 private:
   int64_t node_ = -1;
 };
 
-class AuditWords : public ::testing::Test {
+class AuditNodeArgs : public ::testing::Test {
 protected:
-  AuditWords() : rig_(CGR_MODE_FULL_DECODE_ONLY, 16, 16, { 1, 2 }) {
+  AuditNodeArgs() : rig_(CGR_MODE_FULL_DECODE_ONLY, 16, 16, { 1, 2 }) {
     ops_.mem_find = Find;
     device_.ops = &ops_;
     rig_.graphs->dev = &device_;
@@ -72,11 +72,11 @@ protected:
     audit_.key = "a key";
     cgr__findings_init(&audit_.findings, found_.data(), 32);
   }
-  ~AuditWords() override { cgr__audit_free(&audit_); }
+  ~AuditNodeArgs() override { cgr__audit_free(&audit_); }
   // The findings' texts that two captures add.
-  std::vector<std::string> Run(const Words &first, const Words &second, int error = 0) {
+  std::vector<std::string> Run(const NodeArgs &first, const NodeArgs &second, int error = 0) {
     const int32_t before = audit_.findings.count;
-    EXPECT_EQ(cgr__audit_words(&audit_, &first.all, &second.all), error);
+    EXPECT_EQ(cgr__audit_node_args(&audit_, &first.all, &second.all), error);
     std::vector<std::string> texts;
     for (int32_t i = before; i < audit_.findings.count; i++) {
       EXPECT_STREQ(found_[size_t(i)].field, "a key");
@@ -94,9 +94,9 @@ protected:
 
 using Texts = std::vector<std::string>;
 
-TEST_F(AuditWords, AddressesThatAreHeldAreCounted) {
-  Words a, b;
-  for (Words *w : { &a, &b })
+TEST_F(AuditNodeArgs, AddressesThatAreHeldAreCounted) {
+  NodeArgs a, b;
+  for (NodeArgs *w : { &a, &b })
     w->Param("k", 0, { kOwn, kOwn + 255, kNamed, 7, 0 }).Param("k", 1, { kNamed + 8, 0xffffffffffffffff });
   EXPECT_EQ(Run(a, b), Texts());
   EXPECT_EQ(audit_.counts.num_addresses, 4);
@@ -106,11 +106,11 @@ TEST_F(AuditWords, AddressesThatAreHeldAreCounted) {
 }
 
 // A region that holds it and is held counts, whatever comes before.
-TEST_F(AuditWords, AnAddressInTwoRegionsIsHeldByEither) {
+TEST_F(AuditNodeArgs, AnAddressInTwoRegionsIsHeldByEither) {
   rig_.regions->region[3] = { reinterpret_cast<void *>(kOther), 16, 0 };
   rig_.regions->count = 4;
-  Words a, b;
-  for (Words *w : { &a, &b }) {
+  NodeArgs a, b;
+  for (NodeArgs *w : { &a, &b }) {
     w->all.held.region[0] = 3;
     w->Param("k", 0, { kOther });
   }
@@ -118,9 +118,9 @@ TEST_F(AuditWords, AnAddressInTwoRegionsIsHeldByEither) {
   EXPECT_EQ(audit_.counts.num_addresses, 1);
 }
 
-TEST_F(AuditWords, OtherAddressesAreToldOnce) {
-  Words a, b;
-  for (Words *w : { &a, &b })
+TEST_F(AuditNodeArgs, OtherAddressesAreToldOnce) {
+  NodeArgs a, b;
+  for (NodeArgs *w : { &a, &b })
     w->Param("k", 0, { kOther + 1, kOther + 2 }).Param("k", 1, { kOther + 3, kMemory + 9, kMemory, kMore + 255 });
   EXPECT_EQ(
       Run(a, b),
@@ -133,17 +133,17 @@ TEST_F(AuditWords, OtherAddressesAreToldOnce) {
 }
 
 // Two unnamed regions are two findings.
-TEST_F(AuditWords, EachRegionIsTold) {
+TEST_F(AuditNodeArgs, EachRegionIsTold) {
   rig_.regions->region[3] = { reinterpret_cast<void *>(uint64_t(0x40000)), 16, 0 };
   rig_.regions->count = 4;
-  Words a, b;
-  for (Words *w : { &a, &b })
+  NodeArgs a, b;
+  for (NodeArgs *w : { &a, &b })
     w->Param("k", 0, { kOther, 0x40000 });
   EXPECT_EQ(Run(a, b).size(), 2u);
 }
 
-TEST_F(AuditWords, NumbersAreToldByHalvesAndPlaces) {
-  Words a, b;
+TEST_F(AuditNodeArgs, NumbersAreToldByHalvesAndPlaces) {
+  NodeArgs a, b;
   a.Param("k", 0, { 1 | 2ull << 32, 5 }).Param("k", 1, { 9, 5 }).Param("other", 0, { 1 });
   b.Param("k", 0, { 1 | 3ull << 32, 6 | 7ull << 32 }).Param("k", 1, { 8, 6 }).Param("other", 0, { 2 });
   const std::string why = ": a value of the host's, or a hole in a struct";
@@ -157,20 +157,20 @@ TEST_F(AuditWords, NumbersAreToldByHalvesAndPlaces) {
 }
 
 // Names longer than the part that is kept still differ.
-TEST_F(AuditWords, NamesCountWhole) {
+TEST_F(AuditNodeArgs, NamesCountWhole) {
   const std::string name(200, 'x');
-  Words a, b;
+  NodeArgs a, b;
   a.Param((name + "1").c_str(), 0, { 1 }).Param((name + "2").c_str(), 0, { 1 });
   b.Param((name + "1").c_str(), 0, { 2 }).Param((name + "2").c_str(), 0, { 2 });
   EXPECT_EQ(Run(a, b).size(), 2u);
-  Words c, d;
+  NodeArgs c, d;
   c.Param((name + "1").c_str(), 0, { 1 });
   d.Param((name + "2").c_str(), 0, { 1 });
   EXPECT_EQ(Run(c, d).size(), 1u);
 }
 
-TEST_F(AuditWords, AddressesMayChangeWithinARegionAlone) {
-  Words a, b;
+TEST_F(AuditNodeArgs, AddressesMayChangeWithinARegionAlone) {
+  NodeArgs a, b;
   a.Param("k", 0, { kNamed, kNamed, kNamed, 5, kMemory });
   b.Param("k", 0, { kNamed + 16, kOwn, 0, kNamed, kMemory + 8 });
   const std::string elsewhere = ", which is elsewhere";
@@ -184,9 +184,9 @@ TEST_F(AuditWords, AddressesMayChangeWithinARegionAlone) {
 }
 
 // The last bytes of a parameter, and a launch's dimensions.
-TEST_F(AuditWords, NothingIsLeftOut) {
+TEST_F(AuditNodeArgs, NothingIsLeftOut) {
   const unsigned char short_one[11] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3 }, another[11] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4 };
-  Words a, b;
+  NodeArgs a, b;
   a.Param("k", -1, { 64, 128 }).Bytes("k", 1, short_one, 11);
   b.Param("k", -1, { 65, 128 }).Bytes("k", 1, another, 11);
   const Texts texts = Run(a, b);
@@ -196,10 +196,10 @@ TEST_F(AuditWords, NothingIsLeftOut) {
 }
 
 // Nodes that differ in number, kind or place: one finding, and the addresses of both captures are checked.
-TEST_F(AuditWords, OtherNodesAreTold) {
+TEST_F(AuditNodeArgs, OtherNodesAreTold) {
   for (int what = 0; what < 6; what++) {
     SCOPED_TRACE(what);
-    Words a, b;
+    NodeArgs a, b;
     a.Param("k", 0, { 1 }).Param("l", 0, { 1 });
     switch (what) {
     case 0: // fewer
@@ -224,23 +224,23 @@ TEST_F(AuditWords, OtherNodesAreTold) {
     ASSERT_EQ(texts.size(), 1u);
     EXPECT_EQ(texts[0].rfind("record enqueued other work the second time: 2 nodes with 2 words of parameters, then ", 0), 0u);
   }
-  Words a, b;
+  NodeArgs a, b;
   a.Param("k", 0, { 1 });
   b.Param("k", 0, { 1, kMore });
   EXPECT_EQ(Run(a, b).size(), 2u);
 }
 
-TEST_F(AuditWords, HiddenNodesAreCounted) {
-  Words a, b;
-  for (Words *w : { &a, &b })
+TEST_F(AuditNodeArgs, HiddenNodesAreCounted) {
+  NodeArgs a, b;
+  for (NodeArgs *w : { &a, &b })
     w->Bytes("one", 0, nullptr, 0, true).Param("k", 0, { 1 }).Bytes("two", 0, nullptr, 0, true);
   EXPECT_EQ(Run(a, b), Texts());
   EXPECT_EQ(audit_.counts.num_hidden, 2);
   EXPECT_EQ(audit_.counts.num_nodes, 3);
 }
 
-TEST_F(AuditWords, ADevicesErrorIsTheAnswer) {
-  Words a, b;
+TEST_F(AuditNodeArgs, ADevicesErrorIsTheAnswer) {
+  NodeArgs a, b;
   a.Param("k", 0, { 0xdead000 });
   b.Param("k", 0, { 0xdead000 });
   EXPECT_EQ(Run(a, b, CGR__DEVICE_FAILED), Texts());

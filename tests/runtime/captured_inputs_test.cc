@@ -4,7 +4,7 @@
 #include <set>
 
 extern "C" {
-#include "graphs/words.h"
+#include "graphs/node_args.h"
 #include "runtime/capture/capture.h"
 #include "runtime/capture/captured_inputs.h"
 }
@@ -160,25 +160,25 @@ TEST_P(CapturedInputs, EveryRegionCounts) {
 
 // ------------------------------------------------------------------------------------------------------- nothing else reaches
 
-struct Words {
-  Words() { std::memset(&all, 0, sizeof all); }
-  ~Words() { cgr__words_free(&all); }
-  cgr__words all;
+struct NodeArgs {
+  NodeArgs() { std::memset(&all, 0, sizeof all); }
+  ~NodeArgs() { cgr__node_args_free(&all); }
+  cgr__node_args all;
 };
 
 // "" or the first place in which two captures differ.
-std::string Difference(const Words &a, const Words &b) {
+std::string Difference(const NodeArgs &a, const NodeArgs &b) {
   for (int64_t i = 0; i < std::max(a.all.count, b.all.count); i++)
-    if (i >= a.all.count || i >= b.all.count || std::memcmp(&a.all.word[i], &b.all.word[i], sizeof *a.all.word) != 0) {
-      const cgr__word &word = i < a.all.count ? a.all.word[i] : b.all.word[i];
-      return std::string((i < a.all.count ? a : b).all.node[word.node].name) + ", byte " + std::to_string(word.offset);
+    if (i >= a.all.count || i >= b.all.count || std::memcmp(&a.all.arg[i], &b.all.arg[i], sizeof *a.all.arg) != 0) {
+      const cgr__node_arg &arg = i < a.all.count ? a.all.arg[i] : b.all.arg[i];
+      return std::string((i < a.all.count ? a : b).all.node[arg.node].name) + ", byte " + std::to_string(arg.offset);
     }
   return "";
 }
 
 class WhatReachesAGraph : public CapturedInputs {
 protected:
-  cgr_status Capture(const cgr_key &key, Words *words) {
+  cgr_status Capture(const cgr_key &key, NodeArgs *words) {
     cgr__capture_context context = { rt(), &key, CGR_OK };
     int device_error = 0;
     const cgr_status status =
@@ -201,7 +201,7 @@ protected:
       word[0] ^= bit;
       const bool in_hash = cgr__captured_inputs_hash(rt()) != hash_;
       for (size_t k = 0; k < keys.size(); k++) {
-        Words words;
+        NodeArgs words;
         if (Capture(keys[k], &words) != CGR_OK || Difference(words, before_[k]).empty())
           continue;
         reached_++;
@@ -210,7 +210,7 @@ protected:
       word[0] ^= bit;
     }
   }
-  std::vector<Words> before_;
+  std::vector<NodeArgs> before_;
   uint64_t hash_ = 0;
   int32_t reached_ = 0;
 };
@@ -220,10 +220,10 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
     MakeWith(mode);
     cgr__setup &setup = rt()->setup;
     const std::vector<cgr_key> keys = { engine_->GraphStats(1).key, engine_->GraphStats(cgr_runtime_num_keys(rt()) - 1).key };
-    before_ = std::vector<Words>(keys.size());
+    before_ = std::vector<NodeArgs>(keys.size());
     for (size_t k = 0; k < keys.size(); k++) {
       CGR_ASSERT_OK(Capture(keys[k], &before_[k]));
-      Words again;
+      NodeArgs again;
       CGR_ASSERT_OK(Capture(keys[k], &again));
       ASSERT_EQ(Difference(again, before_[k]), "");
       ASSERT_GT(again.all.num_nodes, 4);
