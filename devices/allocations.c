@@ -43,7 +43,7 @@ static bool grow(struct cgr__allocations *all) {
 
 static bool add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind) {
   struct cgr__allocation entry = { .address = (uintptr_t)memory, .bytes = bytes, .kind = kind };
-  struct cgr__allocation *claimed = find(all, memory); /* freed, but not settled yet */
+  struct cgr__allocation *claimed = find(all, memory); /* freed, but not ended yet */
   if (claimed) {
     *claimed = entry;
     return true;
@@ -101,7 +101,7 @@ static void take_out(struct cgr__allocations *all, struct cgr__allocation *entry
   all->count--;
 }
 
-void cgr__allocations_settle(struct cgr__allocations *all, const void *memory, bool freed) {
+void cgr__allocations_end_free(struct cgr__allocations *all, const void *memory, bool freed) {
   pthread_mutex_lock(&all->lock);
   struct cgr__allocation *entry = find(all, memory);
   bool claimed = entry && entry->claimed; /* else it is a new one at the same address */

@@ -32,9 +32,9 @@ void cgr__allocations_find(struct cgr__allocations *all, const void *address, co
 /* Whether memory is there that a free as this kind would refuse, since it is of the other kind. */
 bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
 
-/* Claims memory for a free: false if it is not there, is of the other kind or is claimed. Afterwards settle says whether it was
- * freed. If the allocator has given the address out again in between, the new allocation stays. */
+/* Claims memory for a free: false if it is not there, is of the other kind or is claimed. Afterwards cgr__allocations_end_free
+ * says whether it was freed. If the allocator has given the address out again in between, the new allocation stays. */
 bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
-void cgr__allocations_settle(struct cgr__allocations *all, const void *memory, bool freed);
+void cgr__allocations_end_free(struct cgr__allocations *all, const void *memory, bool freed);
 
 #endif

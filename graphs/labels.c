@@ -22,7 +22,7 @@ bool cgr__labelling_begin(struct cgr__labelling *labelling, cgr_device *dev, cud
 
 cgr__labels *cgr__labelling_end(struct cgr__labelling *labelling) {
   cgr__labels *labels = labelling->labels;
-  free(labelling->seen);
+  free(labelling->nodes);
   free(labelling->label);
   free(labelling->listed);
   if (labels && labels->error) {
@@ -49,23 +49,23 @@ static bool reserve_nodes(struct cgr__labelling *l, int64_t count) {
   if (count <= l->capacity)
     return true;
   int64_t wanted = 2 * count + 64;
-  const void **seen = realloc((void *)l->seen, (size_t)wanted * sizeof *seen);
-  l->seen = seen ? seen : l->seen;
+  const void **nodes = realloc((void *)l->nodes, (size_t)wanted * sizeof *nodes);
+  l->nodes = nodes ? nodes : l->nodes;
   cgr__node_label *label = realloc(l->label, (size_t)wanted * sizeof *label);
   l->label = label ? label : l->label;
   const void **listed = realloc((void *)l->listed, (size_t)wanted * sizeof *listed);
   l->listed = listed ? listed : l->listed;
-  if (!seen || !label || !listed)
+  if (!nodes || !label || !listed)
     return false;
   l->capacity = wanted;
   return true;
 }
 
 static int64_t find(const struct cgr__labelling *l, const void *handle, int64_t hint) {
-  if (hint < l->num_seen && l->seen[hint] == handle)
+  if (hint < l->num_nodes && l->nodes[hint] == handle)
     return hint;
-  for (int64_t i = 0; i < l->num_seen; i++)
-    if (l->seen[i] == handle)
+  for (int64_t i = 0; i < l->num_nodes; i++)
+    if (l->nodes[i] == handle)
       return i;
   return -1;
 }
@@ -93,11 +93,11 @@ static void mark(struct cgr__labelling *l) {
   cgr__node_label label = NO_LABEL;
   if (l->depth > 0)
     label = l->open[l->depth <= CGR__MAX_OPEN_LABELS ? l->depth - 1 : CGR__MAX_OPEN_LABELS - 1];
-  for (int64_t i = 0; i < (int64_t)count && l->num_seen < l->capacity; i++) {
+  for (int64_t i = 0; i < (int64_t)count && l->num_nodes < l->capacity; i++) {
     if (find(l, l->listed[i], i) >= 0)
       continue;
-    l->seen[l->num_seen] = l->listed[i];
-    l->label[l->num_seen++] = label;
+    l->nodes[l->num_nodes] = l->listed[i];
+    l->label[l->num_nodes++] = label;
   }
 }
 
@@ -123,7 +123,7 @@ void cgr__label_piece_begin(struct cgr__labelling *l) {
   if (is_off(l))
     return;
   l->captures = true;
-  l->num_seen = 0;
+  l->num_nodes = 0;
 }
 
 void cgr__label_piece_end(struct cgr__labelling *l) {
@@ -168,7 +168,7 @@ static int name_node(void *context, const cgr__node_param *param) {
   labels->node = nodes;
   int64_t at = find(l, param->handle, param->node);
   l->at = at >= 0 ? at : l->at;
-  cgr__labelled_node node = { .label = l->num_seen > 0 ? l->label[l->at] : NO_LABEL,
+  cgr__labelled_node node = { .label = l->num_nodes > 0 ? l->label[l->at] : NO_LABEL,
                               .piece = l->num_pieces,
                               .order = (int32_t)l->at,
                               .tools_id = param->tools_id };

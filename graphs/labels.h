@@ -45,12 +45,12 @@ struct cgr__labelling {
   int32_t depth;          /* how many are open, including those that there is no room for */
   bool captures;          /* a piece is being captured */
   int32_t num_pieces;     /* kept so far */
-  const void **seen;      /* [num_seen] handles of the piece's nodes, in the order in which they came */
-  cgr__node_label *label; /* [num_seen] */
+  const void **nodes;     /* [num_nodes] handles of the piece's nodes, in the order in which they came */
+  cgr__node_label *label; /* [num_nodes] */
   const void **listed;    /* [capacity]: the nodes of the piece as the device lists them */
-  int64_t num_seen, capacity;
+  int64_t num_nodes, capacity;
   int64_t first_node; /* in labels->node: the first one of the piece that is being kept */
-  int64_t at;         /* in `seen`: the node that is being named */
+  int64_t at;         /* in `nodes`: the node that is being named */
 };
 
 /* False without memory: then there is nothing to end. With a NULL labelling, the cgr__label_ functions do nothing. */

@@ -5,9 +5,9 @@
 
 #include "base/choices.h"
 #include "base/status.h"
-#include "requests/calendar.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
+#include "requests/schedule.h"
 
 _Static_assert(sizeof(cgr__batch_layout) == 64, "a batch layout is one line");
 
@@ -103,7 +103,7 @@ static bool are_ids(const int32_t *tokens, int32_t count) {
 
 /* Whether every row of the steady batch has pages for one more step. */
 static bool surely_fits(const cgr__steady *steady) {
-  return steady->headroom > 0 || (steady->filed && cgr__calendar_is_free(steady->calendar, steady->steps));
+  return steady->headroom > 0 || (steady->scheduled && cgr__schedule_is_free(steady->schedule, steady->steps));
 }
 
 /* A repeated batch needs no second look while it fits and its tokens are known to be good. */
@@ -173,7 +173,7 @@ static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32
                      index);
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
-  cgr__members_settle(rows, index);
+  cgr__members_sync(rows, index);
   if (set > 0)
     return check_other_length(rows, index, query_len, set);
   int64_t length = (int64_t)row->computed + query_len;
@@ -249,7 +249,7 @@ static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t
       return refuse_tokens(i, tokens, max_tokens);
     if (index < 0 || index >= rows->limits->max_rows || !rows->row[index].open || query_len < 0)
       continue;
-    cgr__members_settle(rows, index);
+    cgr__members_sync(rows, index);
     int64_t length = (int64_t)rows->row[index].computed + query_len;
     if (length > rows->limits->max_lens[0])
       return cgr__batch_refuse_length(rows, index, length);
@@ -283,7 +283,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->flags[i] = batch->flags ? batch->flags[i] : 0;
     out->tags[i] = row->tag;
     out->has_flags |= out->flags[i] != 0;
-    *append_first |= row->adopted && query_len > 0;
+    *append_first |= row->shared_prefix && query_len > 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
     int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row, row->computed, query_len);
@@ -314,7 +314,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const c
   int32_t headroom, left = checked->headroom;
   if (next == rows->standing.copy)
     rows->standing.copy = NULL;
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   rows->ticket++;
   CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom, &checked->append_first));
   checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
@@ -324,9 +324,9 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const c
   if (checked->batch_layout != steady->batch)
     return CGR_OK;
   if (!fitted) { /* what rows gain from now on counts */
-    cgr__steady_file(rows);
-    checked->headroom = min_of(checked->headroom, CGR__CALENDAR_REACH - 1);
-  } else if (steady->filed) { /* no day may pass unseen */
+    cgr__steady_schedule(rows);
+    checked->headroom = min_of(checked->headroom, CGR__SCHEDULE_HORIZON - 1);
+  } else if (steady->scheduled) { /* no day may pass unseen */
     checked->headroom = left;
   }
   return CGR_OK;
@@ -412,7 +412,7 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
     commit_other_set(rows, batch, checked->set, seq);
     return;
   }
-  if (batch == steady->batch) { /* counted, not added: see cgr__rows_settle */
+  if (batch == steady->batch) { /* counted, not added: see cgr__rows_sync */
     steady->pending++;
     steady->steps++;
     steady->last_seq = seq;
@@ -420,12 +420,12 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
     steady->has_tokens = true;
     return;
   }
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__row *row = &rows->row[batch->rows[i]];
     row->computed += batch->query_lens[i];
     row->last_seq = seq;
-    row->adopted &= batch->query_lens[i] == 0;
+    row->shared_prefix &= batch->query_lens[i] == 0;
     if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
       row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);
   }
@@ -433,13 +433,13 @@ void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint6
   steady->headroom = checked->headroom;
   steady->has_tokens = batch->query_len > 0;
   steady->pending = 0;
-  steady->filed = false;
+  steady->scheduled = false;
 }
 
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   for (int32_t i = 0; i < checked->batch_layout->num_requests; i++) {
-    cgr__members_settle(rows, checked->batch_layout->rows[i]);
+    cgr__members_sync(rows, checked->batch_layout->rows[i]);
     rows->row[checked->batch_layout->rows[i]].last_seq = seq;
   }
 }

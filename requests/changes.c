@@ -152,7 +152,7 @@ static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes,
     count += collect_data(rows, index, changes + count, capacity - count);
   if (!(row->dirty & CGR__DIRTY_LENGTH) || count == capacity)
     return count;
-  cgr__rows_settle(rows); /* a step of the steady batch may be pending on this row */
+  cgr__rows_sync(rows); /* a step of the steady batch may be pending on this row */
   changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
   row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
   return count;

@@ -12,9 +12,9 @@ static int32_t page_at(const cgr__page_group *group, int32_t row, int32_t index)
 static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
 
-static void settle(cgr__rows *rows, int32_t row) {
-  cgr__rows_settle(rows);
-  cgr__members_settle(rows, row);
+static void sync_row(cgr__rows *rows, int32_t row) {
+  cgr__rows_sync(rows);
+  cgr__members_sync(rows, row);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ changes hands */
@@ -28,7 +28,7 @@ void cgr__ledger_open(cgr__rows *rows, int32_t row) {
 
 void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
   cgr__ledger_page *entry = entry_of(rows, group, page);
-  settle(rows, row);
+  sync_row(rows, row);
   entry->holders++;
   entry->taken = rows->ledger.request[row];
   entry->taken_seq = rows->row[row].last_seq;
@@ -39,7 +39,7 @@ void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t page)
 void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
   cgr__ledger_page *entry = entry_of(rows, group, page);
   const uint32_t request = rows->ledger.request[row];
-  settle(rows, row);
+  sync_row(rows, row);
   const uint64_t seq = rows->row[row].last_seq;
   entry->holders--;
   if (seq == 0 || (entry->taken == request && entry->taken_seq == seq)) /* no step has used the page for it */
@@ -91,7 +91,7 @@ static int32_t index_of(const cgr__page_group *group, int32_t row, int32_t page,
 /* The tokens of a row that are surely in its pages: not those that its length was set forward over, which another row may yet
  * append. In set 0 a step of the row makes them all sure. */
 static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
-  bool known = set > 0 || rows->row[row].adopted;
+  bool known = set > 0 || rows->row[row].shared_prefix;
   return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row);
 }
 
@@ -111,7 +111,7 @@ static int32_t tokens_of_others(const cgr__rows *rows, int32_t g, int32_t page, 
 }
 
 /* How far the row's tokens from `from` on, which it has from other rows' pages, surely go. */
-static int32_t reach_of_others(const cgr__rows *rows, int32_t g, int32_t row, int32_t from, int32_t to) {
+static int32_t sure_end_of_others(const cgr__rows *rows, int32_t g, int32_t row, int32_t from, int32_t to) {
   const cgr__page_group *group = &rows->group[g];
   const cgr__row_pages *has = &group->row[row];
   int32_t reached = from, other = -1;
@@ -129,11 +129,11 @@ static int32_t reach_of_others(const cgr__rows *rows, int32_t g, int32_t row, in
 }
 
 void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
-  settle(rows, row);
+  sync_row(rows, row);
   int32_t sure = min_of(sure_tokens(rows, row, set), num_tokens), reached = num_tokens;
   for (int32_t g = 0; g < rows->limits->num_groups; g++)
     if (rows->group[g].length_set == set && !rows->group[g].engine_table)
-      reached = min_of(reached, reach_of_others(rows, g, row, sure, num_tokens));
+      reached = min_of(reached, sure_end_of_others(rows, g, row, sure, num_tokens));
   rows->ledger.sure[set][row] = max_of(sure, reached);
 }
 
@@ -174,7 +174,7 @@ static cgr_status check_row(cgr__rows *rows, int32_t g, int32_t row, int64_t sta
 
 cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   const cgr__batch_layout *batch = checked->batch_layout;
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   rows->ledger.ticket++;
   for (int32_t i = 0; i < checked->num_requests; i++) {
     int32_t row = batch->rows[i], query_len = batch->query_lens[i];

@@ -1,7 +1,7 @@
 /* Members of the standing batch: brought up to date, and looked at when something about them has changed. */
 #include "requests/members.h"
 
-#include "requests/calendar.h"
+#include "requests/schedule.h"
 
 _Static_assert(sizeof(cgr__row) == CGR__ROW_BYTES, "a row is one line");
 /* Between two steps there may be more members than a day can count. The count then wraps, and is right again once there are few
@@ -11,16 +11,16 @@ _Static_assert(CGR__MAX_REQUESTS < 1 << 16, "a day of a calendar holds every row
 void cgr__members_init(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;
   s->version = 1;
-  s->first_special = s->last_special = -1;
+  s->first_irregular = s->last_irregular = -1;
   for (int32_t i = 0; i < rows->limits->max_rows; i++) {
     rows->row[i].position = -1;
-    rows->row[i].day = -1;
+    rows->row[i].deadline = -1;
   }
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- rows */
 
-void cgr__members_settle(cgr__rows *rows, int32_t index) {
+void cgr__members_sync(cgr__rows *rows, int32_t index) {
   cgr__standing *s = &rows->standing;
   cgr__row *row = &rows->row[index];
   if (row->position < 0 || row->since == s->steps)
@@ -36,7 +36,7 @@ void cgr__members_settle(cgr__rows *rows, int32_t index) {
 static bool lacks_token(const cgr__rows *rows, int32_t index) {
   const cgr__standing *s = &rows->standing;
   const cgr__row *row = &rows->row[index];
-  int32_t first = row->special ? s->special[index].first_token : -1;
+  int32_t first = row->irregular ? s->irregular[index].first_token : -1;
   if (row->query_len == 0)
     return false;
   if (first < 0)
@@ -44,45 +44,45 @@ static bool lacks_token(const cgr__rows *rows, int32_t index) {
   return s->tokens[first] == CGR_TOKEN_LAST && !row->has_token;
 }
 
-static void set_needy(cgr__rows *rows, int32_t index, bool needy) {
-  rows->standing.num_needy += needy - rows->row[index].needy;
-  rows->row[index].needy = needy;
+static void set_lacks_token(cgr__rows *rows, int32_t index, bool lacks_token) {
+  rows->standing.num_lacking_tokens += lacks_token - rows->row[index].lacks_token;
+  rows->row[index].lacks_token = lacks_token;
 }
 
-/* --------------------------------------------------------------------------------------------------------------- calendar */
+/* --------------------------------------------------------------------------------------------------------------- schedule */
 
-static void unfile(cgr__rows *rows, int32_t index) {
-  if (rows->row[index].day >= 0)
-    cgr__calendar_unfile(rows->standing.calendar, rows->row[index].day);
-  rows->row[index].day = -1;
+static void unschedule_row(cgr__rows *rows, int32_t index) {
+  if (rows->row[index].deadline >= 0)
+    cgr__schedule_remove(rows->standing.schedule, rows->row[index].deadline);
+  rows->row[index].deadline = -1;
 }
 
 /* A row without tokens always fits. */
-static void file(cgr__rows *rows, int32_t index) {
+static void schedule_row(cgr__rows *rows, int32_t index) {
   const cgr__standing *s = &rows->standing;
   cgr__row *row = &rows->row[index];
-  unfile(rows, index);
+  unschedule_row(rows, index);
   if (row->query_len > 0)
-    row->day =
-        cgr__calendar_file(s->calendar, s->steps, cgr__steps_that_fit(row, cgr__rows_computed(rows, index), row->query_len));
+    row->deadline =
+        cgr__schedule_add(s->schedule, s->steps, cgr__steps_that_fit(row, cgr__rows_computed(rows, index), row->query_len));
 }
 
-void cgr__members_gain(cgr__rows *rows, int32_t row) {
+void cgr__members_add_pages(cgr__rows *rows, int32_t row) {
   if (rows->row[row].position >= 0 && !rows->standing_stale) /* else every member is looked at again */
-    file(rows, row);
+    schedule_row(rows, row);
 }
 
-void cgr__members_look_again(cgr__rows *rows, int32_t row) {
+void cgr__members_revalidate(cgr__rows *rows, int32_t row) {
   if (rows->row[row].position < 0)
     return;
-  cgr__members_settle(rows, row);
-  set_needy(rows, row, lacks_token(rows, row));
-  file(rows, row);
+  cgr__members_sync(rows, row);
+  set_lacks_token(rows, row, lacks_token(rows, row));
+  schedule_row(rows, row);
 }
 
 void cgr__members_leave(cgr__rows *rows, int32_t row) {
-  cgr__members_settle(rows, row);
-  set_needy(rows, row, false);
-  unfile(rows, row);
+  cgr__members_sync(rows, row);
+  set_lacks_token(rows, row, false);
+  unschedule_row(rows, row);
   rows->row[row].position = -1;
 }

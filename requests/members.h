@@ -12,11 +12,11 @@ extern "C" {
 void cgr__members_init(cgr__rows *rows);
 
 /* Adds the standing steps that a row does not have yet. Rows that are not members have them all. */
-void cgr__members_settle(cgr__rows *rows, int32_t row);
+void cgr__members_sync(cgr__rows *rows, int32_t row);
 /* The row's work, length or last token has changed, or it has lost pages. Does nothing for rows that are not members. */
-void cgr__members_look_again(cgr__rows *rows, int32_t row);
+void cgr__members_revalidate(cgr__rows *rows, int32_t row);
 /* The row has got pages. Does nothing for rows that are not members. */
-void cgr__members_gain(cgr__rows *rows, int32_t row);
+void cgr__members_add_pages(cgr__rows *rows, int32_t row);
 /* The row is no longer a member. */
 void cgr__members_leave(cgr__rows *rows, int32_t row);
 

@@ -26,7 +26,7 @@ static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t
 
 /* The fewest tokens in the cache with which a step needs none of the pages before `first`. */
 static int32_t group_least(const cgr__page_group *group, int32_t first) {
-  return first == 0 ? 0 : cgr__reaches_least(&group->reach, first * group->page_size);
+  return first == 0 ? 0 : cgr__window_spans_least(&group->window_spans, first * group->page_size);
 }
 
 int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity) {
@@ -49,7 +49,7 @@ int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t comp
     const cgr__page_group *group = &rows->group[g];
     if (group->length_set > 0 || computed >= group_least(group, group->row[row].first))
       continue;
-    *needed = cgr__reaches_first(&group->reach, computed) / group->page_size;
+    *needed = cgr__window_spans_first(&group->window_spans, computed) / group->page_size;
     return g;
   }
   return -1;
@@ -85,7 +85,7 @@ static bool is_repeated(const cgr__page_group *group, int32_t row, int32_t first
 static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
                                 int32_t count) {
   for (int32_t i = 0; i < count; i++) {
-    uint64_t bit, *word = cgr__rows_seen_word(group, row, pages[i], &bit);
+    uint64_t bit, *word = cgr__rows_filter_word(group, row, pages[i], &bit);
     if (*word & bit && is_repeated(group, row, first, pages, count, i))
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "cgr_request_set_pages: pages[%d] is %d, which row %d has already in group %d, expected each page once", i,
@@ -98,13 +98,13 @@ static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, 
 static void clear_seen(cgr__page_group *group, int32_t row) {
   const cgr__row_pages *has = &group->row[row];
   const int32_t *table = table_of(group, row);
-  uint64_t *words = group->seen + (int64_t)row * group->seen_words;
-  if (has->end - has->first > group->seen_words / 8) {
-    memset(words, 0, (size_t)group->seen_words * sizeof *words);
+  uint64_t *words = group->page_filter + (int64_t)row * group->filter_words;
+  if (has->end - has->first > group->filter_words / 8) {
+    memset(words, 0, (size_t)group->filter_words * sizeof *words);
     return;
   }
   for (int32_t p = has->first; p < has->end; p++) {
-    uint64_t bit, *word = cgr__rows_seen_word(group, row, table[p], &bit);
+    uint64_t bit, *word = cgr__rows_filter_word(group, row, table[p], &bit);
     *word = 0;
   }
 }
@@ -186,8 +186,8 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   has->end = none || first + count > has->end ? first + count : has->end;
   has->set_end = has->end > has->set_end ? has->end : has->set_end;
   update_capacity(rows, row); /* what the steady and the standing batch counted on stays: a row only gains here */
-  cgr__steady_gain(rows, row);
-  cgr__members_gain(rows, row);
+  cgr__steady_add_pages(rows, row);
+  cgr__members_add_pages(rows, row);
   if (none) /* a request that had the row before may have had pages there */
     cgr__changes_mark_pages(rows, row, g, 0, first);
   cgr__changes_mark_pages(rows, row, g, first, first + count);
@@ -220,14 +220,14 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t row, int32_t
       row, length, cgr__plural(length), group->length_set, (long long)left * group->page_size, g);
 }
 
-/* Tokens in the cache after every step launched so far. A row of the steady batch that is in its calendar is not brought up to
+/* Tokens in the cache after every step launched so far. A row of the steady batch that is in its schedule is not brought up to
  * date for that, nor are the others of the batch. */
 static int32_t computed_now(cgr__rows *rows, int32_t index) {
   const cgr__steady *steady = &rows->steady;
   const cgr__row *row = &rows->row[index];
-  if (steady->filed && row->mark == steady->mark)
+  if (steady->scheduled && row->mark == steady->mark)
     return row->computed + steady->pending * steady->batch->query_len;
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   return cgr__rows_computed(rows, index);
 }
 
@@ -270,7 +270,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   if (has->first == has->end)
     has->first = has->end = 0;
   update_capacity(rows, row);
-  cgr__members_look_again(rows, row);
+  cgr__members_revalidate(rows, row);
   cgr__changes_mark_pages(rows, row, g, first, (int32_t)end);
   return CGR_OK;
 }

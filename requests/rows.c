@@ -4,23 +4,23 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "requests/calendar.h"
 #include "requests/changes.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
+#include "requests/schedule.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
 /* 16 bits per page, so that collisions are rare. */
-static int32_t seen_words_for(int32_t pages_per_row) {
+static int32_t filter_words_for(int32_t pages_per_row) {
   int32_t words = 1;
   while (words * 4 < pages_per_row)
     words *= 2;
   return words;
 }
 
-static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__reaches *reach, const cgr__limits *limits,
-                          cgr__block *b) {
+static void lay_out_group(cgr__page_group *group, const cgr_group *config, const cgr__window_spans *window_spans,
+                          const cgr__limits *limits, cgr__block *b) {
   size_t rows = (size_t)limits->max_rows;
   group->page_size = config->page_size;
   group->pages_per_row = (limits->max_lens[config->length_set] + config->page_size - 1) / config->page_size;
@@ -28,14 +28,14 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->write_trash = config->write_trash_page;
   group->length_set = config->length_set;
   group->num_pages = config->num_pages;
-  group->reach = *reach;
+  group->window_spans = *window_spans;
   group->engine_table = config->page_table != NULL;
-  group->seen_words = seen_words_for(group->pages_per_row);
+  group->filter_words = filter_words_for(group->pages_per_row);
   group->row = cgr__block_take(b, rows, sizeof *group->row);
   if (group->engine_table)
     return;
   group->pages = cgr__block_take(b, rows * (size_t)group->pages_per_row, sizeof *group->pages);
-  group->seen = cgr__block_take(b, rows * (size_t)group->seen_words, sizeof *group->seen);
+  group->page_filter = cgr__block_take(b, rows * (size_t)group->filter_words, sizeof *group->page_filter);
 }
 
 #define FEW_TOKENS (1 << 18) /* 2 MB, with room to move them */
@@ -58,11 +58,11 @@ static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *co
   standing->members.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
   standing->members.flags = cgr__block_take(b, rows, sizeof(uint32_t));
   standing->members.tags = cgr__block_take(b, rows, sizeof(uint64_t));
-  standing->special = cgr__block_take(b, rows, sizeof *standing->special);
+  standing->irregular = cgr__block_take(b, rows, sizeof *standing->irregular);
   standing->tokens = cgr__block_take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
   standing->dirty = cgr__block_take(b, rows, sizeof(int32_t));
   standing->dirty_bit = cgr__block_take(b, (rows + 63) / 64, sizeof(uint64_t));
-  standing->calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *standing->calendar);
+  standing->schedule = cgr__block_take(b, CGR__SCHEDULE_STEPS, sizeof *standing->schedule);
 }
 
 static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
@@ -83,9 +83,9 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, cgr__block 
   rows->dirty = cgr__block_take(b, n, sizeof *rows->dirty);
   rows->free_rows = cgr__block_take(b, n, sizeof *rows->free_rows);
   for (int32_t g = 0; g < config->limits->num_groups; g++)
-    lay_out_group(&rows->group[g], &config->groups[g], &config->reach[g], config->limits, b);
+    lay_out_group(&rows->group[g], &config->groups[g], &config->window_spans[g], config->limits, b);
   lay_out_standing(&rows->standing, config, b);
-  rows->steady.calendar = cgr__block_take(b, CGR__CALENDAR_DAYS, sizeof *rows->steady.calendar);
+  rows->steady.schedule = cgr__block_take(b, CGR__SCHEDULE_STEPS, sizeof *rows->steady.schedule);
   rows->lengths = config->lengths;
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
@@ -137,7 +137,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   rows->num_open++;
   entry->open = true;
   entry->computed = 0;
-  entry->has_token = entry->adopted = false;
+  entry->has_token = entry->shared_prefix = false;
   entry->tag = tag; /* last_seq stays: its last owner's pages may be in use until then */
   cgr__rows_clear_pages(rows, index);
   cgr__rows_clear_data(rows, index);
@@ -188,23 +188,23 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   if (num_tokens > 0 && num_tokens < entry->least)
     return refuse_front(rows, row, num_tokens);
   cgr__rows_leave_steady(rows);
-  cgr__members_settle(rows, row);
+  cgr__members_sync(rows, row);
   if (rows->has_ledger)
     cgr__ledger_set_length(rows, row, 0, num_tokens);
-  entry->adopted |= num_tokens > entry->computed;
+  entry->shared_prefix |= num_tokens > entry->computed;
   entry->computed = num_tokens;
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);
-  cgr__members_look_again(rows, row);
+  cgr__members_revalidate(rows, row);
   return CGR_OK;
 }
 
 void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__batch_layout *batch) {
   cgr__rows_leave_steady(rows);
   for (int32_t i = 0; i < batch->num_requests; i++) {
-    cgr__members_settle(rows, batch->rows[i]);
+    cgr__members_sync(rows, batch->rows[i]);
     rows->row[batch->rows[i]].has_token = false;
     cgr__changes_mark_length(rows, batch->rows[i]);
-    cgr__members_look_again(rows, batch->rows[i]);
+    cgr__members_revalidate(rows, batch->rows[i]);
   }
 }

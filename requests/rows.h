@@ -2,7 +2,7 @@
  *
  * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
  * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
- * added when somebody looks (cgr__rows_settle). So are those of the standing batch, row by row (standing.h). What the device does
+ * added when somebody looks (cgr__rows_sync). So are those of the standing batch, row by row (standing.h). What the device does
  * not have yet is kept by changes.h. */
 #ifndef CGR_REQUESTS_ROWS_H
 #define CGR_REQUESTS_ROWS_H
@@ -15,7 +15,7 @@
 #include "base/limits.h"
 #include "buffers/layout.h"
 #include "cgr/cgr.h"
-#include "requests/reach.h"
+#include "requests/window_spans.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,11 +37,11 @@ typedef struct cgr__row {
   uint64_t since;   /* standing steps that have been added to the row, or that were before it */
   int32_t position; /* in the standing batch; -1: it is no member */
   int32_t query_len;
-  int16_t day;        /* in the standing batch's calendar; -1: none */
-  int16_t steady_day; /* in the steady batch's, while `mark` is that of cgr__steady */
-  bool needy;         /* it lacks a token for the next step */
-  bool special;       /* it is in the list of that name */
-  bool adopted;       /* its cache may have tokens that others append only in the next step that it attends in */
+  int16_t deadline;        /* in the standing batch's schedule; -1: none */
+  int16_t steady_deadline; /* in the steady batch's, while `mark` is that of cgr__steady */
+  bool lacks_token;        /* it lacks a token for the next step */
+  bool irregular;          /* it is in the list of that name */
+  bool shared_prefix;      /* its cache may have tokens that others append only in the next step that it attends in */
 } cgr__row;
 
 #define CGR__DIRTY_LENGTH 1
@@ -63,12 +63,13 @@ typedef struct cgr__page_group {
   int32_t read_trash, write_trash;
   int32_t length_set;
   int64_t num_pages;
-  cgr__reaches reach;  /* of its layers */
-  bool engine_table;   /* the engine keeps the page table on the device: no row has pages here */
-  int32_t *pages;      /* [max_rows][pages_per_row]; only the row's pages in [first, end) count */
-  cgr__row_pages *row; /* [max_rows] */
-  uint64_t *seen; /* [max_rows][seen_words] a bit per hashed page number; set for every page of the row, and perhaps for others */
-  int32_t seen_words; /* a power of two */
+  cgr__window_spans window_spans; /* of its layers */
+  bool engine_table;              /* the engine keeps the page table on the device: no row has pages here */
+  int32_t *pages;                 /* [max_rows][pages_per_row]; only the row's pages in [first, end) count */
+  cgr__row_pages *row;            /* [max_rows] */
+  uint64_t *page_filter; /* [max_rows][filter_words] a bit per hashed page number; set for every page of the row, and perhaps for
+                            others */
+  int32_t filter_words;  /* a power of two */
 } cgr__page_group;
 
 /* Data that the engine keeps for rows, in a buffer of its own. */
@@ -97,8 +98,8 @@ typedef struct cgr__batch_layout { /* a line */
   uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
 } cgr__batch_layout;
 
-/* For each step, how many rows of a batch may no longer fit: calendar.h. */
-typedef uint16_t cgr__calendar;
+/* For each step, how many rows of a batch may no longer fit: schedule.h. */
+typedef uint16_t cgr__schedule;
 
 /* The batch layout of the last launched step, while it can repeat. */
 typedef struct cgr__steady {
@@ -106,45 +107,45 @@ typedef struct cgr__steady {
   int32_t headroom;         /* further steps that surely fit every row's pages and max_lens[0] */
   int32_t pending;          /* steps launched and not yet added to the rows */
   bool has_tokens;          /* every row's last token is on the device */
-  bool filed;               /* every row is in the calendar: its next day tells, whatever the headroom */
-  uint32_t steps;           /* launched of batches that repeated; the calendar counts so */
+  bool scheduled;           /* every row is in the schedule: its next day tells, whatever the headroom */
+  uint32_t steps;           /* launched of batches that repeated; the schedule counts so */
   uint64_t last_seq;        /* of the pending steps */
-  cgr__calendar *calendar;
+  cgr__schedule *schedule;
   uint64_t mark; /* of the rows that are in it */
 } cgr__steady;
 
-#define CGR__JOURNAL 256 /* places that the standing batch's journal holds; a power of two */
+#define CGR__EDIT_LOG 256 /* places that the standing batch's edit log holds; a power of two */
 
 /* A member that is not just a request with one token a step, or with none. */
-typedef struct cgr__special {
+typedef struct cgr__irregular {
   int32_t next, prev;
   int32_t first_token; /* of the tokens that it was given, in cgr__standing.tokens; -1: none, or used up */
-} cgr__special;
+} cgr__irregular;
 
 /* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
 typedef struct cgr__standing {
-  uint64_t steps;            /* launched so far */
-  uint64_t last_seq;         /* of the last one */
-  uint64_t version;          /* counts, from 1, the times that a place got another row; `journal` has the last of these places */
-  uint64_t copy_version;     /* which `copy` has */
-  cgr__batch_layout *copy;   /* what results of the last steps refer to; NULL: none */
-  cgr__calendar *calendar;   /* of the members' steps */
-  int32_t num_needy;         /* members that lack a token */
-  int32_t num_dirty;         /* positions that differ from what the device has */
-  int32_t num_short[2];      /* members with no token, and with one */
-  int32_t first_special;     /* rows; -1: none. In the order in which their tokens were given */
-  int32_t num_tokens;        /* used of `tokens` */
-  int64_t sum_tokens;        /* of the members. A chunk that has run counts nothing until it is set again */
-  cgr__batch_layout members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
+  uint64_t steps;          /* launched so far */
+  uint64_t last_seq;       /* of the last one */
+  uint64_t version;        /* counts, from 1, the times that a place got another row; `edit_log` has the last of these places */
+  uint64_t copy_version;   /* which `copy` has */
+  cgr__batch_layout *copy; /* what results of the last steps refer to; NULL: none */
+  cgr__schedule *schedule; /* of the members' steps */
+  int32_t num_lacking_tokens; /* members that lack a token */
+  int32_t num_dirty;          /* positions that differ from what the device has */
+  int32_t num_short[2];       /* members with no token, and with one */
+  int32_t first_irregular;    /* rows; -1: none. In the order in which their tokens were given */
+  int32_t num_tokens;         /* used of `tokens` */
+  int64_t sum_tokens;         /* of the members. A chunk that has run counts nothing until it is set again */
+  cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
 
-  int32_t last_special;
+  int32_t last_irregular;
   int32_t max_requests, max_tokens; /* of a step */
   int32_t num_kept, max_kept;       /* tokens that were given and are not used up */
-  cgr__special *special;            /* [max_rows] */
+  cgr__irregular *irregular;        /* [max_rows] */
   int32_t *tokens;                  /* [2 * max_kept] given and not used up */
   int32_t *dirty;                   /* [max_rows] */
   uint64_t *dirty_bit;              /* a bit for each */
-  int32_t journal[CGR__JOURNAL];
+  int32_t edit_log[CGR__EDIT_LOG];
 } cgr__standing;
 
 /* What a request that no longer has a page has done with it. */
@@ -170,7 +171,7 @@ typedef struct cgr__ledger {
   uint32_t num_requests;
   uint64_t ticket;              /* of the step that was checked last */
   int32_t *sure[CGR__MAX_SETS]; /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
-                                   that are `adopted`, the others' are all */
+                                   that are `shared_prefix`, the others' are all */
 } cgr__ledger;
 
 /* The fields that a step reads come first. */
@@ -198,17 +199,17 @@ static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole ba
 static inline void cgr__rows_prefetch(const cgr__rows *rows) {
   __builtin_prefetch(rows, 1);
   __builtin_prefetch(&rows->standing, 1);
-  __builtin_prefetch(&rows->standing.first_special, 1);
+  __builtin_prefetch(&rows->standing.first_irregular, 1);
 }
 
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
-  const cgr__limits *limits;           /* which outlive the rows. max_requests 0: there is no standing batch */
-  const cgr_group *groups;             /* with the defaults filled in */
-  cgr__reaches reach[CGR__MAX_GROUPS]; /* of their layers */
-  int32_t lengths;                     /* as in cgr__rows, where num_sets is more than 1 */
-  bool ledger;                         /* there is one */
-  int32_t num_data;                    /* entries of `data` up to the last that rows have */
+  const cgr__limits *limits;                       /* which outlive the rows. max_requests 0: there is no standing batch */
+  const cgr_group *groups;                         /* with the defaults filled in */
+  cgr__window_spans window_spans[CGR__MAX_GROUPS]; /* of their layers */
+  int32_t lengths;                                 /* as in cgr__rows, where num_sets is more than 1 */
+  bool ledger;                                     /* there is one */
+  int32_t num_data;                                /* entries of `data` up to the last that rows have */
   struct {
     int32_t words;
     uint32_t padding[2];
@@ -235,15 +236,15 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group,
                               int32_t count);
 /* The word, and the bit in it, of a page in a row's filter. Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring page numbers go to
  * different words. */
-static inline uint64_t *cgr__rows_seen_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
+static inline uint64_t *cgr__rows_filter_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
   uint32_t hash = (uint32_t)page * 2654435769u;
   *bit = (uint64_t)1 << (hash >> 26);
-  return group->seen + (int64_t)row * group->seen_words + ((hash >> 6) & (uint32_t)(group->seen_words - 1));
+  return group->page_filter + (int64_t)row * group->filter_words + ((hash >> 6) & (uint32_t)(group->filter_words - 1));
 }
 
 /* False: the page is surely none of the row's. */
 static inline bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page) {
-  uint64_t bit, *word = cgr__rows_seen_word(group, row, page, &bit);
+  uint64_t bit, *word = cgr__rows_filter_word(group, row, page, &bit);
   return (*word & bit) != 0;
 }
 /* Forgets all pages of a row that closes, or opens. */
@@ -267,7 +268,7 @@ static inline int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row,
   return lengths->words_of[(int64_t)row * lengths->words + set - 1];
 }
 
-/* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been settled. */
+/* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been synced. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
   return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
@@ -282,13 +283,13 @@ static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
 }
 
 /* Adds the pending steps of the steady batch to its rows. */
-void cgr__rows_settle(cgr__rows *rows);
+void cgr__rows_sync(cgr__rows *rows);
 /* The same, before a change to anything that the steady batch's headroom rests on. */
 void cgr__rows_leave_steady(cgr__rows *rows);
-/* Files the rows of the steady batch, which has just been validated, in its calendar. */
-void cgr__steady_file(cgr__rows *rows);
-/* A row has got pages. Does nothing for rows that are not in the calendar. */
-void cgr__steady_gain(cgr__rows *rows, int32_t row);
+/* Files the rows of the steady batch, which has just been validated, in its schedule. */
+void cgr__steady_schedule(cgr__rows *rows);
+/* A row has got pages. Does nothing for rows that are not in the schedule. */
+void cgr__steady_add_pages(cgr__rows *rows, int32_t row);
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */
 void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__batch_layout *batch);

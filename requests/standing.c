@@ -26,45 +26,45 @@ static void write_place(cgr__rows *rows, int32_t position, int32_t row, uint32_t
   s->members.flags[position] = flags;
   s->members.tags[position] = rows->row[row].tag;
   mark_dirty(s, position);
-  s->journal[s->version++ % CGR__JOURNAL] = position;
+  s->edit_log[s->version++ % CGR__EDIT_LOG] = position;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- special */
+/* ---------------------------------------------------------------------------------------------------------------- irregular */
 
-static void list_special(cgr__rows *rows, int32_t row) {
+static void list_irregular(cgr__rows *rows, int32_t row) {
   cgr__standing *s = &rows->standing;
-  s->special[row].prev = s->last_special;
-  s->special[row].next = -1;
-  if (s->last_special >= 0)
-    s->special[s->last_special].next = row;
+  s->irregular[row].prev = s->last_irregular;
+  s->irregular[row].next = -1;
+  if (s->last_irregular >= 0)
+    s->irregular[s->last_irregular].next = row;
   else
-    s->first_special = row;
-  s->last_special = row;
-  rows->row[row].special = true;
+    s->first_irregular = row;
+  s->last_irregular = row;
+  rows->row[row].irregular = true;
 }
 
-static void unlist_special(cgr__rows *rows, int32_t row) {
+static void unlist_irregular(cgr__rows *rows, int32_t row) {
   cgr__standing *s = &rows->standing;
-  const cgr__special *entry = &s->special[row];
-  if (!rows->row[row].special)
+  const cgr__irregular *entry = &s->irregular[row];
+  if (!rows->row[row].irregular)
     return;
   if (entry->prev >= 0)
-    s->special[entry->prev].next = entry->next;
+    s->irregular[entry->prev].next = entry->next;
   else
-    s->first_special = entry->next;
+    s->first_irregular = entry->next;
   if (entry->next >= 0)
-    s->special[entry->next].prev = entry->prev;
+    s->irregular[entry->next].prev = entry->prev;
   else
-    s->last_special = entry->prev;
-  rows->row[row].special = false;
+    s->last_irregular = entry->prev;
+  rows->row[row].irregular = false;
 }
 
 /* Moves together the tokens that are still to be used; they lie in the order of the list. */
 static void compact_tokens(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;
   s->num_tokens = 0;
-  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
-    cgr__special *entry = &s->special[row];
+  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
+    cgr__irregular *entry = &s->irregular[row];
     int32_t count = rows->row[row].query_len;
     if (entry->first_token < 0)
       continue;
@@ -88,18 +88,18 @@ static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count
 
 /* Those of a row that are kept. */
 static int32_t count_kept(const cgr__rows *rows, int32_t row) {
-  return rows->row[row].special && rows->standing.special[row].first_token >= 0 ? rows->row[row].query_len : 0;
+  return rows->row[row].irregular && rows->standing.irregular[row].first_token >= 0 ? rows->row[row].query_len : 0;
 }
 
 void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
   cgr__standing *s = &rows->standing;
   s->num_kept -= count_kept(rows, row);
   s->sum_tokens -= cgr__standing_count(rows, row);
-  s->special[row].first_token = -1;
+  s->irregular[row].first_token = -1;
   s->sum_tokens += cgr__standing_count(rows, row);
   if (rows->row[row].query_len <= 1 && rows->standing.members.flags[rows->row[row].position] == 0)
-    unlist_special(rows, row);
-  cgr__members_look_again(rows, row);
+    unlist_irregular(rows, row);
+  cgr__members_revalidate(rows, row);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ checks */
@@ -148,7 +148,7 @@ static void drop_work(cgr__rows *rows, int32_t index) {
     s->num_short[query_len]--;
   s->sum_tokens -= cgr__standing_count(rows, index);
   s->num_kept -= count_kept(rows, index);
-  unlist_special(rows, index);
+  unlist_irregular(rows, index);
 }
 
 static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
@@ -159,8 +159,8 @@ static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const i
   s->sum_tokens += query_len;
   rows->row[index].query_len = query_len;
   if (has_tokens || query_len > 1 || flags != 0) {
-    s->special[index].first_token = has_tokens ? keep_tokens(rows, tokens, query_len) : -1;
-    list_special(rows, index);
+    s->irregular[index].first_token = has_tokens ? keep_tokens(rows, tokens, query_len) : -1;
+    list_irregular(rows, index);
   }
 }
 
@@ -171,11 +171,11 @@ cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, 
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
                      "cgr_standing_put: row %d is in the standing batch already, expected another (or cgr_standing_set)", index);
   CGR__TRY(check_work(rows, "cgr_standing_put", 0, query_len, tokens, flags));
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   rows->row[index].since = s->steps;
   give_work(rows, index, query_len, tokens, flags);
   write_place(rows, s->members.num_requests++, index, flags);
-  cgr__members_look_again(rows, index);
+  cgr__members_revalidate(rows, index);
   return CGR_OK;
 }
 
@@ -184,15 +184,15 @@ cgr_status cgr__standing_set(cgr__rows *rows, int32_t index, int32_t query_len, 
   CGR__TRY(check_member(rows, "cgr_standing_set", index));
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
   CGR__TRY(check_work(rows, "cgr_standing_set", before, query_len, tokens, flags));
-  cgr__rows_settle(rows);
-  cgr__members_settle(rows, index);
+  cgr__rows_sync(rows);
+  cgr__members_sync(rows, index);
   drop_work(rows, index);
   give_work(rows, index, query_len, tokens, flags);
   if (query_len != before || flags != s->members.flags[position])
     mark_dirty(s, position);
   s->members.query_lens[position] = query_len;
   s->members.flags[position] = flags;
-  cgr__members_look_again(rows, index);
+  cgr__members_revalidate(rows, index);
   return CGR_OK;
 }
 

@@ -4,12 +4,13 @@
  * - Edits may come in any order, so they are judged one by one only for what no step can have. How many requests and tokens they
  *   lead to is known at any time, and judged with a step. Between two steps every row may be a member.
  * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when somebody looks at it
- *   (cgr__members_settle).
- * - A member that runs out of pages is found in time: the calendar counts it under the step at which it may no longer fit, and
+ *   (cgr__members_sync).
+ * - A member that runs out of pages is found in time: the schedule counts it under the step at which it may no longer fit, and
  *   moves it when it gets pages.
- * - Members that must be given something anew for every step are listed (`special`), and those that lack it are counted (needy).
+ * - Members that must be given something anew for every step are listed (`irregular`), and those that lack it are counted
+ * (lacks_token).
  * - What the device must be told is kept by position (`dirty`) until a launch has told it; a cancelled step clears nothing.
- * - Results refer to rows and tags as they were, in a copy that a journal of the edits brings up to date. */
+ * - Results refer to rows and tags as they were, in a copy that an edit log of the edits brings up to date. */
 #ifndef CGR_REQUESTS_STANDING_H
 #define CGR_REQUESTS_STANDING_H
 
@@ -30,7 +31,7 @@ cgr_status cgr__standing_swap(cgr__rows *rows, int32_t row, int32_t other);
 /* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */
 static inline int32_t cgr__standing_count(const cgr__rows *rows, int32_t row) {
   int32_t query_len = rows->row[row].query_len;
-  return query_len > 1 && rows->standing.special[row].first_token < 0 ? 0 : query_len;
+  return query_len > 1 && rows->standing.irregular[row].first_token < 0 ? 0 : query_len;
 }
 
 /* A step with the row's tokens was launched. */

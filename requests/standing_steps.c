@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "requests/calendar.h"
+#include "requests/schedule.h"
 #include "requests/standing.h"
 
 _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
@@ -37,14 +37,14 @@ static cgr_status check_limits(const cgr__rows *rows) {
 }
 
 /* Which member lacks a token, and why. Looked for only for the message. */
-static cgr_status refuse_needy(const cgr__rows *rows) {
+static cgr_status refuse_missing_token(const cgr__rows *rows) {
   const cgr__batch_layout *members = &rows->standing.members;
   int32_t i = 0;
-  while (!rows->row[members->rows[i]].needy)
+  while (!rows->row[members->rows[i]].lacks_token)
     i++;
   int32_t row = members->rows[i], query_len = members->query_lens[i];
-  const cgr__special *special = rows->row[row].special ? &rows->standing.special[row] : NULL;
-  if (query_len > 1 && special->first_token < 0)
+  const cgr__irregular *irregular = rows->row[row].irregular ? &rows->standing.irregular[row] : NULL;
+  if (query_len > 1 && irregular->first_token < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_set gives those of one step",
                      row, query_len);
@@ -54,35 +54,35 @@ static cgr_status refuse_needy(const cgr__rows *rows) {
                    row);
 }
 
-/* Members that may not fit this step: hardly ever any, because a member that gets pages is filed anew. */
-static cgr_status check_calendar(cgr__rows *rows) {
+/* Members that may not fit this step: hardly ever any, because a member that gets pages is scheduled anew. */
+static cgr_status check_schedule(cgr__rows *rows) {
   const cgr__standing *s = &rows->standing;
-  if (cgr__calendar_is_free(s->calendar, s->steps))
+  if (cgr__schedule_is_free(s->schedule, s->steps))
     return CGR_OK;
   for (int32_t i = 0; i < s->members.num_requests; i++) {
     int32_t index = s->members.rows[i];
     const cgr__row *row = &rows->row[index];
-    if (row->day != (int16_t)(s->steps % CGR__CALENDAR_DAYS))
+    if (row->deadline != (int16_t)(s->steps % CGR__SCHEDULE_STEPS))
       continue;
-    cgr__members_look_again(rows, index); /* to a later day, or back to this one */
+    cgr__members_revalidate(rows, index); /* to a later day, or back to this one */
     if (!cgr__row_can_step(row, row->query_len))
       return cgr__batch_refuse_length(rows, index, (int64_t)row->computed + row->query_len);
   }
   return CGR_OK;
 }
 
-/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens is `adopted`: it was
- * given the next one, so it is special. */
+/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens is `shared_prefix`: it
+ * was given the next one, so it is irregular. */
 static bool find_shape(const cgr__rows *rows, cgr__batch_layout *members) {
   const cgr__standing *s = &rows->standing;
   int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
   bool append_first = false;
-  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
     int32_t query_len = rows->row[row].query_len;
     alike = query_len > longest ? 0 : alike;
     longest = query_len > longest ? query_len : longest;
     alike += query_len == longest;
-    append_first |= rows->row[row].adopted && query_len > 0;
+    append_first |= rows->row[row].shared_prefix && query_len > 0;
   }
   alike = longest == 1 ? s->num_short[1] : alike;
   members->max_query_len = longest;
@@ -95,7 +95,7 @@ static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
   const cgr__standing *s = &rows->standing;
   const cgr__batch_layout *members = &s->members;
   int32_t first = members->num_requests;
-  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next)
+  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next)
     if (rows->row[row].query_len > threshold && rows->row[row].position < first)
       first = rows->row[row].position;
   for (int32_t i = first; i < members->num_requests; i++)
@@ -109,15 +109,15 @@ static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
 
 cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
   cgr__standing *s = &rows->standing;
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   for (int32_t i = 0; rows->standing_stale && i < s->members.num_requests; i++)
-    cgr__members_look_again(rows, s->members.rows[i]);
+    cgr__members_revalidate(rows, s->members.rows[i]);
   rows->standing_stale = false;
   if (s->num_dirty > 0) /* else it is no larger than when it was launched last */
     CGR__TRY(check_limits(rows));
-  if (s->num_needy > 0)
-    return refuse_needy(rows);
-  CGR__TRY(check_calendar(rows));
+  if (s->num_lacking_tokens > 0)
+    return refuse_missing_token(rows);
+  CGR__TRY(check_schedule(rows));
   s->members.num_tokens = (int32_t)s->sum_tokens;
   const bool append_first = find_shape(rows, &s->members);
   if (threshold > 0 && s->members.query_len == 0)
@@ -140,17 +140,17 @@ static cgr__edit edit_of(const cgr__batch_layout *members, int32_t position, int
 }
 
 static bool has_tokens(const cgr__rows *rows, int32_t row) {
-  return rows->row[row].special && rows->standing.special[row].first_token >= 0;
+  return rows->row[row].irregular && rows->standing.irregular[row].first_token >= 0;
 }
 
 int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens) {
   const cgr__standing *s = &rows->standing;
   int32_t count = 0, used = 0;
-  for (int32_t row = s->first_special; row >= 0; row = s->special[row].next) {
+  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
     int32_t query_len = rows->row[row].query_len;
-    if (s->special[row].first_token < 0)
+    if (s->irregular[row].first_token < 0)
       continue;
-    memcpy(tokens + used, s->tokens + s->special[row].first_token, (size_t)query_len * sizeof *tokens);
+    memcpy(tokens + used, s->tokens + s->irregular[row].first_token, (size_t)query_len * sizeof *tokens);
     edits[count++] = edit_of(&s->members, rows->row[row].position, used);
     used += query_len;
   }
@@ -165,16 +165,16 @@ int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits,
 
 /* ------------------------------------------------------------------------------------------------------------------- launch */
 
-/* Brings rows and tags up to date: from the journal if it reaches that far and is less work. */
+/* Brings rows and tags up to date: from the edit log if it reaches that far and is less work. */
 static void bring_up(const cgr__standing *s, cgr__batch_layout *copy) {
   const cgr__batch_layout *members = &s->members;
   size_t n = (size_t)members->num_requests;
-  if (copy->version == 0 || s->version - copy->version > CGR__JOURNAL / 2) {
+  if (copy->version == 0 || s->version - copy->version > CGR__EDIT_LOG / 2) {
     memcpy(copy->rows, members->rows, n * sizeof *copy->rows);
     memcpy(copy->tags, members->tags, n * sizeof *copy->tags);
   } else {
     for (uint64_t v = copy->version; v < s->version; v++) {
-      int32_t position = s->journal[v % CGR__JOURNAL];
+      int32_t position = s->edit_log[v % CGR__EDIT_LOG];
       if (position >= members->num_requests) /* by now, and perhaps past the end of the copy */
         continue;
       copy->rows[position] = members->rows[position];
@@ -211,9 +211,9 @@ void cgr__standing_commit(cgr__rows *rows, uint64_t seq) {
   rows->steady.batch = NULL;
   s->steps++;
   s->last_seq = seq;
-  for (int32_t row = s->first_special, next; row >= 0; row = next) {
-    next = s->special[row].next;
-    rows->row[row].adopted &= rows->row[row].query_len == 0;
+  for (int32_t row = s->first_irregular, next; row >= 0; row = next) {
+    next = s->irregular[row].next;
+    rows->row[row].shared_prefix &= rows->row[row].query_len == 0;
     cgr__standing_use_up(rows, row);
   }
   s->num_tokens = 0;

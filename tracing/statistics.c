@@ -67,7 +67,7 @@ static void add(cgr__statistics *s, const cgr__flight_entry *e) {
 }
 
 void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight) {
-  cgr__tick_clock_settle(&statistics->clock);
+  cgr__tick_clock_sync(&statistics->clock);
   for (; statistics->folded < flight->count; statistics->folded++)
     add(statistics, cgr__flight_at(flight, statistics->folded));
 }

@@ -47,14 +47,14 @@ void cgr__tick_clock_begin(cgr__tick_clock *clock);
 /* Compares once more. */
 void cgr__tick_clock_compare(cgr__tick_clock *clock);
 /* The same if at least twice as much time has passed as at the last comparison: a few dozen times in a life. */
-static inline void cgr__tick_clock_settle(cgr__tick_clock *clock) {
+static inline void cgr__tick_clock_sync(cgr__tick_clock *clock) {
   if (cgr__ticks() - clock->first_ticks >= 2 * clock->compared)
     cgr__tick_clock_compare(clock);
 }
 
 /* The same if the last comparison is a second old, so that texts written one after the other agree. */
 static inline void cgr__tick_clock_refresh(cgr__tick_clock *clock) {
-  cgr__tick_clock_settle(clock);
+  cgr__tick_clock_sync(clock);
   if ((double)(cgr__ticks() - clock->first_ticks - clock->compared) * clock->ns_per_tick >= 1e9)
     cgr__tick_clock_compare(clock);
 }

@@ -52,7 +52,7 @@ int cgr__cuda_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
     cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     error = cgr__cuda_leave(&scope, release(ptr, kind));
   }
-  cgr__allocations_settle(&cuda->allocations, ptr, !cgr__device_did_nothing(error));
+  cgr__allocations_end_free(&cuda->allocations, ptr, !cgr__device_did_nothing(error));
   /* A free also reports what failed asynchronously before: that ends the device, yet the memory is gone with it. */
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }

@@ -52,7 +52,7 @@ int cgr__host_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
   if (!cgr__allocations_claim(&host->allocations, ptr, kind))
     return cgr__host_fail(host, CGR__DEVICE_INVALID, HOST_RAW_INVALID_VALUE);
   wait_for_all_streams(host);
-  cgr__allocations_settle(&host->allocations, ptr, true);
+  cgr__allocations_end_free(&host->allocations, ptr, true);
   free(ptr);
   return CGR__DEVICE_OK;
 }

@@ -161,8 +161,8 @@ static int32_t choose_splits(const key *k, tiles t) {
   const cgr_fa3_input *in = k->in;
   int32_t dim_v = in->head_dim_v != 0 ? in->head_dim_v : in->head_dim, num_sm = in->num_multiprocessors;
   int64_t l2 = 50 << 20, head_bytes = (int64_t)in->max_seq_len * (in->head_dim + dim_v) * k->element_size;
-  int64_t seen = (int64_t)k->left + k->right + 1 + t.m;
-  int32_t loaded = !k->is_local || seen > in->max_seq_len ? in->max_seq_len : (int32_t)seen;
+  int64_t visible = (int64_t)k->left + k->right + 1 + t.m;
+  int32_t loaded = !k->is_local || visible > in->max_seq_len ? in->max_seq_len : (int32_t)visible;
   int32_t n = divide_up(loaded, t.n), m = divide_up((int64_t)in->max_query_len * k->group, t.m);
   int64_t m_tiles = (int64_t)in->num_kv_heads * m;
   if ((float)m_tiles >= 0.8f * (float)num_sm) {

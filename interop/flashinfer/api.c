@@ -210,10 +210,10 @@ static cgr_status check_lengths(const char *function, const cgr__flashinfer_key 
 }
 
 /* Completes a key that depends on the lengths. */
-static cgr_status settle(const char *function, cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
+static cgr_status complete_key(const char *function, cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
   cgr__flashinfer_batch batch;
   CGR__TRY(check_lengths(function, key, arrays));
-  if (!cgr__flashinfer_settle(key, arrays, &batch))
+  if (!cgr__flashinfer_complete_key(key, arrays, &batch))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: the lengths make %lld tiles and %lld partial rows, expected at most %d",
                      function, (long long)batch.tiles, (long long)batch.partials, INT32_MAX);
   int64_t rows = cgr__flashinfer_partial_rows(key), most = MAX_FLOAT_BYTES / 4 / key->num_q_heads / (key->head_dim + 1);
@@ -285,7 +285,7 @@ cgr_status cgr__flashinfer_check_memory(const char *function, const cgr_flashinf
 static cgr_status size(const char *function, cgr__flashinfer_key *key, bool open, const cgr__flashinfer_arrays *arrays,
                        uint64_t float_bytes, cgr_flashinfer_plan *plan) {
   if (open)
-    CGR__TRY(settle(function, key, arrays));
+    CGR__TRY(complete_key(function, key, arrays));
   *plan = cgr__flashinfer_describe(key);
   return cgr__flashinfer_check_float(function, plan, float_bytes);
 }

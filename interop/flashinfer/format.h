@@ -88,8 +88,8 @@ CGR__HOST_DEVICE int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key,
 
 /* Pages that are cut into chunks, at least 1. */
 CGR__HOST_DEVICE int32_t cgr__flashinfer_kv(const cgr__flashinfer_key *key, int32_t pages) {
-  int32_t seen = pages < key->window_pages ? pages : key->window_pages;
-  return seen > 1 ? seen : 1;
+  int32_t visible = pages < key->window_pages ? pages : key->window_pages;
+  return visible > 1 ? visible : 1;
 }
 
 /* Tiles that a request counts for, with one chunk: without a graph, decode does not count the empty ones. */

@@ -31,8 +31,8 @@ void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q) {
   key->log_cta_tile_q = 0;
   while (1 << key->log_cta_tile_q < cta_tile_q)
     key->log_cta_tile_q++;
-  int64_t seen = cgr__flashinfer_ceil_div((int64_t)key->window - 1 + cta_tile_q, key->page_size);
-  key->window_pages = key->window > 0 && seen < INT32_MAX ? (int32_t)seen : INT32_MAX;
+  int64_t visible = cgr__flashinfer_ceil_div((int64_t)key->window - 1 + cta_tile_q, key->page_size);
+  key->window_pages = key->window > 0 && visible < INT32_MAX ? (int32_t)visible : INT32_MAX;
 }
 
 static int64_t place(cgr__flashinfer_places *at, int64_t bytes, int64_t alignment) {
@@ -160,7 +160,7 @@ cgr__flashinfer_batch cgr__flashinfer_measure(const cgr__flashinfer_key *key, co
 }
 
 /* Without a graph, prefill has q tiles for the mean length. */
-static void settle_tile(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
+static void choose_tile_without_graph(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
   int64_t packed = 0;
   int32_t live = live_of(key, arrays);
   for (int32_t i = 0; i < key->num_requests; i++)
@@ -168,9 +168,9 @@ static void settle_tile(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *
   cgr__flashinfer_set_tile(key, cgr__flashinfer_cta_tile_q(key, packed / key->num_requests));
 }
 
-bool cgr__flashinfer_settle(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, cgr__flashinfer_batch *batch) {
+bool cgr__flashinfer_complete_key(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, cgr__flashinfer_batch *batch) {
   if (!key->decode && !key->graph)
-    settle_tile(key, arrays);
+    choose_tile_without_graph(key, arrays);
   *batch = cgr__flashinfer_measure(key, arrays);
   if (key->mode == CGR__FLASHINFER_FIXED)
     key->split_kv = batch->splits;

@@ -40,7 +40,7 @@ cgr__flashinfer_batch cgr__flashinfer_measure(const cgr__flashinfer_key *key, co
 
 /* Completes the key of a plan without a graph, or of one with a fixed chunk size whose split_kv is not forced. False: too many
  * tiles for 32 bits; `batch` tells. */
-bool cgr__flashinfer_settle(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, cgr__flashinfer_batch *batch);
+bool cgr__flashinfer_complete_key(cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, cgr__flashinfer_batch *batch);
 
 /* Writes all bytes of the plan, for lengths that fit. False: more tiles than the key has; nothing was written. */
 bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays, void *int_workspace);

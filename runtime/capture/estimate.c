@@ -31,13 +31,13 @@ static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, sample *s) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
     s->wanted += is_of(s, entry) && cgr__capture_wants(rt, c, entry) && !is_repeated(rt, c, i);
   }
-  int32_t samples = s->wanted < SAMPLES ? s->wanted : SAMPLES, seen = 0;
+  int32_t samples = s->wanted < SAMPLES ? s->wanted : SAMPLES, visited = 0;
   for (int32_t i = 0; i < cgr__capture_count(rt, c) && s->measured < samples; i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
     if (!is_of(s, entry) || !cgr__capture_wants(rt, c, entry) || is_repeated(rt, c, i))
       continue;
     /* The middle of the next of `samples` equal stretches. */
-    if (seen++ < (int32_t)((2 * (int64_t)s->measured + 1) * s->wanted / (2 * samples)))
+    if (visited++ < (int32_t)((2 * (int64_t)s->measured + 1) * s->wanted / (2 * samples)))
       continue;
     CGR__TRY(cgr__capture_entry_now(rt, entry));
     s->measured++;

@@ -70,7 +70,7 @@ size_t cgr__setup_dump_bytes(const cgr__setup *setup);
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 /* groups.c, once the layers are known: how far those of a group see, and whether its pages hold what they do. */
-cgr__reaches cgr__group_reach(const cgr__setup *setup, int32_t group);
+cgr__window_spans cgr__group_window_spans(const cgr__setup *setup, int32_t group);
 void cgr__check_pools(const cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 /* backends.c: before the layers; one layer of a backend; what all that are in use allow. */

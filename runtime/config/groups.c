@@ -117,24 +117,24 @@ void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
 
 /* ----------------------------------------------------------------------------------------------------------- with the layers */
 
-cgr__reaches cgr__group_reach(const cgr__setup *setup, int32_t group) {
-  cgr__reaches reach = { 0 };
+cgr__window_spans cgr__group_window_spans(const cgr__setup *setup, int32_t group) {
+  cgr__window_spans window_spans = { 0 };
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
     bool bounded = l->length_set == 0; /* windows count from a query's place among its own keys */
     if (l->size != 0 && l->group == group && !(l->flags & CGR_LAYER_NO_CACHE))
-      cgr__reaches_add(&reach, bounded ? l->window_left : 0, bounded ? l->chunk : 0);
+      cgr__window_spans_add(&window_spans, bounded ? l->window_left : 0, bounded ? l->chunk : 0);
   }
-  return reach;
+  return window_spans;
 }
 
 void cgr__check_pools(const cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {
-    const cgr__reaches reach = cgr__group_reach(setup, i);
+    const cgr__window_spans window_spans = cgr__group_window_spans(setup, i);
     const int32_t set = setup->groups[i].length_set, most = cgr__max_len(c, set);
     f->group = i;
-    if (setup->groups[i].size != 0 && most > setup->pool_tokens[i] && cgr__reaches_least(&reach, 1) == INT32_MAX)
+    if (setup->groups[i].size != 0 && most > setup->pool_tokens[i] && cgr__window_spans_least(&window_spans, 1) == INT32_MAX)
       cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__max_len_field(set).name,
                         "is %d, expected at most %lld, what the pages of groups[%d] hold", most, (long long)setup->pool_tokens[i],
                         i);

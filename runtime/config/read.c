@@ -77,9 +77,9 @@ static void ask_device(cgr__setup *setup, cgr_device *dev, cgr__findings *f) {
 /* -------------------------------------------------------------------------------------------------------- limits and modes */
 
 /* An invalid limit has its finding already; later checks use a stand-in that refuses nothing. */
-static void check_limit(cgr__findings *f, const char *field, int32_t *value, int32_t low, int32_t high, int32_t stand_in) {
+static void check_limit(cgr__findings *f, const char *field, int32_t *value, int32_t low, int32_t high, int32_t placeholder) {
   if (!cgr__in_range(f, field, *value, low, high))
-    *value = stand_in;
+    *value = placeholder;
 }
 
 /* One that is max_requests at least, which stands in for it. */
@@ -250,7 +250,7 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   cgr__rows_config rows = { .limits = &setup->limits, .groups = setup->groups };
   for (int32_t i = 0; i < setup->limits.num_groups; i++)
-    rows.reach[i] = cgr__group_reach(setup, i);
+    rows.window_spans[i] = cgr__group_window_spans(setup, i);
   rows.lengths = setup->lengths;
   rows.ledger = setup->checks;
   for (int32_t i = 0; i < setup->num_declared; i++) {

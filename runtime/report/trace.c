@@ -88,7 +88,7 @@ static cgr_status write_step(cgr_runtime *rt, uint64_t seq, cgr__text *text) {
   cgr_flight_record record;
   int32_t count = 0;
   CGR__TRY(cgr__timing_read(rt, "cgr_runtime_trace_step", seq, &count));
-  cgr__tick_clock_settle(&rt->statistics.clock);
+  cgr__tick_clock_sync(&rt->statistics.clock);
   bool known = find_record(rt, seq, &record);
   if (known)
     cgr__events_host(text, &record);

@@ -83,8 +83,8 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
   if (row < 0 || row >= runtime->rows.limits->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
                      runtime->rows.limits->max_rows - 1);
-  cgr__rows_settle(&runtime->rows);
-  cgr__members_settle(&runtime->rows, row);
+  cgr__rows_sync(&runtime->rows);
+  cgr__members_sync(&runtime->rows, row);
   const cgr__row *entry = &runtime->rows.row[row];
   full.last_seq = entry->last_seq;
   full.open = entry->open;

@@ -26,7 +26,7 @@ protected:
   bool Claim(uintptr_t number, cgr__memory_kind kind = CGR__MEMORY_DEVICE) {
     return cgr__allocations_claim(&all_, Address(number), kind);
   }
-  void Settle(uintptr_t number, bool freed) { cgr__allocations_settle(&all_, Address(number), freed); }
+  void EndFree(uintptr_t number, bool freed) { cgr__allocations_end_free(&all_, Address(number), freed); }
 
   uintptr_t Find(uintptr_t number) {
     const void *base = this;
@@ -48,7 +48,7 @@ TEST_F(AllocationsTest, AnAddressLiesInOneOrInNone) {
     EXPECT_EQ(Find(number), number >= 256 && number % 256 < kSize && number < 1024 ? number / 256 * 256 : 0u) << number;
   EXPECT_EQ(Find(UINTPTR_MAX), 0u);
   ASSERT_TRUE(Claim(512));
-  Settle(512, true);
+  EndFree(512, true);
   EXPECT_EQ(Find(600), 0u);
 }
 
@@ -69,7 +69,7 @@ TEST_F(AllocationsTest, AgreesWithAMap) {
     if (!expected)
       continue;
     bool freed = random() % 2 == 0;
-    Settle(number, freed);
+    EndFree(number, freed);
     if (freed)
       model.erase(found);
   }
@@ -80,23 +80,23 @@ TEST_F(AllocationsTest, AClaimIsForOne) {
   ASSERT_TRUE(Add(256));
   EXPECT_TRUE(Claim(256));
   EXPECT_FALSE(Claim(256));
-  Settle(256, false); // the free was refused
+  EndFree(256, false); // the free was refused
   EXPECT_TRUE(Claim(256));
-  Settle(256, true);
+  EndFree(256, true);
   EXPECT_FALSE(Claim(256));
   EXPECT_EQ(all_.count, 0u);
 }
 
-// The allocator gives the address to another thread before the free is settled.
+// The allocator gives the address to another thread before the free has ended.
 TEST_F(AllocationsTest, AnAddressMayComeBackBeforeTheFreeIsSettled) {
   ASSERT_TRUE(Add(256));
   ASSERT_TRUE(Claim(256));
   ASSERT_TRUE(Add(256, CGR__MEMORY_PINNED));
-  Settle(256, true);
+  EndFree(256, true);
   EXPECT_EQ(all_.count, 1u);
   EXPECT_FALSE(Claim(256, CGR__MEMORY_DEVICE));
   EXPECT_TRUE(Claim(256, CGR__MEMORY_PINNED));
-  Settle(256, true);
+  EndFree(256, true);
 }
 
 } // namespace

@@ -572,7 +572,7 @@ void Driver::CheckResults() {
 }
 
 void Driver::CompareRows() {
-  cgr__rows_settle(rows_);
+  cgr__rows_sync(rows_);
   for (int32_t i = 0; i < config_.max_rows; i++) {
     const cgr__row &has = rows_.rows.row[i];
     const ModelRow &row = model_.row(i);

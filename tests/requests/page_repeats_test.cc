@@ -93,8 +93,8 @@ TEST(PageRepeats, AreFoundByAThinFilter) {
   auto bits = [&](int32_t of) {
     const cgr__page_group &g = rows.rows.group[0];
     int32_t set = 0;
-    for (int32_t i = 0; i < g.seen_words; i++)
-      set += __builtin_popcountll(g.seen[static_cast<int64_t>(of) * g.seen_words + i]);
+    for (int32_t i = 0; i < g.filter_words; i++)
+      set += __builtin_popcountll(g.page_filter[static_cast<int64_t>(of) * g.filter_words + i]);
     return set;
   };
   int32_t other = rows.OpenWithPages(7, 10), row = rows.Open();
@@ -105,7 +105,7 @@ TEST(PageRepeats, AreFoundByAThinFilter) {
     ASSERT_EQ(rows.SetPages(row, 0, pages), CGR_OK) << cgr_last_message();
     EXPECT_GT(bits(row), 0);
     EXPECT_LE(bits(row), count);
-    EXPECT_LE(8 * rows.rows.group[0].pages_per_row, 64 * rows.rows.group[0].seen_words);
+    EXPECT_LE(8 * rows.rows.group[0].pages_per_row, 64 * rows.rows.group[0].filter_words);
     ASSERT_EQ(rows.DropPages(row, 0, count), CGR_OK);
     EXPECT_EQ(bits(row), 0) << "all were dropped";
     ASSERT_EQ(rows.SetPages(row, 0, pages), CGR_OK);
@@ -122,12 +122,12 @@ struct Oracle {
   std::map<int32_t, int32_t> pages; // by index
 
   bool Repeats(int32_t first, const List &given) const {
-    std::set<int32_t> seen;
+    std::set<int32_t> page_filter;
     for (const auto &[index, page] : pages)
       if (index < first || index >= first + static_cast<int32_t>(given.size()))
-        seen.insert(page);
+        page_filter.insert(page);
     for (int32_t page : given)
-      if (!seen.insert(page).second)
+      if (!page_filter.insert(page).second)
         return true;
     return false;
   }
@@ -168,15 +168,15 @@ struct Case {
   }
   // Replaces what repeats; now and then leaves one repeat in.
   void MakeFresh(int32_t first, List *given) {
-    std::set<int32_t> seen;
+    std::set<int32_t> page_filter;
     for (const auto &[index, page] : oracle.pages)
       if (index < first || index >= first + static_cast<int32_t>(given->size()))
-        seen.insert(page);
+        page_filter.insert(page);
     bool leave = random.OneIn(3);
     for (int32_t &page : *given) {
-      for (int tries = 0; tries < 50 && seen.count(page) && !(leave && random.OneIn(200)); tries++)
+      for (int tries = 0; tries < 50 && page_filter.count(page) && !(leave && random.OneIn(200)); tries++)
         page = random.Pick32(2, num_pages - 1);
-      seen.insert(page);
+      page_filter.insert(page);
     }
   }
   void Drop() {

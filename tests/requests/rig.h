@@ -73,7 +73,7 @@ struct Rows {
     config.groups = groups.data();
     for (size_t g = 0; g < specs.size(); g++)
       for (const auto &[window, chunk] : specs[g].layers)
-        cgr__reaches_add(&config.reach[g], window, chunk);
+        cgr__window_spans_add(&config.window_spans[g], window, chunk);
     memory = Cleared(cgr__rows_bytes(&config));
     memset(&rows, 0xa5, sizeof rows);
     cgr__rows_init(&rows, &config, memory.get());
@@ -116,7 +116,7 @@ struct Rows {
     return pages;
   }
   int32_t Computed(int32_t row) {
-    cgr__rows_settle(&rows);
+    cgr__rows_sync(&rows);
     return rows.row[row].computed;
   }
 

@@ -102,8 +102,8 @@ struct Case {
     cgr__standing_commit(rows, launched);
   }
   const cgr__row &Row(int32_t row) {
-    cgr__rows_settle(rows);
-    cgr__members_settle(rows, row);
+    cgr__rows_sync(rows);
+    cgr__members_sync(rows, row);
     return rows.rows.row[row];
   }
 };
@@ -165,8 +165,8 @@ TEST(Standing, AFailedStepMarksTheUseOfItsRows) {
   EXPECT_EQ(c.Validate(), CGR_OK);
 }
 
-// A row's pages may last for much longer than the calendar reaches.
-TEST(Standing, TheCalendarSeesTheEndOfPages) {
+// A row's pages may last for much longer than the schedule reaches.
+TEST(Standing, TheScheduleKnowsTheEndOfPages) {
   for (int32_t len : { 1, 2, 3 })
     for (int32_t seq_len : { 4095 + 10, 4096 + 10, 4097 + 10, 2 * 4096 + 10, 9000, 1000, 30, 11, 10 }) {
       SCOPED_TRACE(std::to_string(len) + " of " + std::to_string(seq_len));
@@ -191,7 +191,7 @@ TEST(Standing, TheCalendarSeesTheEndOfPages) {
 }
 
 // The same without a word from the engine in between.
-TEST(Standing, TheCalendarSeesTheEndOfPagesOfADecode) {
+TEST(Standing, TheScheduleKnowsTheEndOfPagesOfADecode) {
   for (int32_t seq_len : { 2000, 4105, 4106, 4107, 8201, 8202, 8203, 10000 }) {
     Case c(seq_len);
     int32_t steps = 0;
@@ -261,7 +261,7 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
   }
 }
 
-// Every row may be a member between two steps, also where a day of the calendar cannot count them.
+// Every row may be a member between two steps, also where a day of the schedule cannot count them.
 TEST(Standing, EveryRowMayBeAMember) {
   enum { kRows = (1 << 16) + 3, kRequests = 2 };
   Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);

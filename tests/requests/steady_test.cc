@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "requests/calendar.h"
+#include "requests/schedule.h"
 #include "tests/requests/rig.h"
 
 namespace {
@@ -30,7 +30,7 @@ struct Steady {
       capacity.push_back(0);
     }
   }
-  void Gain(size_t i, int32_t pages) {
+  void AddPages(size_t i, int32_t pages) {
     std::vector<int32_t> numbers(static_cast<size_t>(pages));
     std::iota(numbers.begin(), numbers.end(), next_page);
     next_page += pages;
@@ -65,15 +65,15 @@ struct Steady {
 
 // All the room comes at once, after the first looks.
 TEST(Steady, SeesTheEndOfManyPagesThatCameLate) {
-  const int32_t days = CGR__CALENDAR_DAYS;
-  for (int32_t pages : { 1, 200, days / 16 - 1, days / 16, days / 16 + 1, 300, 2 * days / 16, 3 * days / 16 + 1 })
+  const int32_t steps = CGR__SCHEDULE_STEPS;
+  for (int32_t pages : { 1, 200, steps / 16 - 1, steps / 16, steps / 16 + 1, 300, 2 * steps / 16, 3 * steps / 16 + 1 })
     for (int32_t at : { 1, 10, 32 }) {
       SCOPED_TRACE(std::to_string(pages) + " pages at step " + std::to_string(at));
       Steady s(1, 1 << 20);
-      s.Gain(0, 2);
+      s.AddPages(0, 2);
       for (int32_t step = 0; step < (2 + pages) * 16; step++) {
         if (step == at)
-          s.Gain(0, pages);
+          s.AddPages(0, pages);
         ASSERT_EQ(s.Step(step == 0), CGR_OK) << step << ": " << cgr_last_message();
       }
       for (int32_t again = 0; again < 3; again++)
@@ -85,10 +85,10 @@ TEST(Steady, SeesMaxSeqLen) {
   for (int32_t max_seq_len : { 4100, 5000, 9001 }) {
     SCOPED_TRACE(max_seq_len);
     Steady s(1, max_seq_len);
-    s.Gain(0, 2);
+    s.AddPages(0, 2);
     for (int32_t step = 0; step < max_seq_len; step++) {
       if (step == 20)
-        s.Gain(0, (max_seq_len + 15) / 16 - 2);
+        s.AddPages(0, (max_seq_len + 15) / 16 - 2);
       ASSERT_EQ(s.Step(step == 0), CGR_OK) << step << ": " << cgr_last_message();
     }
     ExpectMessage(s.Step(false), CGR_ERROR_SEQUENCE_TOO_LONG, { "max_seq_len" });
@@ -105,8 +105,8 @@ TEST(Steady, IsGoodExactlyWhileThereIsRoom) {
     const int32_t ids_every = random.OneIn(2) ? 1 << 30 : random.Pick32(1, 3000);
     for (int32_t step = 0; step < 20000 && !::testing::Test::HasFatalFailure(); step++) {
       if (random.OneIn(400))
-        s.Gain(static_cast<size_t>(random.Pick32(0, static_cast<int32_t>(s.open.size()) - 1)),
-               random.OneIn(2) ? random.Pick32(1, 20) : random.Pick32(200, 700));
+        s.AddPages(static_cast<size_t>(random.Pick32(0, static_cast<int32_t>(s.open.size()) - 1)),
+                   random.OneIn(2) ? random.Pick32(1, 20) : random.Pick32(200, 700));
       const bool good = s.HasRoom();
       ASSERT_EQ(s.Step(s.seq == 0 || step % ids_every == 0), good ? CGR_OK : CGR_ERROR_PAGES_MISSING)
           << "step " << step << ": " << cgr_last_message();

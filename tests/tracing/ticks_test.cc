@@ -50,7 +50,7 @@ TEST(Ticks, OfACounterThatHasJumped) {
     cgr__tick_clock clock = Made();
     const double rate = clock.ns_per_tick;
     clock.first_ticks -= uint64_t(int64_t(seconds * 1e9 / rate)); // the same as if all later stamps were that much larger
-    cgr__tick_clock_settle(&clock);
+    cgr__tick_clock_sync(&clock);
     ExpectRight(clock);
     EXPECT_NEAR(clock.ns_per_tick / rate, 1.0, 0.001) << "the rate of before, until there is another";
     Pause(5000);

@@ -34,9 +34,9 @@ static cgr_status check_watched(const cgr_self_test *g) {
 static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int32_t group) {
   const cgr_group *of = &rt->setup.groups[group];
   const int32_t *pages = g->pages + (size_t)group * (size_t)g->num_pages;
-  unsigned char *seen = calloc(1, (size_t)of->num_pages);
+  unsigned char *given = calloc(1, (size_t)of->num_pages);
   cgr_status status = CGR_OK;
-  if (!seen)
+  if (!given)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %lld pages", (long long)of->num_pages);
   for (int32_t i = 0; i < g->num_pages && status == CGR_OK; i++) {
     int32_t page = pages[i];
@@ -44,12 +44,12 @@ static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int
       status = cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE,
                          "cgr_runtime_self_test: pages[%d][%d] is %d, expected one of group %d's %lld that is not reserved",
                          group, i, page, group, (long long)of->num_pages);
-    else if (seen[page]++)
+    else if (given[page]++)
       status =
           cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                     "cgr_runtime_self_test: pages[%d][%d] is %d, which is given twice, expected each page once", group, i, page);
   }
-  free(seen);
+  free(given);
   return status;
 }
 

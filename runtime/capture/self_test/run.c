@@ -204,7 +204,7 @@ cgr_status cgr__test_shuffle_rows(cgr__self_test *t) {
 
 static cgr_status set_length(cgr__self_test *t, int32_t row, int32_t tokens) {
   CGR__TRY(cgr_request_set_length(t->rt, row, tokens));
-  t->rt->rows.row[row].adopted = false; /* its tokens are there: all runs are such steps as most of an engine's */
+  t->rt->rows.row[row].shared_prefix = false; /* its tokens are there: all runs are such steps as most of an engine's */
   return CGR_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 extern "C" {
-#include "requests/calendar.h"
+#include "requests/schedule.h"
 #include "runtime/runtime.h"
 }
 
@@ -106,9 +106,9 @@ protected:
     const cgr__rows &r = rt_->rows;
     const cgr__batch_layouts &c = rt_->lane.batch_layouts;
     const int32_t depth = int32_t(rt_->lane.ring.depth);
-    if (within(r.standing.calendar, CGR__CALENDAR_DAYS * sizeof *r.standing.calendar) ||
-        within(r.steady.calendar, CGR__CALENDAR_DAYS * sizeof *r.steady.calendar))
-      return "calendar";
+    if (within(r.standing.schedule, CGR__SCHEDULE_STEPS * sizeof *r.standing.schedule) ||
+        within(r.steady.schedule, CGR__SCHEDULE_STEPS * sizeof *r.steady.schedule))
+      return "schedule";
     if (within(rt_->flight.ring, (size_t(rt_->flight.mask) + 1) * sizeof *rt_->flight.ring))
       return "record";
     if (within(r.row, sizeof *r.row * kRows))

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "requests/reach.h"
+#include "requests/window_spans.h"
 #include "tests/support/seed.h"
 
 namespace {
@@ -14,11 +14,11 @@ namespace {
 using namespace cgr_test;
 using Layers = std::vector<std::pair<int32_t, int32_t>>; // window, chunk
 
-cgr__reaches Of(const Layers &layers) {
-  cgr__reaches reaches = {};
+cgr__window_spans Of(const Layers &layers) {
+  cgr__window_spans spans = {};
   for (const auto &[window, chunk] : layers)
-    cgr__reaches_add(&reaches, window, chunk);
-  return reaches;
+    cgr__window_spans_add(&spans, window, chunk);
+  return spans;
 }
 
 // The first token that any layer lets the query at `position` see.
@@ -30,7 +30,7 @@ int32_t FirstSeen(const Layers &layers, int32_t position) {
   return layers.empty() ? 0 : position;
 }
 
-TEST(Reach, IsThatOfTheLayerThatSeesFurthest) {
+TEST(WindowSpans, IsThatOfTheLayerThatSeesFurthest) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -45,16 +45,16 @@ TEST(Reach, IsThatOfTheLayerThatSeesFurthest) {
     for (const auto &[window, chunk] : layers)
       text += " " + std::to_string(window) + "/" + std::to_string(chunk);
     SCOPED_TRACE(text);
-    const cgr__reaches reaches = Of(layers);
+    const cgr__window_spans spans = Of(layers);
     std::vector<int32_t> seen;
     for (int32_t c = 0; c <= most; c++) {
       seen.push_back(FirstSeen(layers, c));
-      ASSERT_EQ(cgr__reaches_first(&reaches, c), seen.back()) << c;
+      ASSERT_EQ(cgr__window_spans_first(&spans, c), seen.back()) << c;
       ASSERT_GE(seen.back(), seen[size_t(std::max(c - 1, 0))]) << "it moves back";
     }
     for (int32_t first = 0; first <= most; first++) {
       auto at = std::find_if(seen.begin(), seen.end(), [&](int32_t token) { return token >= first; });
-      const int32_t least = cgr__reaches_least(&reaches, first);
+      const int32_t least = cgr__window_spans_least(&spans, first);
       if (at != seen.end()) {
         ASSERT_EQ(least, int32_t(at - seen.begin())) << first;
       } else {
@@ -64,35 +64,35 @@ TEST(Reach, IsThatOfTheLayerThatSeesFurthest) {
   }
 }
 
-TEST(Reach, IsAllWithoutLayersOrWithOneThatSeesAll) {
+TEST(WindowSpans, IsAllWithoutLayersOrWithOneThatSeesAll) {
   for (const Layers &layers : { Layers{}, Layers{ { 0, 0 } }, Layers{ { 4, 0 }, { 0, 0 } }, Layers{ { 0, 0 }, { 0, 8 } } }) {
-    const cgr__reaches reaches = Of(layers);
-    EXPECT_EQ(cgr__reaches_first(&reaches, 1 << 30), 0);
-    EXPECT_EQ(cgr__reaches_least(&reaches, 0), 0);
-    EXPECT_EQ(cgr__reaches_least(&reaches, 1), INT32_MAX);
+    const cgr__window_spans spans = Of(layers);
+    EXPECT_EQ(cgr__window_spans_first(&spans, 1 << 30), 0);
+    EXPECT_EQ(cgr__window_spans_least(&spans, 0), 0);
+    EXPECT_EQ(cgr__window_spans_least(&spans, 1), INT32_MAX);
   }
 }
 
-TEST(Reach, OfTheWidest) {
+TEST(WindowSpans, OfTheWidest) {
   const int32_t most = INT32_MAX, longest = 1 << 30;
   for (const Layers &layers : { Layers{ { most, 0 } }, Layers{ { 0, most } }, Layers{ { most, most } } }) {
-    const cgr__reaches reaches = Of(layers);
-    EXPECT_EQ(cgr__reaches_first(&reaches, longest), 0);
-    EXPECT_EQ(cgr__reaches_least(&reaches, 1), most);
-    EXPECT_EQ(cgr__reaches_least(&reaches, longest), most);
+    const cgr__window_spans spans = Of(layers);
+    EXPECT_EQ(cgr__window_spans_first(&spans, longest), 0);
+    EXPECT_EQ(cgr__window_spans_least(&spans, 1), most);
+    EXPECT_EQ(cgr__window_spans_least(&spans, longest), most);
   }
 }
 
 // Equal layers count once; if there are too many kinds for the list, every page is needed.
-TEST(Reach, OfManyKinds) {
+TEST(WindowSpans, OfManyKinds) {
   Layers layers;
-  for (int32_t i = 0; i < CGR__MAX_REACHES; i++)
+  for (int32_t i = 0; i < CGR__MAX_WINDOW_SPANS; i++)
     layers.insert(layers.end(), 3, { 10 + i, 0 });
-  cgr__reaches reaches = Of(layers);
-  EXPECT_EQ(cgr__reaches_first(&reaches, 100), 101 - (10 + CGR__MAX_REACHES - 1));
-  cgr__reaches_add(&reaches, 1, 0);
-  EXPECT_EQ(cgr__reaches_first(&reaches, 100), 0);
-  EXPECT_EQ(cgr__reaches_least(&reaches, 16), INT32_MAX);
+  cgr__window_spans spans = Of(layers);
+  EXPECT_EQ(cgr__window_spans_first(&spans, 100), 101 - (10 + CGR__MAX_WINDOW_SPANS - 1));
+  cgr__window_spans_add(&spans, 1, 0);
+  EXPECT_EQ(cgr__window_spans_first(&spans, 100), 0);
+  EXPECT_EQ(cgr__window_spans_least(&spans, 16), INT32_MAX);
 }
 
 } // namespace
