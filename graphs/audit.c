@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "graphs/addresses.h"
 
-void cgr__audit_free(cgr__audit *audit) { free(audit->told); }
+void cgr__audit_free(cgr__audit *audit) { free(audit->reported); }
 
 /* --------------------------------------------------------------------------------------------------------------- telling */
 
@@ -34,14 +34,14 @@ static subject of_place(const cgr__node_args *args, const cgr__node_arg *arg) {
 static bool is_new(cgr__audit *audit, subject s) {
   const uint64_t fields[] = { (uint64_t)s.kind, s.what, s.where };
   uint64_t hash = cgr__hash(CGR__HASH_BEGIN, fields, sizeof fields);
-  for (int64_t i = 0; i < audit->num_told; i++)
-    if (audit->told[i] == hash)
+  for (int64_t i = 0; i < audit->num_reported; i++)
+    if (audit->reported[i] == hash)
       return false;
-  void *told = audit->told;
-  if (!cgr__reserve(&told, &audit->told_capacity, audit->num_told, sizeof *audit->told))
+  void *reported = audit->reported;
+  if (!cgr__reserve(&reported, &audit->reported_capacity, audit->num_reported, sizeof *audit->reported))
     return true;
-  audit->told = told;
-  audit->told[audit->num_told++] = hash;
+  audit->reported = reported;
+  audit->reported[audit->num_reported++] = hash;
   return true;
 }
 

@@ -15,9 +15,9 @@ typedef struct cgr__audit {
   cgr__graphs *graphs;
   cgr__findings findings;
   cgr_audit counts;
-  const char *key; /* the name of the graph that is being looked at */
-  uint64_t *told;  /* [num_told] hashes */
-  int64_t num_told, told_capacity;
+  const char *key;    /* the name of the graph that is being looked at */
+  uint64_t *reported; /* [num_reported] hashes */
+  int64_t num_reported, reported_capacity;
 } cgr__audit;
 
 /* Compares two captures of one key: addresses of device memory that the graph does not hold, other args that differ, and nodes

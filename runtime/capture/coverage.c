@@ -143,13 +143,13 @@ static void tell_mixed_tokens(const cgr_runtime *rt) {
 }
 
 /* Steps of first .. last tokens have graphs for up to `held` requests. Returns whether some have none. */
-static bool tell_mixed_range(const cgr_runtime *rt, int32_t first, int32_t last, int32_t held, bool is_told) {
+static bool tell_mixed_range(const cgr_runtime *rt, int32_t first, int32_t last, int32_t held, bool is_reported) {
   char text[256];
   ranges above = { .count = 0 };
   int32_t most = rt->setup.config.max_requests < last ? rt->setup.config.max_requests : last;
   if (held >= most)
     return false;
-  if (!is_told)
+  if (!is_reported)
     return true;
   add_range(&above, held + 1, most);
   end_ranges(&above, "request");

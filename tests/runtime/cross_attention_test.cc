@@ -151,7 +151,7 @@ TEST_P(CrossAttention, WarmUpAndDummyStepsTouchNoPage) {
 class Told : public CrossAttention {
 protected:
   // A step of the set in which the layer's call is changed fails and says why; the next one is right.
-  void ExpectTold(int32_t set, size_t layer, const std::function<void(cgr_attention *)> &change, const Words &words) {
+  void ExpectReported(int32_t set, size_t layer, const std::function<void(cgr_attention *)> &change, const Words &words) {
     SetsEngine e(GetParam(), CGR_MODE_NONE, EncoderAndDecoder(), 5);
     CGR_ASSERT_OK(e.Capture());
     const int32_t a = e.Open();
@@ -173,29 +173,29 @@ protected:
 
 TEST_P(Told, ALayerThatIsLeftOut) {
   auto leave_out = [](cgr_attention *call) { call->layer = -1; };
-  ExpectTold(1, 0, leave_out, { "layer 0 of 5", "length set 1", "attend" });
-  ExpectTold(1, 2, leave_out, { "layer 2 of 5", "length set 1", "append to" });
-  ExpectTold(0, 2, leave_out, { "layer 2 of 5", "left out" });
-  ExpectTold(0, 4, leave_out, { "layer 4 of 5", "left out" });
+  ExpectReported(1, 0, leave_out, { "layer 0 of 5", "length set 1", "attend" });
+  ExpectReported(1, 2, leave_out, { "layer 2 of 5", "length set 1", "append to" });
+  ExpectReported(0, 2, leave_out, { "layer 2 of 5", "left out" });
+  ExpectReported(0, 4, leave_out, { "layer 4 of 5", "left out" });
 }
 
 TEST_P(Told, ALayerInAStepThatItHasNoPartIn) {
   auto call = [](int32_t layer) { return [layer](cgr_attention *a) { a->layer = layer; }; };
-  ExpectTold(1, 0, call(1), { "layer 1 of length set 0", "step of set 1", "variant 1", "its own set" });
-  ExpectTold(0, 1, call(0), { "layer 0 of length set 1", "step of set 0", "its own set" });
+  ExpectReported(1, 0, call(1), { "layer 1 of length set 0", "step of set 1", "variant 1", "its own set" });
+  ExpectReported(0, 1, call(0), { "layer 0 of length set 1", "step of set 0", "its own set" });
 }
 
 TEST_P(Told, FlagsThatHaveNoMeaning) {
   auto flag = [](uint32_t flags) { return [flags](cgr_attention *a) { a->flags = flags; }; };
-  ExpectTold(1, 0, flag(CGR_ATTENTION_NO_APPEND), { "NO_APPEND", "layer 0", "CGR_LAYER_NO_CACHE" });
-  ExpectTold(1, 0, flag(CGR_ATTENTION_APPEND_ONLY), { "APPEND_ONLY", "layer 0", "CGR_LAYER_NO_CACHE" });
-  ExpectTold(0, 2, flag(CGR_ATTENTION_APPEND_ONLY), { "APPEND_ONLY", "layer 2", "another length set" });
-  ExpectTold(0, 4, flag(CGR_ATTENTION_APPEND_ONLY), { "APPEND_ONLY", "layer 4", "layer 2's cache" });
+  ExpectReported(1, 0, flag(CGR_ATTENTION_NO_APPEND), { "NO_APPEND", "layer 0", "CGR_LAYER_NO_CACHE" });
+  ExpectReported(1, 0, flag(CGR_ATTENTION_APPEND_ONLY), { "APPEND_ONLY", "layer 0", "CGR_LAYER_NO_CACHE" });
+  ExpectReported(0, 2, flag(CGR_ATTENTION_APPEND_ONLY), { "APPEND_ONLY", "layer 2", "another length set" });
+  ExpectReported(0, 4, flag(CGR_ATTENTION_APPEND_ONLY), { "APPEND_ONLY", "layer 4", "layer 2's cache" });
 }
 
 TEST_P(Told, KeysThatALayerWithoutACacheLacks) {
-  ExpectTold(1, 0, [](cgr_attention *a) { a->k.data = nullptr; }, { "k.data is NULL" });
-  ExpectTold(1, 0, [](cgr_attention *a) { a->v.stride_head = 8; }, { "v has strides" });
+  ExpectReported(1, 0, [](cgr_attention *a) { a->k.data = nullptr; }, { "k.data is NULL" });
+  ExpectReported(1, 0, [](cgr_attention *a) { a->v.stride_head = 8; }, { "v has strides" });
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(CrossAttention);

@@ -145,7 +145,7 @@ protected:
     cgr_status status = cgr_validate(&config, nullptr, list.data(), FindingList::kRoom, &count);
     EXPECT_STREQ(cgr_status_name(status), cgr_status_name(want[0].status));
     ASSERT_GT(count, 0) << "it is accepted";
-    ExpectTold(status, list[0]);
+    ExpectReported(status, list[0]);
     EXPECT_EQ(count, int32_t(want.size()));
     for (int32_t i = 0; i < std::min(count, int32_t(want.size())); i++)
       ExpectFinding(list[i], want[size_t(i)], "finding " + std::to_string(i));
@@ -153,11 +153,11 @@ protected:
       ADD_FAILURE() << "and " << list[i].field << " " << list[i].text;
     list.ExpectUntouchedFrom(std::min(count, int32_t(FindingList::kRoom)));
     cgr_runtime *runtime = reinterpret_cast<cgr_runtime *>(16);
-    ExpectTold(cgr_runtime_create(&config, &runtime), list[0]);
+    ExpectReported(cgr_runtime_create(&config, &runtime), list[0]);
     EXPECT_EQ(runtime, nullptr);
   }
   // A call has failed with the status and message of this finding. A finding about the whole configuration need not say so.
-  static void ExpectTold(cgr_status status, const cgr_finding &first) {
+  static void ExpectReported(cgr_status status, const cgr_finding &first) {
     const bool whole = std::string(first.field) == "config";
     ExpectMessage(status, cgr_status(first.status), { whole ? "" : first.field, first.text });
   }
