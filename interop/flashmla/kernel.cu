@@ -1,5 +1,5 @@
 /* FlashMLA's tile scheduler metadata (interop/flashmla/format.h), by one block. Upstream's kernel is one thread that goes
- * through parts and requests. Here a warp finds for 32 or 64 requests at once which landing follows which
+ * through parts and requests. Here a warp finds for 32 or 64 requests at once which snap follows which
  * (flashmla_jumps.h), and one warp goes through all requests in steps of as many. Each request then knows the rest by itself:
  * where parts begin in it, and its splits. Four barriers: after the sum, on both sides of that walk, and before the parts are
  * written. Most of the time goes to the integer units of one multiprocessor, which are half as many as those for floats. */
@@ -17,18 +17,18 @@ constexpr int kMaxEach = CGR__MAX_REQUESTS / kMaxThreads; /* chunks of 32 reques
 constexpr int kMaxSpan = 2;                               /* chunks that the walk goes through in one step */
 constexpr int32_t kMaxParts = CGR__FLASHMLA_MAX_PARTS;
 
-/* Where the hand is after a step of the walk in which a request is the first that is landed on. */
+/* Where the cursor is after a step of the walk in which a request is the first that is snapped to. */
 struct __align__(16) Exit {
-  uint32_t phase; /* of the request */
-  uint32_t hand_phase, hand;
-  uint32_t passed; /* wraps on the way, and landings << 16 */
+  uint32_t angle; /* of the request */
+  uint32_t cursor_angle, cursor;
+  uint32_t passed; /* wraps on the way, and snaps << 16 */
 };
 
-/* Where the hand is before a step of the walk; of a single chunk the first lane that is landed on, 32: none. */
+/* Where the cursor is before a step of the walk; of a single chunk the first lane that is snapped to, 32: none. */
 struct __align__(16) Entry {
-  uint32_t hand, passed;
+  uint32_t cursor, passed;
   int32_t lane;
-  uint32_t hand_phase;
+  uint32_t cursor_angle;
 };
 
 /* The request that a part is the first to begin in, and the block. */
@@ -47,10 +47,10 @@ struct Lists {
 
 struct Shared {
   int32_t sums[2][kMaxWarps];
-  uint4 phases[kMaxWarps][kMaxSpan][8]; /* of the chunks that a warp is at */
+  uint4 angles[kMaxWarps][kMaxSpan][8]; /* of the chunks that a warp is at */
   uint32_t is_first[kMaxParts / 32];    /* a bit for each part that is the first to begin in a request */
   cgr__flashmla_place end;              /* of the line; for the last request alone */
-  int32_t num_parts, num_landings;      /* parts with work; those of them that begin with a request */
+  int32_t num_parts, num_snaps;         /* parts with work; those of them that begin with a request */
 };
 
 __host__ __device__ inline Lists make_lists(unsigned char *base, int32_t requests, int32_t parts) {
@@ -111,20 +111,20 @@ __device__ __forceinline__ uint32_t lanes_of(float low, float high) {
   return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x5410);
 }
 
-/* Adds `bit` when a request is landed on, in three instructions: the compiler makes four of an if. */
-__device__ __forceinline__ void mark(float &lanes, uint32_t phase, uint32_t hand, uint32_t reach, float bit) {
+/* Adds `bit` when a request is snapped to, in three instructions: the compiler makes four of an if. */
+__device__ __forceinline__ void mark(float &lanes, uint32_t angle, uint32_t cursor, uint32_t reach, float bit) {
   asm("{ .reg .pred p; .reg .u32 d; sub.u32 d, %1, %2; setp.le.u32 p, d, %3; @p add.rn.f32 %0, %0, %4; }"
       : "+f"(lanes)
-      : "r"(phase), "r"(hand), "r"(reach), "f"(bit));
+      : "r"(angle), "r"(cursor), "r"(reach), "f"(bit));
 }
 
-/* Which of the k-th four of 16 phases are landed on from a hand. */
-__device__ __forceinline__ void mark_four(float &lanes, int k, const uint4 &phases, uint32_t hand, uint32_t reach) {
+/* Which of the k-th four of 16 angles are snapped to from a cursor. */
+__device__ __forceinline__ void mark_four(float &lanes, int k, const uint4 &angles, uint32_t cursor, uint32_t reach) {
   float bit = (float)(1 << 4 * k);
-  mark(lanes, phases.x, hand, reach, bit);
-  mark(lanes, phases.y, hand, reach, bit * 2);
-  mark(lanes, phases.z, hand, reach, bit * 4);
-  mark(lanes, phases.w, hand, reach, bit * 8);
+  mark(lanes, angles.x, cursor, reach, bit);
+  mark(lanes, angles.y, cursor, reach, bit * 2);
+  mark(lanes, angles.z, cursor, reach, bit * 4);
+  mark(lanes, angles.w, cursor, reach, bit * 8);
 }
 
 /* Lanes of a chunk that hold a live request, `left` from its first one on. */
@@ -133,41 +133,41 @@ __device__ __forceinline__ uint32_t live_lanes(int32_t left) { return left <= 0 
 /* What a warp knows of a chunk by itself. */
 struct Chunk {
   cgr__flashmla_place place; /* of the lane's request */
-  uint32_t path, wraps;      /* landings that follow one here, itself included; lanes from which the next one is past 0 */
+  uint32_t path, wraps;      /* snaps that follow one here, itself included; lanes from which the next one is past 0 */
 };
 
-/* Neighbouring chunks, the first of them `left` requests before the end: what follows in each, and where the hand is after all
- * of them when the lane's request in each is the first that is landed on. */
+/* Neighbouring chunks, the first of them `left` requests before the end: what follows in each, and where the cursor is after all
+ * of them when the lane's request in each is the first that is snapped to. */
 template <int kSpan>
-__device__ __forceinline__ void follow(const cgr__flashmla_circle &o, uint4 (*phases)[8], int32_t left, Chunk (&chunk)[kSpan],
+__device__ __forceinline__ void follow(const cgr__flashmla_circle &o, uint4 (*angles)[8], int32_t left, Chunk (&chunk)[kSpan],
                                        Exit (&exit)[kSpan]) {
   static_assert(kSpan <= 2, "one bit of the lane says which chunk");
   constexpr int kLast = kSpan - 1;
   int lane = lane_id(), to[kSpan];
-  uint32_t first_hand = chunk[0].place.phase, low_hand = first_hand;
+  uint32_t first_cursor = chunk[0].place.angle, low_cursor = first_cursor;
   float low[kSpan], high[kSpan], beyond_low = kNoLanes, beyond_high = kNoLanes;
   __syncwarp();
 #pragma unroll
   for (int n = 0; n < kSpan; n++) {
-    reinterpret_cast<uint32_t *>(phases[n])[lane] = chunk[n].place.phase;
+    reinterpret_cast<uint32_t *>(angles[n])[lane] = chunk[n].place.angle;
     low[n] = high[n] = kNoLanes;
   }
   /* Nothing among 0 .. 15 follows on lanes 16 .. 31. So they ask that half of the second chunk for the others. */
-  uint32_t second_hand = kSpan > 1 ? __shfl_sync(~0u, chunk[kLast].place.phase, lane & 15) : 0;
+  uint32_t second_cursor = kSpan > 1 ? __shfl_sync(~0u, chunk[kLast].place.angle, lane & 15) : 0;
   if (kSpan > 1 && lane >= 16)
-    low_hand = second_hand;
-  const uint4 *lows = phases[kSpan > 1 ? lane >> 4 : 0];
+    low_cursor = second_cursor;
+  const uint4 *lows = angles[kSpan > 1 ? lane >> 4 : 0];
   __syncwarp();
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    mark_four(low[0], k, lows[k], low_hand, o.reach);
+    mark_four(low[0], k, lows[k], low_cursor, o.reach);
 #pragma unroll
     for (int n = 0; n < kSpan; n++) {
-      uint4 four = phases[n][4 + k];
-      mark_four(high[n], k, four, chunk[n].place.phase, o.reach);
+      uint4 four = angles[n][4 + k];
+      mark_four(high[n], k, four, chunk[n].place.angle, o.reach);
       if (n > 0) {
-        mark_four(beyond_high, k, four, first_hand, o.reach);
-        mark_four(beyond_low, k, phases[n][k], first_hand, o.reach);
+        mark_four(beyond_high, k, four, first_cursor, o.reach);
+        mark_four(beyond_low, k, angles[n][k], first_cursor, o.reach);
       }
     }
   }
@@ -175,9 +175,9 @@ __device__ __forceinline__ void follow(const cgr__flashmla_circle &o, uint4 (*ph
     low[kLast] = __shfl_sync(~0u, low[0], lane | 16);
 #pragma unroll
   for (int n = 0; n < kSpan; n++) {
-    uint32_t phase = chunk[n].place.phase, later = lanes_of(low[n], high[n]) & (~1u << lane) & live_lanes(left - 32 * n);
+    uint32_t angle = chunk[n].place.angle, later = lanes_of(low[n], high[n]) & (~1u << lane) & live_lanes(left - 32 * n);
     to[n] = later != 0 ? __ffs((int)later) - 1 : lane;
-    chunk[n].wraps = __ballot_sync(~0u, __shfl_sync(~0u, phase, to[n]) < phase);
+    chunk[n].wraps = __ballot_sync(~0u, __shfl_sync(~0u, angle, to[n]) < angle);
     chunk[n].path = 1u << lane;
   }
 #pragma unroll
@@ -190,25 +190,25 @@ __device__ __forceinline__ void follow(const cgr__flashmla_circle &o, uint4 (*ph
       to[n] = __shfl_sync(~0u, from, from);
       more = more || to[n] != from;
     }
-    if (kSpan > 1 && !__any_sync(~0u, more)) /* few landings, mostly */
+    if (kSpan > 1 && !__any_sync(~0u, more)) /* few snaps, mostly */
       break;
   }
 #pragma unroll
   for (int n = 0; n < kSpan; n++) {
-    exit[n].phase = chunk[n].place.phase;
-    exit[n].hand_phase = __shfl_sync(~0u, chunk[n].place.phase, to[n]);
-    exit[n].hand = __shfl_sync(~0u, chunk[n].place.residue, to[n]);
+    exit[n].angle = chunk[n].place.angle;
+    exit[n].cursor_angle = __shfl_sync(~0u, chunk[n].place.angle, to[n]);
+    exit[n].cursor = __shfl_sync(~0u, chunk[n].place.residue, to[n]);
     exit[n].passed = (uint32_t)__popc(chunk[n].path & chunk[n].wraps) | (uint32_t)__popc(chunk[n].path) << 16;
   }
   if (kSpan == 1)
     return;
-  /* From the last landing in the first chunk on: its lane has asked already which one is next. */
+  /* From the last snap in the first chunk on: its lane has asked already which one is next. */
   uint32_t next = __shfl_sync(~0u, lanes_of(beyond_low, beyond_high) & live_lanes(left - 32), to[0]);
   int first = __ffs((int)next) - 1; /* -1 for none: what comes of it is not used */
-  uint32_t phase = __shfl_sync(~0u, exit[kLast].phase, first), hand_phase = __shfl_sync(~0u, exit[kLast].hand_phase, first);
-  uint32_t hand = __shfl_sync(~0u, exit[kLast].hand, first), passed = __shfl_sync(~0u, exit[kLast].passed, first);
+  uint32_t angle = __shfl_sync(~0u, exit[kLast].angle, first), cursor_angle = __shfl_sync(~0u, exit[kLast].cursor_angle, first);
+  uint32_t cursor = __shfl_sync(~0u, exit[kLast].cursor, first), passed = __shfl_sync(~0u, exit[kLast].passed, first);
   if (next != 0)
-    exit[0] = { exit[0].phase, hand_phase, hand, exit[0].passed + passed + (phase < exit[0].hand_phase) };
+    exit[0] = { exit[0].angle, cursor_angle, cursor, exit[0].passed + passed + (angle < exit[0].cursor_angle) };
 }
 
 /* Where the exit of a request is. A lane of the walk has kSpan neighbours, and without the exclusive or they would be in the
@@ -220,13 +220,13 @@ template <int kSpan> __device__ __forceinline__ int32_t exit_at(int32_t request)
   return (request & ~63) + half * 32 + ((request >> 1 & 31) ^ half << 2);
 }
 
-/* Takes the hand through all requests, kSpan chunks in a step, by one warp. Lanes hold requests in reverse, so that the first one
- * is the highest bit. When nothing lands, lane -1 is asked, which is lane 31, and where the hand is at rest then. */
+/* Takes the cursor through all requests, kSpan chunks in a step, by one warp. Lanes hold requests in reverse, so that the first
+ * one is the highest bit. When nothing snaps, lane -1 is asked, which is lane 31, and where the cursor is at rest then. */
 template <int kSpan> __device__ __forceinline__ void walk(const Lists &l, uint32_t reach, int32_t num_live) {
   constexpr int kRequests = 32 * kSpan;
   int own = (31 - lane_id()) * kSpan;
   int32_t steps = (num_live + kRequests - 1) / kRequests;
-  uint32_t hand_phase = 0, hand = 0, passed = 0;
+  uint32_t cursor_angle = 0, cursor = 0, passed = 0;
   const Exit *from[kSpan];
   Exit next[kSpan];
 #pragma unroll
@@ -235,34 +235,34 @@ template <int kSpan> __device__ __forceinline__ void walk(const Lists &l, uint32
     next[k] = *from[k];
   }
   for (int32_t step = 0; step < steps; step++) {
-    uint32_t to_phase = hand_phase, to = hand, to_passed = passed;
-    bool lands = false;
+    uint32_t to_angle = cursor_angle, to = cursor, to_passed = passed;
+    bool snaps = false;
 #pragma unroll
     for (int k = kSpan - 1; k >= 0; k--) {
       Exit e = next[k];
       from[k] += step + 1 < steps ? kRequests : 0;
       next[k] = *from[k];
-      uint32_t limit = own + k < num_live - step * kRequests ? reach + 1 : 0; /* not on the way from one hand to the next */
-      bool here = e.phase - hand_phase < limit;
-      lands = lands || here;
-      to_phase = here ? e.hand_phase : to_phase;
-      to = here ? e.hand : to;
-      to_passed = here ? passed + e.passed + (e.phase < hand_phase) : to_passed;
+      uint32_t limit = own + k < num_live - step * kRequests ? reach + 1 : 0; /* not on the way from one cursor to the next */
+      bool here = e.angle - cursor_angle < limit;
+      snaps = snaps || here;
+      to_angle = here ? e.cursor_angle : to_angle;
+      to = here ? e.cursor : to;
+      to_passed = here ? passed + e.passed + (e.angle < cursor_angle) : to_passed;
     }
-    int first = highest(__ballot_sync(~0u, lands));
+    int first = highest(__ballot_sync(~0u, snaps));
     if (lane_id() == 0)
-      l.entries[step] = { hand, passed, 31 - first, hand_phase };
-    hand_phase = __shfl_sync(~0u, to_phase, first);
-    hand = __shfl_sync(~0u, to, first);
+      l.entries[step] = { cursor, passed, 31 - first, cursor_angle };
+    cursor_angle = __shfl_sync(~0u, to_angle, first);
+    cursor = __shfl_sync(~0u, to, first);
     passed = __shfl_sync(~0u, to_passed, first);
   }
 }
 
-/* What a request knows in the end: where parts are in it, the landings before it, and the hand after it. */
+/* What a request knows in the end: where parts are in it, the snaps before it, and the cursor after it. */
 struct Known {
   cgr__flashmla_inside in;
-  int32_t landings, wraps;
-  uint32_t hand;
+  int32_t snaps, wraps;
+  uint32_t cursor;
 };
 
 /* With `has_next`, `e` is the entry of the next chunk then, but for its lane. */
@@ -274,18 +274,18 @@ __device__ __forceinline__ Known look(const cgr__flashmla_circle &o, const Chunk
   uint32_t upto = taken & (below(lane) | 1u << lane);
   int last = highest(upto); /* -1 for none: what comes of it is not used */
   Known known;
-  known.hand = __shfl_sync(~0u, place.residue, last);
-  known.hand = upto != 0 ? known.hand : e.hand;
+  known.cursor = __shfl_sync(~0u, place.residue, last);
+  known.cursor = upto != 0 ? known.cursor : e.cursor;
   known.wraps = (int32_t)(e.passed & 0xffff);
   if (upto != 0)
-    known.wraps += (entry < e.hand) + __popc(taken & chunk.wraps & below(last & 31));
-  known.landings = (int32_t)(e.passed >> 16) + __popc(taken & below(lane));
-  known.in = cgr__flashmla_look(&o, place.turn, place.residue, known.hand, known.wraps);
+    known.wraps += (entry < e.cursor) + __popc(taken & chunk.wraps & below(last & 31));
+  known.snaps = (int32_t)(e.passed >> 16) + __popc(taken & below(lane));
+  known.in = cgr__flashmla_look(&o, place.turn, place.residue, known.cursor, known.wraps);
   if (!has_next)
     return known;
-  uint32_t hand_phase = __shfl_sync(~0u, place.phase, highest(taken));
-  e.hand_phase = taken != 0 ? hand_phase : e.hand_phase;
-  e.hand = __shfl_sync(~0u, known.hand, 31);
+  uint32_t cursor_angle = __shfl_sync(~0u, place.angle, highest(taken));
+  e.cursor_angle = taken != 0 ? cursor_angle : e.cursor_angle;
+  e.cursor = __shfl_sync(~0u, known.cursor, 31);
   e.passed = (e.passed & ~0xffffu) + ((uint32_t)__popc(taken) << 16) + (uint32_t)__shfl_sync(~0u, known.wraps, 31);
   return known;
 }
@@ -306,7 +306,7 @@ __device__ __forceinline__ void know(const Lists &l, Shared &s, const cgr__flash
 #pragma unroll
     for (int n = 0; n < kSpan; n++)
       chunk[k / kSpan][n].place = cgr__flashmla_place_of(&o, (uint32_t)start[k + n]);
-    follow<kSpan>(o, s.phases[warp_id()], num_live - begin, chunk[k / kSpan], exit);
+    follow<kSpan>(o, s.angles[warp_id()], num_live - begin, chunk[k / kSpan], exit);
 #pragma unroll
     for (int n = 0; n < kSpan; n++) {
       if (chunks > kSpan)
@@ -334,18 +334,19 @@ __device__ __forceinline__ void know(const Lists &l, Shared &s, const cgr__flash
     for (int n = 0; n < kSpan; n++) {
       int32_t begin = (first_chunk + k + n) * 32;
       if (kSpan > 1) {
-        uint32_t phase = chunk[k / kSpan][n].place.phase;
-        uint32_t bits = __ballot_sync(~0u, cgr__flashmla_lands(phase, entry.hand_phase, o.reach)) & live_lanes(num_live - begin);
+        uint32_t angle = chunk[k / kSpan][n].place.angle;
+        uint32_t bits =
+            __ballot_sync(~0u, cgr__flashmla_snaps(angle, entry.cursor_angle, o.reach)) & live_lanes(num_live - begin);
         entry.lane = bits != 0 ? __ffs((int)bits) - 1 : 32;
       }
       const Known w = known[k + n] = look(o, chunk[k / kSpan][n], n + 1 < kSpan, entry);
       if (begin + lane_id() == num_live - 1)
-        s.num_parts = cgr__flashmla_end(&o, overhead, s.end.turn, s.end.residue, w.hand, w.wraps);
+        s.num_parts = cgr__flashmla_end(&o, overhead, s.end.turn, s.end.residue, w.cursor, w.wraps);
     }
   }
 }
 
-/* Quotas of at most c: each request is landed on, and its parts are its own. */
+/* Quotas of at most c: each request is snapped to, and its parts are its own. */
 template <int kEach>
 __device__ __forceinline__ void know_alone(Shared &s, int32_t quota, const int32_t (&blocks)[kEach], int32_t num_live, int each,
                                            int warps, Known (&known)[kEach]) {
@@ -359,7 +360,7 @@ __device__ __forceinline__ void know_alone(Shared &s, int32_t quota, const int32
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
     known[k].in = { parts[k], 0 };
-    known[k].landings = first + k * 32;
+    known[k].snaps = first + k * 32;
   }
 }
 
@@ -438,7 +439,7 @@ __global__ void __launch_bounds__(most_threads(kEach)) flashmla_kernel(const __g
   if (threadIdx.x < kMaxParts / 32)
     s.is_first[threadIdx.x] = 0;
   if (threadIdx.x == 0)
-    s.num_parts = s.num_landings = 0;
+    s.num_parts = s.num_snaps = 0;
   live = cgr__flashmla_clamp(live, c.num_requests);
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
@@ -464,15 +465,15 @@ __global__ void __launch_bounds__(most_threads(kEach)) flashmla_kernel(const __g
       l.firsts[w.in.part] = { i, w.in.block };
       atomicOr(&s.is_first[w.in.part >> 5], 1u << (w.in.part & 31));
     }
-    /* Each request has a split, and one more for each part that begins in it and did not land. */
-    num_splits[i] = i + w.in.part - w.landings;
+    /* Each request has a split, and one more for each part that begins in it and did not snap. */
+    num_splits[i] = i + w.in.part - w.snaps;
     if (i == live - 1)
-      s.num_landings = w.landings + (w.in.block == 0);
+      s.num_snaps = w.snaps + (w.in.block == 0);
   }
   __syncthreads();
   write_parts(a, l, s, live, quota);
   for (int32_t i = live + (int32_t)threadIdx.x; i <= c.num_requests; i += (int32_t)blockDim.x)
-    num_splits[i] = live + s.num_parts - s.num_landings;
+    num_splits[i] = live + s.num_parts - s.num_snaps;
 }
 
 /* What a thread does for itself is most of the work when there are many: then it has two requests. */

@@ -8,8 +8,8 @@
 namespace cgr_test {
 namespace {
 
-// Where parts begin, from what each request knows once the hand has come to it. Also asks for each pair of requests whether
-// one lands from the other; the residues must agree.
+// Where parts begin, from what each request knows once the cursor has come to it. Also asks for each pair of requests whether
+// one snaps from the other; the residues must agree.
 std::vector<std::pair<int32_t, int32_t>> Begins(const std::vector<int32_t> &blocks, int32_t parts, int32_t overhead) {
   const int32_t live = int32_t(blocks.size());
   int32_t total = 0, wraps = 0, num_parts = 0;
@@ -25,23 +25,23 @@ std::vector<std::pair<int32_t, int32_t>> Begins(const std::vector<int32_t> &bloc
   };
   if (quota > overhead) {
     const cgr__flashmla_circle o = cgr__flashmla_circle_for(quota, overhead);
-    cgr__flashmla_place hand = {};
+    cgr__flashmla_place cursor = {};
     int32_t start = 0;
     for (int32_t i = 0; i < live; i++) {
       const cgr__flashmla_place place = cgr__flashmla_place_of(&o, uint32_t(start));
       EXPECT_EQ(place.turn, start / quota);
       EXPECT_EQ(place.residue, uint32_t(start % quota));
-      const bool lands = cgr__flashmla_lands(place.phase, hand.phase, o.reach);
-      EXPECT_EQ(lands, (int32_t(place.residue) - int32_t(hand.residue) + quota) % quota <= overhead);
-      if (lands) {
-        EXPECT_EQ(place.phase < hand.phase, place.residue < hand.residue);
-        wraps += place.phase < hand.phase;
-        hand = place;
+      const bool snaps = cgr__flashmla_snaps(place.angle, cursor.angle, o.reach);
+      EXPECT_EQ(snaps, (int32_t(place.residue) - int32_t(cursor.residue) + quota) % quota <= overhead);
+      if (snaps) {
+        EXPECT_EQ(place.angle < cursor.angle, place.residue < cursor.residue);
+        wraps += place.angle < cursor.angle;
+        cursor = place;
       }
-      const cgr__flashmla_inside in = cgr__flashmla_look(&o, place.turn, place.residue, hand.residue, wraps);
+      const cgr__flashmla_inside in = cgr__flashmla_look(&o, place.turn, place.residue, cursor.residue, wraps);
       start += blocks[size_t(i)] + overhead;
       const cgr__flashmla_place end = cgr__flashmla_place_of(&o, uint32_t(start));
-      const int32_t next = cgr__flashmla_end(&o, overhead, end.turn, end.residue, hand.residue, wraps);
+      const int32_t next = cgr__flashmla_end(&o, overhead, end.turn, end.residue, cursor.residue, wraps);
       EXPECT_EQ(next > in.part, in.block < blocks[size_t(i)]);
       add(i, in, next - in.part);
     }
@@ -130,16 +130,16 @@ TEST(FlashmlaJumps, PhasesAreExact) {
       inverse += inverse >> 46;
       o.high = uint32_t(inverse >> 32);
       o.low = uint32_t(inverse);
-      o.reach = cgr__flashmla_phase(&o, uint32_t(overhead)) + 2;
+      o.reach = cgr__flashmla_angle(&o, uint32_t(overhead)) + 2;
     }
     const int32_t x = random.Pick32(0, most), away = random.OneIn(2) ? random.Pick32(0, overhead + 1) : random.Pick32(0, quota);
     const int32_t y = std::min(most, x / quota * quota + (x + away) % quota);
     const cgr__flashmla_place a = cgr__flashmla_place_of(&o, uint32_t(x)), b = cgr__flashmla_place_of(&o, uint32_t(y));
     EXPECT_EQ(a.turn, x / quota);
     EXPECT_EQ(a.residue, uint32_t(x % quota));
-    EXPECT_EQ(bool(cgr__flashmla_lands(b.phase, a.phase, o.reach)), (y % quota - x % quota + quota) % quota <= overhead)
+    EXPECT_EQ(bool(cgr__flashmla_snaps(b.angle, a.angle, o.reach)), (y % quota - x % quota + quota) % quota <= overhead)
         << "from " << x << " to " << y << ", quota " << quota << ", overhead " << overhead;
-    EXPECT_EQ(b.phase < a.phase, b.residue < a.residue);
+    EXPECT_EQ(b.angle < a.angle, b.residue < a.residue);
   }
 }
 

@@ -85,7 +85,7 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
 }
 
 // Every other request begins exactly where a part does, whatever a part's size: no division may fall short.
-TEST_P(KernelFamilies, FlashmlaLandsOnExactMultiples) {
+TEST_P(KernelFamilies, FlashmlaSnapsToExactMultiples) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
     SCOPED_TRACE(Repeat(seed));
