@@ -49,10 +49,10 @@ typedef struct cgr__block_table_args {
 extern const cgr__kernel cgr__kernel_block_table; /* cgr__block_table_args */
 
 /* Checks what every enqueue requires of the device and the stream. */
-cgr_status cgr__check_family_device(const char *function, const cgr_device *device, cudaStream_t stream);
+cgr_status cgr__check_format_device(const char *function, const cgr_device *device, cudaStream_t stream);
 
 /* Enqueues a kernel for a public function; the first time on a device, outside of a capture, loads it. */
-cgr_status cgr__enqueue_family(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
+cgr_status cgr__enqueue_format(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
                                cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -5,9 +5,9 @@
 
 #include "base/limits.h"
 
-#define CGR__FAMILIES_MAX_LEN CGR__MAX_SEQ_LEN /* tokens or rows of a request */
-#define CGR__FAMILIES_MAX_SMS 4096
-#define CGR__FAMILIES_MAX_PAGE_SIZE 65536 /* tokens */
+#define CGR__FORMATS_MAX_LEN CGR__MAX_SEQ_LEN /* tokens or rows of a request */
+#define CGR__FORMATS_MAX_SMS 4096
+#define CGR__FORMATS_MAX_PAGE_SIZE 65536 /* tokens */
 
 #define CGR__FA3_MAX_HEAD_DIM 256
 #define CGR__FA3_MAX_HEAD_DIM_V 512

@@ -17,15 +17,15 @@ static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
     { "head_dim", in->head_dim, 8, CGR__FA3_MAX_HEAD_DIM },
     { "head_dim_v", in->head_dim_v, 0, CGR__FA3_MAX_HEAD_DIM_V },
-    { "page_size", in->page_size, 0, CGR__FAMILIES_MAX_LEN },
-    { "max_query_len", in->max_query_len, 1, CGR__FAMILIES_MAX_LEN },
-    { "max_seq_len", in->max_seq_len, 0, CGR__FAMILIES_MAX_LEN },
+    { "page_size", in->page_size, 0, CGR__FORMATS_MAX_LEN },
+    { "max_query_len", in->max_query_len, 1, CGR__FORMATS_MAX_LEN },
+    { "max_seq_len", in->max_seq_len, 0, CGR__FORMATS_MAX_LEN },
     { "window_left", in->window_left, 0, INT32_MAX },
     { "window_right", in->window_right, 0, in->causal ? 0 : INT32_MAX },
     { "attention_chunk", in->attention_chunk, 0, INT32_MAX },
     { "pack_gqa", in->pack_gqa, -1, 1 },
     { "num_splits", in->num_splits, 0, CGR__FA3_MAX_SPLITS },
-    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FAMILIES_MAX_SMS },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FORMATS_MAX_SMS },
     { "tile_m", in->tile_m, in->tile_n != 0 ? CGR__FA3_MIN_TILE : 0, CGR__FA3_MAX_TILE },
     { "tile_n", in->tile_n, in->tile_m != 0 ? CGR__FA3_MIN_TILE : 0, in->tile_m != 0 ? CGR__FA3_MAX_TILE : 0 },
   };
@@ -56,7 +56,7 @@ static cgr_status check_heads(const char *function, const cgr_fa3_input *in) {
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: head_dim_v is %d, expected a multiple of %d", function, in->head_dim_v,
                      multiple);
   int64_t rows = (int64_t)in->max_query_len * (in->num_q_heads / in->num_kv_heads);
-  if (rows > CGR__FAMILIES_MAX_LEN)
+  if (rows > CGR__FORMATS_MAX_LEN)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "%s: max_query_len is %d, and times %d query heads of a KV head that is %lld rows, expected at most 2^30",
                      function, in->max_query_len, in->num_q_heads / in->num_kv_heads, (long long)rows);

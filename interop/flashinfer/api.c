@@ -31,8 +31,8 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
     { "num_q_heads", in->num_q_heads, 1, CGR__MAX_Q_HEADS },
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
     { "head_dim", in->head_dim, 1, CGR__MAX_HEAD_DIM },
-    { "page_size", in->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE },
-    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FAMILIES_MAX_SMS },
+    { "page_size", in->page_size, 1, CGR__FORMATS_MAX_PAGE_SIZE },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FORMATS_MAX_SMS },
     { "blocks_per_multiprocessor", in->blocks_per_multiprocessor, 1, CGR__FLASHINFER_MAX_CTAS },
   };
   CGR__TRY(CGR__CHECK_RANGES(function, ranges));
@@ -72,12 +72,12 @@ static cgr_status check_prefill_ranges(const char *function, const cgr_flashinfe
     { "num_kv_heads", in->num_kv_heads, 1, CGR__MAX_Q_HEADS },
     { "head_dim_qk", in->head_dim_qk, 1, CGR__MAX_HEAD_DIM },
     { "head_dim_vo", in->head_dim_vo, 1, CGR__MAX_HEAD_DIM },
-    { "page_size", in->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE },
+    { "page_size", in->page_size, 1, CGR__FORMATS_MAX_PAGE_SIZE },
     { "kv_dtype_bytes", in->kv_dtype_bytes, 0, 4 },
     { "window", in->window, 0, INT32_MAX },
     { "num_colocated_ctas", in->num_colocated_ctas, 0, INT32_MAX },
     { "uniform_q_len", in->uniform_q_len, 0, in->graph || !in->qo_indptr ? CGR__MAX_TOKENS : 0 },
-    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FAMILIES_MAX_SMS },
+    { "num_multiprocessors", in->num_multiprocessors, 1, CGR__FORMATS_MAX_SMS },
     { "compute_capability", in->compute_capability, 0, 9999 },
     { "shared_memory", in->shared_memory, 0, INT32_MAX },
   };

@@ -43,7 +43,7 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_CASCADE_INIT", given, c, sizeof *c));
   CGR__TRY(cgr__check_range(function, "num_requests", c->num_requests, 1, CGR__MAX_REQUESTS));
   CGR__TRY(cgr__check_range(function, "num_groups", c->num_groups, 1, CGR__MAX_REQUESTS));
-  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, CGR__FAMILIES_MAX_PAGE_SIZE));
+  CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, CGR__FORMATS_MAX_PAGE_SIZE));
   snprintf(what, sizeof what, "%s: cascade: reserved", function);
   CGR__TRY(cgr__check_unused(what, c->reserved));
   return check_arrays(function, c);

@@ -13,10 +13,10 @@ static cgr_status check_ranges(const char *function, const cgr_flashmla_input *i
   const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "num_parts", in->num_parts, 0, CGR__FLASHMLA_MAX_PARTS },
-    { "block_size", in->block_size, 0, CGR__FAMILIES_MAX_PAGE_SIZE },
+    { "block_size", in->block_size, 0, CGR__FORMATS_MAX_PAGE_SIZE },
     { "fixed_overhead", in->fixed_overhead, 0, CGR__FLASHMLA_MAX_OVERHEAD },
-    { "topk", in->topk, 0, CGR__FAMILIES_MAX_LEN },
-    { "extra_topk", in->extra_topk, 0, has_extra ? CGR__FAMILIES_MAX_LEN : 0 },
+    { "topk", in->topk, 0, CGR__FORMATS_MAX_LEN },
+    { "extra_topk", in->extra_topk, 0, has_extra ? CGR__FORMATS_MAX_LEN : 0 },
   };
   CGR__TRY(cgr__check_choice(function, "layout", &cgr__flashmla_layouts, in->layout));
   return CGR__CHECK_RANGES(function, ranges);

@@ -78,7 +78,7 @@ CGR__HOST_DEVICE int32_t cgr__flashmla_ceil_by(int32_t n, int32_t d, uint32_t in
 /* Longest sequence for which the sum over B requests stays within 2^29 blocks. */
 CGR__HOST_DEVICE int32_t cgr__flashmla_max_len(int32_t num_requests, int32_t block_size, int32_t overhead) {
   int64_t tokens = (int64_t)(CGR__FLASHMLA_MAX_BLOCKS / num_requests - overhead) * block_size;
-  return tokens < CGR__FAMILIES_MAX_LEN ? (int32_t)tokens : CGR__FAMILIES_MAX_LEN;
+  return tokens < CGR__FORMATS_MAX_LEN ? (int32_t)tokens : CGR__FORMATS_MAX_LEN;
 }
 
 /* Tokens that a live request attends to, by its lengths; `extra`: of the second cache. A sparse request without tokens counts as

@@ -428,7 +428,7 @@ def own_nodes(paint, steps, kernels, alone):
 
 
 def planners(paint, series, target):
-    """series: [(name, sizes, values, what it is like)]: planners of families, a node by itself."""
+    """series: [(name, sizes, values, what it is like)]: planners of formats, a node by itself."""
     figure, axes = start(paint, 1, 1, 3.9)
     colours = {
         "cgr": paint.ink,

@@ -39,7 +39,7 @@ static cgr_status build_metadata(void *unused, void *given) {
   return cgr_metadata_build((const cgr_metadata *)given);
 }
 
-/* ---- families */
+/* ---- formats */
 
 static cgr_status build_flashmla(void *memory, void *given) {
   return cgr_flashmla_build((const cgr_flashmla_input *)given, memory, 4096);
@@ -49,7 +49,7 @@ static cgr_status build_block_table(void *memory, void *given) {
   return cgr_block_table_build((const cgr_block_table_input *)given, memory, 4096);
 }
 
-static void test_family_inputs(void) {
+static void test_format_inputs(void) {
   static const int32_t lens[] = { 20, 700 }, rows[] = { 1, 0 }, starts[] = { 0, 1, 2 };
   int32_t table[22];
   cgr_flashmla_input flashmla = CGR_FLASHMLA_INPUT_INIT;
@@ -276,7 +276,7 @@ static int test_inputs(void) {
   check_input(&device, NULL);
   test_planner_inputs();
   test_fa3_inputs();
-  test_family_inputs();
+  test_format_inputs();
   test_config_inputs();
   test_runtime_inputs();
   return check_failures - before;

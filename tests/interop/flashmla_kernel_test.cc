@@ -17,7 +17,7 @@ using Ints = std::vector<int32_t>;
 
 Ints OneWord(int32_t value) { return Ints(1, value); }
 
-class KernelFamilies : public KernelTest {
+class KernelFormats : public KernelTest {
 protected:
   void SetUp() override { Open({ &cgr__kernel_flashmla, &cgr__kernel_block_table }); }
 
@@ -54,7 +54,7 @@ protected:
   }
 };
 
-TEST_P(KernelFamilies, FlashmlaEqualsASecondPlanner) {
+TEST_P(KernelFormats, FlashmlaEqualsASecondPlanner) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
     SCOPED_TRACE(Repeat(seed));
@@ -66,7 +66,7 @@ TEST_P(KernelFamilies, FlashmlaEqualsASecondPlanner) {
 }
 
 // Both sides of every number of requests and parts at which threads, words or rounds change.
-TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
+TEST_P(KernelFormats, FlashmlaAtTheEdgesOfItsSizes) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
@@ -85,7 +85,7 @@ TEST_P(KernelFamilies, FlashmlaAtTheEdgesOfItsSizes) {
 }
 
 // Every other request begins exactly where a part does, whatever a part's size: no division may fall short.
-TEST_P(KernelFamilies, FlashmlaSnapsToExactMultiples) {
+TEST_P(KernelFormats, FlashmlaSnapsToExactMultiples) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
     SCOPED_TRACE(Repeat(seed));
@@ -101,7 +101,7 @@ TEST_P(KernelFamilies, FlashmlaSnapsToExactMultiples) {
   }
 }
 
-TEST_P(KernelFamilies, FlashmlaTakesTheNearestGoodLengths) {
+TEST_P(KernelFormats, FlashmlaTakesTheNearestGoodLengths) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 200 && !HasFailure(); seed++) {
     SCOPED_TRACE(Repeat(seed));
@@ -133,7 +133,7 @@ TEST_P(KernelFamilies, FlashmlaTakesTheNearestGoodLengths) {
   }
 }
 
-TEST_P(KernelFamilies, BlockTableEqualsASecondReading) {
+TEST_P(KernelFormats, BlockTableEqualsASecondReading) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
     SCOPED_TRACE(Repeat(seed));
@@ -146,7 +146,7 @@ TEST_P(KernelFamilies, BlockTableEqualsASecondReading) {
   }
 }
 
-TEST_P(KernelFamilies, BlockTableOfManyRequests) {
+TEST_P(KernelFormats, BlockTableOfManyRequests) {
   for (int32_t requests : { 255, 256, 257, 512, 513, 4095, 4096 }) {
     BlockTableBatch b;
     Random random{ uint64_t(requests) };
@@ -167,13 +167,13 @@ TEST_P(KernelFamilies, BlockTableOfManyRequests) {
   }
 }
 
-CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelFamilies);
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelFormats);
 
 // ------------------------------------------------------------------------------------------------------------- public calls
 
-class Families : public EnqueueTest {};
+class Formats : public EnqueueTest {};
 
-TEST_P(Families, FlashmlaReplaysWithOtherLengths) {
+TEST_P(Formats, FlashmlaReplaysWithOtherLengths) {
   Random random(Seed());
   FlashmlaBatch b;
   b.input.num_requests = 50;
@@ -207,7 +207,7 @@ TEST_P(Families, FlashmlaReplaysWithOtherLengths) {
   });
 }
 
-TEST_P(Families, BlockTableReplaysWithOtherLengths) {
+TEST_P(Formats, BlockTableReplaysWithOtherLengths) {
   Random random(Seed());
   BlockTableBatch b;
   RandomBlockTable(random, 30, true, &b);
@@ -249,7 +249,7 @@ TEST_P(Families, BlockTableReplaysWithOtherLengths) {
   });
 }
 
-TEST_P(Families, RefuseWhatTheOtherCallsRefuse) {
+TEST_P(Formats, RefuseWhatTheOtherCallsRefuse) {
   FlashmlaBatch f;
   f.input.num_requests = 1;
   f.input.num_parts = 2;
@@ -286,7 +286,7 @@ TEST_P(Families, RefuseWhatTheOtherCallsRefuse) {
   ExpectMessage(other(device_, words, stream_), CGR_ERROR_UNSUPPORTED, { "cgr_block_table_enqueue", "kv_layout" });
 }
 
-CGR_INSTANTIATE_OVER_DEVICES(Families);
+CGR_INSTANTIATE_OVER_DEVICES(Formats);
 
 } // namespace
 } // namespace cgr_test

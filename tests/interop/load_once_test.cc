@@ -1,4 +1,4 @@
-// A family's kernel is loaded once on each device: later calls ask the device only for the launch. No capture loads a kernel.
+// A format's kernel is loaded once on each device: later calls ask the device only for the launch. No capture loads a kernel.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -82,7 +82,7 @@ TEST_F(LoadOnce, EachHasABitOfItsOwn) {
   cgr__kernel none = cgr__kernel_fa3;
   none.number = 0;
   const cgr__fa3_args args = {};
-  EXPECT_NE(cgr__enqueue_family("cgr_fa3_enqueue", dev_, &none, &args, stream_), CGR_OK);
+  EXPECT_NE(cgr__enqueue_format("cgr_fa3_enqueue", dev_, &none, &args, stream_), CGR_OK);
   ExpectCalls(0, 0, 0);
 }
 

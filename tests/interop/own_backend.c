@@ -25,7 +25,7 @@ static cgr_graph_support support(void *context, const cgr_device_info *device, c
   return CGR_SUPPORT_ALWAYS;
 }
 
-/* The family is asked with the key's numbers alone; its arrays come in `plan`. */
+/* The format is asked with the key's numbers alone; its arrays come in `plan`. */
 static cgr_status ask(const own_engine *engine, int32_t num_requests, int32_t query_len, own_args *args) {
   *args = (own_args){ .input = CGR_BLOCK_TABLE_INPUT_INIT, .layout = CGR_BLOCK_TABLE_LAYOUT_INIT };
   cgr_block_table_input *in = &args->input;

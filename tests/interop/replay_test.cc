@@ -1,10 +1,10 @@
-// Every family in a runtime: a backend enqueues the family's planner and kernels that read its output as the real ones do. One
+// Every format in a runtime: a backend enqueues the format's planner and kernels that read its output as the real ones do. One
 // FULL graph per key stays right while lengths, splits, pages and requests change: outputs are compared with plain attention in
 // fp64 over the engine's own copy of K and V. Between steps everything that no step may read is poisoned.
 #include <cstring>
 
 #include "tests/support/engine.h"
-#include "tests/support/family_backend.h"
+#include "tests/support/format_backend.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {
@@ -12,41 +12,41 @@ namespace {
 
 enum { kStatus, kErrors, kMerged, kNumWords };
 
-std::vector<FamilyOptions> AllFamilies() {
-  std::vector<FamilyOptions> all;
-  auto add = [&all](const char *name, Family family) -> FamilyOptions & {
+std::vector<FormatOptions> AllFormats() {
+  std::vector<FormatOptions> all;
+  auto add = [&all](const char *name, Format format) -> FormatOptions & {
     all.emplace_back();
     all.back().name = name;
-    all.back().family = family;
+    all.back().format = format;
     return all.back();
   };
-  FamilyOptions *o = &add("fa3_upstream", Family::kFa3);
+  FormatOptions *o = &add("fa3_upstream", Format::kFa3);
   o->tile_m = 16, o->tile_n = 32, o->num_splits = 6;
-  add("fa3_own_tiles", Family::kFa3).num_splits = 3;
-  add("fa3_one_split", Family::kFa3).num_splits = 1;
-  o = &add("fa3_vllm", Family::kFa3);
+  add("fa3_own_tiles", Format::kFa3).num_splits = 3;
+  add("fa3_one_split", Format::kFa3).num_splits = 1;
+  o = &add("fa3_vllm", Format::kFa3);
   o->layout = CGR_FA3_VLLM, o->tile_m = 32, o->tile_n = 16, o->num_splits = 8;
-  add("flashmla_current", Family::kFlashMla).layout = CGR_FLASHMLA_CURRENT;
-  o = &add("flashmla_v1", Family::kFlashMla);
+  add("flashmla_current", Format::kFlashMla).layout = CGR_FLASHMLA_CURRENT;
+  o = &add("flashmla_v1", Format::kFlashMla);
   o->layout = CGR_FLASHMLA_V1, o->num_parts = 13, o->block_size = 16;
-  add("flashinfer_decode", Family::kFlashInferDecode);
-  add("flashinfer_prefill", Family::kFlashInferPrefill);
-  add("flashinfer_fixed_split", Family::kFlashInferPrefill).fixed_split_size = 3;
-  o = &add("flashinfer_no_split", Family::kFlashInferPrefill);
+  add("flashinfer_decode", Format::kFlashInferDecode);
+  add("flashinfer_prefill", Format::kFlashInferPrefill);
+  add("flashinfer_fixed_split", Format::kFlashInferPrefill).fixed_split_size = 3;
+  o = &add("flashinfer_no_split", Format::kFlashInferPrefill);
   o->disable_split_kv = true, o->num_multiprocessors = 4; // CTAs beyond the plan's repeat its first tile
-  add("flashinfer_0_7_1", Family::kFlashInferPrefill).layout = CGR_FLASHINFER_V0_7_1;
-  o = &add("flashinfer_0_7_1_no_split", Family::kFlashInferPrefill);
+  add("flashinfer_0_7_1", Format::kFlashInferPrefill).layout = CGR_FLASHINFER_V0_7_1;
+  o = &add("flashinfer_0_7_1_no_split", Format::kFlashInferPrefill);
   o->layout = CGR_FLASHINFER_V0_7_1, o->disable_split_kv = true, o->num_multiprocessors = 4;
   return all;
 }
 
 struct Case {
   DeviceParam device;
-  FamilyOptions family;
+  FormatOptions format;
 };
-void PrintTo(const Case &c, std::ostream *os) { *os << c.family.name << " on " << c.device.Label(); }
+void PrintTo(const Case &c, std::ostream *os) { *os << c.format.name << " on " << c.device.Label(); }
 
-class FamilyReplay : public ::testing::TestWithParam<Case> {
+class FormatReplay : public ::testing::TestWithParam<Case> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
   void TearDown() override {
@@ -78,15 +78,15 @@ protected:
       static const int32_t query_lens[] = { 1, 3 }; // decodes, and decodes of up to three tokens each
       config->query_lens = query_lens;
       config->num_query_lens = 2;
-      family_ = std::make_unique<FamilyBackend>(GetParam().family, *config, GetParam().device.IsCuda());
+      format_ = std::make_unique<FormatBackend>(GetParam().format, *config, GetParam().device.IsCuda());
       if (shrink > 0)
-        family_->plan_room = (family_->most_plan_bytes - shrink) / 16 * 16;
-      value_ = family_->backend();
+        format_->plan_room = (format_->most_plan_bytes - shrink) / 16 * 16;
+      value_ = format_->backend();
       config->backends = &value_;
       config->num_backends = 1;
     };
     engine_ = std::make_unique<Engine>(options);
-    backend_ = family_.get();
+    backend_ = format_.get();
     words_ = static_cast<int32_t *>(engine_->Alloc(kNumWords * 4));
     CGR_ASSERT_OK(cgr_fill(engine_->dev, words_, 0, kNumWords * 4, engine_->stream));
     backend_->Bind(layers_.data(), words_);
@@ -180,15 +180,15 @@ protected:
 
   std::unique_ptr<Random> random_;
   std::vector<cgr_layer> layers_;
-  std::unique_ptr<FamilyBackend> family_; // outlives the engine
-  FamilyBackend *backend_ = nullptr;
+  std::unique_ptr<FormatBackend> format_; // outlives the engine
+  FormatBackend *backend_ = nullptr;
   cgr_backend value_;
   std::unique_ptr<Engine> engine_;
   int32_t *words_ = nullptr;
   int steps_[3][4] = {}; // by kind and query length of the key
 };
 
-TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
+TEST_P(FormatReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   random_ = std::make_unique<Random>(seed);
@@ -210,7 +210,7 @@ TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
   EXPECT_TRUE(steps_[CGR_KIND_FULL][3] > 10 || !always);
   EXPECT_GT(steps_[always ? CGR_KIND_FULL : CGR_KIND_PIECEWISE][0], 20);
   EXPECT_GT(steps_[CGR_KIND_NONE][0], 0);
-  const FamilyOptions &o = GetParam().family;
+  const FormatOptions &o = GetParam().format;
   if (o.num_splits != 1 && !o.disable_split_kv) {
     EXPECT_GT(Words()[kMerged], 100) << "nothing was split";
   } else {
@@ -219,7 +219,7 @@ TEST_P(FamilyReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
 }
 
 // The padded requests and tokens of a larger graph change no bit of the real ones.
-TEST_P(FamilyReplay, PaddingChangesNoResult) {
+TEST_P(FormatReplay, PaddingChangesNoResult) {
   ASSERT_NO_FATAL_FAILURE(Make());
   ASSERT_NO_FATAL_FAILURE(Capture());
   random_ = std::make_unique<Random>(Seed());
@@ -239,14 +239,14 @@ TEST_P(FamilyReplay, PaddingChangesNoResult) {
 }
 
 // A key whose plan does not fit is refused before anything is launched; the capture says whose, and how many bytes it takes.
-TEST_P(FamilyReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
+TEST_P(FormatReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
   ASSERT_NO_FATAL_FAILURE(Make());
   CGR_ASSERT_OK(engine_->Warmup());
   engine_.reset();
   ASSERT_NO_FATAL_FAILURE(Make(16));
   const std::string needed = std::to_string(backend_->most_plan_bytes);
   ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK,
-                { "backend " + GetParam().family.name + ": plan returned CGR_ERROR_INVALID_ARGUMENT", "bytes", needed });
+                { "backend " + GetParam().format.name + ": plan returned CGR_ERROR_INVALID_ARGUMENT", "bytes", needed });
   int ready = 0, failed = 0;
   for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
     const int32_t state = engine_->GraphStats(i).state;
@@ -258,7 +258,7 @@ TEST_P(FamilyReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
 }
 
 // A state for each key and one for eager steps, gone with its graph.
-TEST_P(FamilyReplay, StatesLiveAsLongAsTheirGraphs) {
+TEST_P(FormatReplay, StatesLiveAsLongAsTheirGraphs) {
   ASSERT_NO_FATAL_FAILURE(Make());
   ASSERT_NO_FATAL_FAILURE(Capture());
   const int32_t keys = cgr_runtime_num_keys(engine_->rt);
@@ -273,14 +273,14 @@ TEST_P(FamilyReplay, StatesLiveAsLongAsTheirGraphs) {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const DeviceParam &device : { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_LATEST), CudaParam() })
-    for (const FamilyOptions &family : AllFamilies())
-      cases.push_back({ device, family });
+    for (const FormatOptions &format : AllFormats())
+      cases.push_back({ device, format });
   return cases;
 }
 std::string CaseLabel(const ::testing::TestParamInfo<Case> &made) {
-  return made.param.family.name + "_" + made.param.device.Label();
+  return made.param.format.name + "_" + made.param.device.Label();
 }
-INSTANTIATE_TEST_SUITE_P(Families, FamilyReplay, ::testing::ValuesIn(Cases()), CaseLabel);
+INSTANTIATE_TEST_SUITE_P(Formats, FormatReplay, ::testing::ValuesIn(Cases()), CaseLabel);
 
 } // namespace
 } // namespace cgr_test

@@ -1,22 +1,22 @@
 // Attention kernels, for CUDA and for the host, that read the plans of other projects' kernels as those kernels do: they cut as
 // the plan says, put partial results where the plan puts them, and merge them by the plan's indices. They read only the plan, the
 // persistent buffers and the pages; launches follow from the key. In fp64, and slow.
-#ifndef CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
-#define CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
+#ifndef CGR_TESTS_SUPPORT_FORMAT_KERNELS_H
+#define CGR_TESTS_SUPPORT_FORMAT_KERNELS_H
 
 #include "cgr/cgr.h"
 
 namespace cgr_test {
 
-enum class Family : int32_t { kFa3, kFlashMla, kFlashInferDecode, kFlashInferPrefill };
+enum class Format : int32_t { kFa3, kFlashMla, kFlashInferDecode, kFlashInferPrefill };
 
 // What FlashMLA's kernels know besides the words.
 struct FlashMlaShape {
   int32_t layout, num_parts, block_size, max_query_len; // the latter: rows of a slot
 };
 
-struct FamilyAttention {
-  Family family;
+struct FormatAttention {
+  Format format;
   int32_t num_ctas, num_requests, num_tokens; // padded
   int32_t num_q_heads, num_kv_heads, head_dim, page_size;
   int32_t num_pages, reserved;
@@ -39,11 +39,11 @@ struct FamilyAttention {
 };
 
 // For a backend's `record`. `on_cuda`: with kernels; else with a host function.
-cgr_status EnqueueFamily(cgr_device *device, bool on_cuda, const FamilyAttention &args, cudaStream_t stream);
+cgr_status EnqueueFormat(cgr_device *device, bool on_cuda, const FormatAttention &args, cudaStream_t stream);
 
 } // namespace cgr_test
 
-// The launcher of family_kernels.cu: a cudaError_t.
-extern "C" int test_family_attention(const cgr_test::FamilyAttention *args, cudaStream_t stream);
+// The launcher of format_kernels.cu: a cudaError_t.
+extern "C" int test_format_attention(const cgr_test::FormatAttention *args, cudaStream_t stream);
 
-#endif // CGR_TESTS_SUPPORT_FAMILY_KERNELS_H
+#endif // CGR_TESTS_SUPPORT_FORMAT_KERNELS_H

@@ -1,4 +1,4 @@
-#include "tests/support/family_backend.h"
+#include "tests/support/format_backend.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace cgr_test {
 // ------------------------------------------------------------------------------------------------------------------ sizing
 
 // Every key that a runtime of this configuration can have, and eager steps.
-std::vector<cgr_plan_key> FamilyBackend::Keys(const cgr_config &config) const {
+std::vector<cgr_plan_key> FormatBackend::Keys(const cgr_config &config) const {
   std::vector<cgr_plan_key> keys;
   auto add = [&](int32_t kind, int32_t requests, int32_t tokens, int32_t query_len) {
     cgr_plan_key key = CGR_PLAN_KEY_INIT;
@@ -31,7 +31,7 @@ std::vector<cgr_plan_key> FamilyBackend::Keys(const cgr_config &config) const {
   return keys;
 }
 
-FamilyBackend::FamilyBackend(const FamilyOptions &options, const cgr_config &config, bool on_cuda)
+FormatBackend::FormatBackend(const FormatOptions &options, const cgr_config &config, bool on_cuda)
     : o_(options), on_cuda_(on_cuda), layer_(config.layers[0]), page_size_(config.groups[0].page_size),
       max_seq_len_(config.max_seq_len), num_pages_(int32_t(config.groups[0].num_pages)) {
   for (const cgr_plan_key &key : Keys(config)) {
@@ -43,7 +43,7 @@ FamilyBackend::FamilyBackend(const FamilyOptions &options, const cgr_config &con
   }
 }
 
-cgr_status FamilyBackend::MakeFa3(State *s) const {
+cgr_status FormatBackend::MakeFa3(State *s) const {
   cgr_fa3_input in = CGR_FA3_INPUT_INIT;
   in.layout = o_.layout;
   in.num_requests = s->key.num_requests;
@@ -69,7 +69,7 @@ cgr_status FamilyBackend::MakeFa3(State *s) const {
   return status;
 }
 
-cgr_status FamilyBackend::MakeFlashMla(State *s) const {
+cgr_status FormatBackend::MakeFlashMla(State *s) const {
   cgr_flashmla_input in = CGR_FLASHMLA_INPUT_INIT;
   in.layout = o_.layout;
   in.num_requests = s->key.num_requests;
@@ -90,13 +90,13 @@ cgr_status FamilyBackend::MakeFlashMla(State *s) const {
   return status;
 }
 
-// Steps of one token per request use the decode kernels' plan, if that is the family; all others use the prefill kernels' plan.
-cgr_status FamilyBackend::MakeFlashInfer(State *s) const {
+// Steps of one token per request use the decode kernels' plan, if that is the format; all others use the prefill kernels' plan.
+cgr_status FormatBackend::MakeFlashInfer(State *s) const {
   s->flashinfer = CGR_FLASHINFER_PLAN_INIT;
-  s->family =
-      o_.family == Family::kFlashInferDecode && s->key.query_len == 1 ? Family::kFlashInferDecode : Family::kFlashInferPrefill;
+  s->format =
+      o_.format == Format::kFlashInferDecode && s->key.query_len == 1 ? Format::kFlashInferDecode : Format::kFlashInferPrefill;
   cgr_status status;
-  if (s->family == Family::kFlashInferDecode) {
+  if (s->format == Format::kFlashInferDecode) {
     cgr_flashinfer_decode_input in = CGR_FLASHINFER_DECODE_INPUT_INIT;
     in.num_requests = s->key.num_requests;
     in.num_q_heads = layer_.num_q_heads;
@@ -135,14 +135,14 @@ cgr_status FamilyBackend::MakeFlashInfer(State *s) const {
   return status;
 }
 
-cgr_status FamilyBackend::MakeState(const cgr_plan_key &key, State *state) const {
+cgr_status FormatBackend::MakeState(const cgr_plan_key &key, State *state) const {
   *state = {};
   state->key = key;
-  state->family = o_.family;
-  switch (o_.family) {
-  case Family::kFa3:
+  state->format = o_.format;
+  switch (o_.format) {
+  case Format::kFa3:
     return MakeFa3(state);
-  case Family::kFlashMla:
+  case Format::kFlashMla:
     return MakeFlashMla(state);
   default:
     return MakeFlashInfer(state);
@@ -151,21 +151,21 @@ cgr_status FamilyBackend::MakeState(const cgr_plan_key &key, State *state) const
 
 // ----------------------------------------------------------------------------------------------------------------- backend
 
-cgr_backend FamilyBackend::backend() {
+cgr_backend FormatBackend::backend() {
   cgr_backend b = CGR_BACKEND_INIT;
   b.name = o_.name.c_str();
   b.context = this;
   b.support = [](void *self, const cgr_device_info *, const cgr_group *) {
-    return static_cast<FamilyBackend *>(self)->support();
+    return static_cast<FormatBackend *>(self)->support();
   };
   b.record = [](void *self, cgr_recorder *recorder, const cgr_attention *attention) {
-    return static_cast<FamilyBackend *>(self)->Record(recorder, attention);
+    return static_cast<FormatBackend *>(self)->Record(recorder, attention);
   };
-  const bool flashinfer = o_.family == Family::kFlashInferDecode || o_.family == Family::kFlashInferPrefill;
+  const bool flashinfer = o_.format == Format::kFlashInferDecode || o_.format == Format::kFlashInferPrefill;
   b.on_demand = CGR_ON_DEMAND(flashinfer ? CGR_BUFFER_KV_INDICES : CGR_BUFFER_BLOCK_TABLE);
   b.workspace_bytes = workspace_bytes();
   b.create = [](void *raw, const cgr_plan_key *key, void **state) {
-    auto *self = static_cast<FamilyBackend *>(raw);
+    auto *self = static_cast<FormatBackend *>(raw);
     auto *made = new State;
     cgr_status status = self->MakeState(*key, made);
     if (status != CGR_OK) {
@@ -179,16 +179,16 @@ cgr_backend FamilyBackend::backend() {
     return CGR_OK;
   };
   b.destroy = [](void *self, void *state) {
-    EXPECT_EQ(static_cast<FamilyBackend *>(self)->states.erase(state), 1u);
+    EXPECT_EQ(static_cast<FormatBackend *>(self)->states.erase(state), 1u);
     delete static_cast<State *>(state);
   };
   b.plan = [](void *self, void *state, cgr_recorder *recorder, uint32_t, int32_t) {
-    return static_cast<FamilyBackend *>(self)->Plan(static_cast<State *>(state), recorder);
+    return static_cast<FormatBackend *>(self)->Plan(static_cast<State *>(state), recorder);
   };
   return b;
 }
 
-void FamilyBackend::Bind(const cgr_layer *layers, int32_t *words) {
+void FormatBackend::Bind(const cgr_layer *layers, int32_t *words) {
   layers_ = layers;
   words_ = words;
 }
@@ -203,7 +203,7 @@ const int32_t *BufferOf(cgr_recorder *recorder, cgr_buffer buffer, int64_t *stri
 }
 } // namespace
 
-cgr_status FamilyBackend::Plan(State *s, cgr_recorder *recorder) {
+cgr_status FormatBackend::Plan(State *s, cgr_recorder *recorder) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
   const int32_t *live = BufferOf(recorder, CGR_BUFFER_COUNTS) + CGR_COUNT_REQUESTS;
@@ -218,17 +218,17 @@ cgr_status FamilyBackend::Plan(State *s, cgr_recorder *recorder) {
     CGR_EXPECT_OK(MakeState(own, s));
     EXPECT_LE(PartialBytes(s->num_slots), partial_bytes_);
   }
-  switch (s->family) {
-  case Family::kFa3:
+  switch (s->format) {
+  case Format::kFa3:
     s->fa3.query_start_loc = starts;
     s->fa3.seq_lens = lens;
     s->fa3.live_requests = live;
     return cgr_fa3_enqueue(device, &s->fa3, workspace, plan_room, info.stream);
-  case Family::kFlashMla:
+  case Format::kFlashMla:
     s->flashmla.seq_lens = lens;
     s->flashmla.live_requests = live;
     return cgr_flashmla_enqueue(device, &s->flashmla, workspace, plan_room, info.stream);
-  case Family::kFlashInferDecode:
+  case Format::kFlashInferDecode:
     s->decode.kv_indptr = pages;
     s->decode.live_requests = live;
     s->decode.status = words_;
@@ -242,7 +242,7 @@ cgr_status FamilyBackend::Plan(State *s, cgr_recorder *recorder) {
   }
 }
 
-cgr_status FamilyBackend::Record(cgr_recorder *recorder, const cgr_attention *attention) {
+cgr_status FormatBackend::Record(cgr_recorder *recorder, const cgr_attention *attention) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   cgr_plan_key key = CGR_PLAN_KEY_INIT;
   void *raw = nullptr;
@@ -250,8 +250,8 @@ cgr_status FamilyBackend::Record(cgr_recorder *recorder, const cgr_attention *at
   CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &raw));
   State *s = static_cast<State *>(raw);
   const cgr_layer &layer = layers_[attention->layer];
-  FamilyAttention a = {};
-  a.family = s->family;
+  FormatAttention a = {};
+  a.format = s->format;
   a.num_ctas = s->num_ctas;
   a.num_requests = s->key.num_requests;
   a.num_tokens = info.num_tokens;
@@ -268,7 +268,7 @@ cgr_status FamilyBackend::Record(cgr_recorder *recorder, const cgr_attention *at
   a.v = layer.v;
   a.query_start_loc = BufferOf(recorder, CGR_BUFFER_QUERY_START_LOC);
   a.seq_lens = BufferOf(recorder, CGR_BUFFER_SEQ_LENS);
-  if (s->family == Family::kFa3 || s->family == Family::kFlashMla) {
+  if (s->format == Format::kFa3 || s->format == Format::kFlashMla) {
     a.block_table = BufferOf(recorder, CGR_BUFFER_BLOCK_TABLE, &a.block_table_stride);
   } else {
     a.kv_indices = BufferOf(recorder, CGR_BUFFER_KV_INDICES);
@@ -285,7 +285,7 @@ cgr_status FamilyBackend::Record(cgr_recorder *recorder, const cgr_attention *at
   a.flashinfer = s->flashinfer;
   a.flashinfer_layout = o_.layout;
   num_recorded++;
-  return EnqueueFamily(key.device, on_cuda_, a, info.stream);
+  return EnqueueFormat(key.device, on_cuda_, a, info.stream);
 }
 
 } // namespace cgr_test

@@ -1,20 +1,20 @@
-// A backend over each family of planners, as an engine could write it. A state for each key holds what the family says about the
-// key. `plan` enqueues the family's planner, from the persistent buffers into the backend's workspace; `record` enqueues the
-// kernels of family_kernels.h, which read the plan.
-#ifndef CGR_TESTS_SUPPORT_FAMILY_BACKEND_H
-#define CGR_TESTS_SUPPORT_FAMILY_BACKEND_H
+// A backend over each format of planners, as an engine could write it. A state for each key holds what the format says about the
+// key. `plan` enqueues the format's planner, from the persistent buffers into the backend's workspace; `record` enqueues the
+// kernels of format_kernels.h, which read the plan.
+#ifndef CGR_TESTS_SUPPORT_FORMAT_BACKEND_H
+#define CGR_TESTS_SUPPORT_FORMAT_BACKEND_H
 
 #include <set>
 #include <string>
 #include <vector>
 
-#include "tests/support/family_kernels.h"
+#include "tests/support/format_kernels.h"
 
 namespace cgr_test {
 
-struct FamilyOptions {
+struct FormatOptions {
   std::string name; // of the backend, and of the test's case
-  Family family = Family::kFa3;
+  Format format = Format::kFa3;
   int32_t layout = 0;     // of FA3, FlashMLA or FlashInfer's prefill
   int32_t num_splits = 4; // FA3
   int32_t tile_m = 0, tile_n = 0;
@@ -25,17 +25,17 @@ struct FamilyOptions {
   int32_t num_multiprocessors = 132;
 };
 
-class FamilyBackend {
+class FormatBackend {
 public:
   // What the layers share. `config` is the runtime's; its backends are not read.
-  FamilyBackend(const FamilyOptions &options, const cgr_config &config, bool on_cuda);
+  FormatBackend(const FormatOptions &options, const cgr_config &config, bool on_cuda);
 
   cgr_backend backend(); // for one runtime; lives as long as that
   // Buffers, errors and the layers, once there is a device. `words`: [3] of the device, the planner's status, errors of the
   // kernels, and how many rows they have merged.
   void Bind(const cgr_layer *layers, int32_t *words);
   cgr_graph_support support() const {
-    return o_.family == Family::kFlashInferDecode ? CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE : CGR_SUPPORT_ALWAYS;
+    return o_.format == Format::kFlashInferDecode ? CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE : CGR_SUPPORT_ALWAYS;
   }
 
   uint64_t plan_room = 0; // bytes of the workspace that a plan may take; enough for the largest key
@@ -49,7 +49,7 @@ private:
   // What the key determines.
   struct State {
     cgr_plan_key key;
-    Family family; // of this key
+    Format format; // of this key
     cgr_fa3_input fa3;
     cgr_fa3_sizes fa3_sizes;
     cgr_flashmla_input flashmla;
@@ -74,7 +74,7 @@ private:
   }
   int32_t QueryLen(const cgr_plan_key &key) const { return key.query_len > 0 ? key.query_len : key.num_tokens; }
 
-  const FamilyOptions o_;
+  const FormatOptions o_;
   const bool on_cuda_;
   cgr_layer layer_; // the heads of all
   const cgr_layer *layers_ = nullptr;
@@ -85,4 +85,4 @@ private:
 
 } // namespace cgr_test
 
-#endif // CGR_TESTS_SUPPORT_FAMILY_BACKEND_H
+#endif // CGR_TESTS_SUPPORT_FORMAT_BACKEND_H

@@ -1,12 +1,12 @@
-// The arithmetic of family_kernels.h, one source for both devices. A CTA calls Run* with all of its threads.
-#ifndef CGR_TESTS_SUPPORT_FAMILY_ARITHMETIC_H
-#define CGR_TESTS_SUPPORT_FAMILY_ARITHMETIC_H
+// The arithmetic of format_kernels.h, one source for both devices. A CTA calls Run* with all of its threads.
+#ifndef CGR_TESTS_SUPPORT_FORMAT_ARITHMETIC_H
+#define CGR_TESTS_SUPPORT_FORMAT_ARITHMETIC_H
 
 #include <cmath>
 #include <cstring>
 
 #include "base/host_device.h"
-#include "tests/support/family_kernels.h"
+#include "tests/support/format_kernels.h"
 
 namespace cgr_test {
 
@@ -43,9 +43,9 @@ CGR__HOST_DEVICE void Count(int32_t *counter) {
   ++*counter;
 #endif
 }
-CGR__HOST_DEVICE void CountError(const FamilyAttention &a) { Count(a.errors); }
+CGR__HOST_DEVICE void CountError(const FormatAttention &a) { Count(a.errors); }
 
-CGR__HOST_DEVICE int32_t WordAt(const FamilyAttention &a, int64_t byte, int64_t index) {
+CGR__HOST_DEVICE int32_t WordAt(const FormatAttention &a, int64_t byte, int64_t index) {
   int32_t word;
   memcpy(&word, a.words + byte + 4 * index, 4);
   return word;
@@ -56,7 +56,7 @@ CGR__HOST_DEVICE int32_t WordAt(const FamilyAttention &a, int64_t byte, int64_t 
 // A CTA's rows of a request, heads and keys: lines [line_begin, line_end) of each of the heads [head_begin, head_end). A line is
 // row * q_per_kv + query head of the KV head. The partial of a row goes to slot first_slot + row * slot_stride; first_slot -1: to
 // the output.
-struct FamilyWork {
+struct FormatWork {
   int32_t request, q_per_kv, head_begin, head_end;
   int64_t line_begin, line_end, kv_begin, kv_end;
   int64_t rows, kv_len; // of the request
@@ -64,12 +64,12 @@ struct FamilyWork {
   int64_t first_slot, slot_stride;
 };
 
-CGR__HOST_DEVICE bool IsFlashInfer(const FamilyAttention &a) {
-  return a.family == Family::kFlashInferDecode || a.family == Family::kFlashInferPrefill;
+CGR__HOST_DEVICE bool IsFlashInfer(const FormatAttention &a) {
+  return a.format == Format::kFlashInferDecode || a.format == Format::kFlashInferPrefill;
 }
 
 // The page of a token, or -1.
-CGR__HOST_DEVICE int32_t PageOf(const FamilyAttention &a, int32_t request, int64_t token) {
+CGR__HOST_DEVICE int32_t PageOf(const FormatAttention &a, int32_t request, int64_t token) {
   const int64_t index = token / a.page_size;
   int32_t page;
   if (IsFlashInfer(a)) {
@@ -81,7 +81,7 @@ CGR__HOST_DEVICE int32_t PageOf(const FamilyAttention &a, int32_t request, int64
   return page >= 0 && page < a.num_pages ? page : -1;
 }
 
-CGR__HOST_DEVICE double Score(const FamilyAttention &a, int64_t q_at, int64_t k_at) {
+CGR__HOST_DEVICE double Score(const FormatAttention &a, int64_t q_at, int64_t k_at) {
   double score = 0.0;
   for (int32_t d = 0; d < a.head_dim; d++)
     score += LoadNumber(a.q.dtype, a.q.data, q_at + d) * LoadNumber(a.k.dtype, a.k.base, k_at + d);
@@ -89,39 +89,39 @@ CGR__HOST_DEVICE double Score(const FamilyAttention &a, int64_t q_at, int64_t k_
 }
 
 // Where a row's result for a head goes.
-struct FamilyPlace {
+struct FormatPlace {
   double *partial; // NULL: the output
   double *partial_lse;
   int64_t out, lse;
 };
 
-CGR__HOST_DEVICE void PutElement(const FamilyAttention &a, const FamilyPlace &to, int32_t d, double value) {
+CGR__HOST_DEVICE void PutElement(const FormatAttention &a, const FormatPlace &to, int32_t d, double value) {
   if (to.partial != nullptr)
     to.partial[d] = value;
   else
     StoreNumber(a.out.dtype, a.out.data, to.out + d, value);
 }
 
-CGR__HOST_DEVICE void PutLse(const FamilyAttention &a, const FamilyPlace &to, double lse) {
+CGR__HOST_DEVICE void PutLse(const FormatAttention &a, const FormatPlace &to, double lse) {
   if (to.partial_lse != nullptr)
     *to.partial_lse = lse;
   else if (a.lse.data != nullptr)
     static_cast<float *>(a.lse.data)[to.lse] = static_cast<float>(lse);
 }
 
-CGR__HOST_DEVICE FamilyPlace OutputOf(const FamilyAttention &a, int64_t row, int32_t head) {
+CGR__HOST_DEVICE FormatPlace OutputOf(const FormatAttention &a, int64_t row, int32_t head) {
   return { nullptr, nullptr, row * a.out.stride_token + head * a.out.stride_head,
            row * a.lse.stride_token + head * a.lse.stride_head };
 }
 
 // One row and one query head against the work's keys; it sees those up to its own.
-CGR__HOST_DEVICE void AttendRow(const FamilyAttention &a, const FamilyWork &w, int64_t row, int32_t q_head) {
+CGR__HOST_DEVICE void AttendRow(const FormatAttention &a, const FormatWork &w, int64_t row, int32_t q_head) {
   const int64_t token = w.first_row + row;
   if (row < 0 || row >= w.rows || token < 0 || token >= a.num_tokens || q_head >= a.num_q_heads) {
     CountError(a);
     return;
   }
-  FamilyPlace to = OutputOf(a, token, q_head);
+  FormatPlace to = OutputOf(a, token, q_head);
   if (w.first_slot >= 0) {
     const int64_t slot = w.first_slot + row * w.slot_stride;
     if (slot >= a.num_slots) {
@@ -167,7 +167,7 @@ CGR__HOST_DEVICE void AttendRow(const FamilyAttention &a, const FamilyWork &w, i
   PutLse(a, to, largest + log(sum));
 }
 
-CGR__HOST_DEVICE void RunWork(const FamilyAttention &a, const FamilyWork &w, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunWork(const FormatAttention &a, const FormatWork &w, int32_t thread, int32_t threads) {
   const int64_t lines = w.line_end - w.line_begin, all = lines * (w.head_end - w.head_begin);
   for (int64_t u = thread; u < all; u += threads) {
     const int64_t line = w.line_begin + u % lines;
@@ -177,14 +177,14 @@ CGR__HOST_DEVICE void RunWork(const FamilyAttention &a, const FamilyWork &w, int
 }
 
 // Partials of slots first, first + step, ... into a row of the output; none of them: zeros.
-CGR__HOST_DEVICE void MergeRow(const FamilyAttention &a, int64_t row, int32_t head, int64_t first, int64_t step, int64_t count) {
+CGR__HOST_DEVICE void MergeRow(const FormatAttention &a, int64_t row, int32_t head, int64_t first, int64_t step, int64_t count) {
   if (row >= a.num_tokens || first < 0 || count < 0 || (count > 0 && first + (count - 1) * step >= a.num_slots)) {
     CountError(a);
     return;
   }
   if (count > 1)
     Count(a.errors + 1);
-  const FamilyPlace to = OutputOf(a, row, head);
+  const FormatPlace to = OutputOf(a, row, head);
   double largest = -INFINITY, sum = 0.0;
   for (int64_t i = 0; i < count; i++) {
     const double lse = a.partial_lse[(first + i * step) * a.num_q_heads + head];
@@ -204,8 +204,8 @@ CGR__HOST_DEVICE void MergeRow(const FamilyAttention &a, int64_t row, int32_t he
   PutLse(a, to, none ? -INFINITY : largest + log(sum));
 }
 
-CGR__HOST_DEVICE FamilyWork WorkOf(const FamilyAttention &a, int32_t request) {
-  FamilyWork w = {};
+CGR__HOST_DEVICE FormatWork WorkOf(const FormatAttention &a, int32_t request) {
+  FormatWork w = {};
   w.request = request;
   w.q_per_kv = a.num_q_heads / a.num_kv_heads;
   w.head_end = a.num_kv_heads;
@@ -224,7 +224,7 @@ CGR__HOST_DEVICE FamilyWork WorkOf(const FamilyAttention &a, int32_t request) {
 
 // --------------------------------------------------------------------------------------------------------------- FlashMLA
 
-CGR__HOST_DEVICE void RunFlashMla(const FamilyAttention &a, int32_t part, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFlashMla(const FormatAttention &a, int32_t part, int32_t thread, int32_t threads) {
   const int64_t at = int64_t{ part } * 32, splits = int64_t{ a.flashmla.num_parts } * 32;
   const bool v1 = a.flashmla.layout == CGR_FLASHMLA_V1;
   const int32_t begin = WordAt(a, at, 0), end = WordAt(a, at, v1 ? 2 : 1);
@@ -236,7 +236,7 @@ CGR__HOST_DEVICE void RunFlashMla(const FamilyAttention &a, int32_t part, int32_
     return;
   }
   for (int32_t r = begin; r <= end; r++) {
-    FamilyWork w = WorkOf(a, r);
+    FormatWork w = WorkOf(a, r);
     const int64_t size = a.flashmla.block_size;
     w.kv_begin = (r == begin ? begin_block : 0) * size;
     w.kv_end = r == end ? end_block * size : w.kv_len;
@@ -253,7 +253,7 @@ CGR__HOST_DEVICE void RunFlashMla(const FamilyAttention &a, int32_t part, int32_
   }
 }
 
-CGR__HOST_DEVICE void MergeFlashMla(const FamilyAttention &a, int32_t request, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void MergeFlashMla(const FormatAttention &a, int32_t request, int32_t thread, int32_t threads) {
   const int64_t splits = int64_t{ a.flashmla.num_parts } * 32;
   const int64_t first = WordAt(a, splits, request), count = WordAt(a, splits, request + 1) - first;
   const int64_t row = a.query_start_loc[request], rows = a.query_start_loc[request + 1] - row;
@@ -264,14 +264,14 @@ CGR__HOST_DEVICE void MergeFlashMla(const FamilyAttention &a, int32_t request, i
 
 // -------------------------------------------------------------------------------------------------------- FlashAttention-3
 
-CGR__HOST_DEVICE int32_t Fa3Word(const FamilyAttention &a, int32_t at, int32_t i) { return WordAt(a, 0, int64_t{ at } + i); }
-CGR__HOST_DEVICE int32_t Fa3Splits(const FamilyAttention &a, int32_t entry) {
+CGR__HOST_DEVICE int32_t Fa3Word(const FormatAttention &a, int32_t at, int32_t i) { return WordAt(a, 0, int64_t{ at } + i); }
+CGR__HOST_DEVICE int32_t Fa3Splits(const FormatAttention &a, int32_t entry) {
   return a.fa3.num_splits > 1 && a.fa3.at_num_splits >= 0 ? Fa3Word(a, a.fa3.at_num_splits, entry) : 1;
 }
-CGR__HOST_DEVICE int32_t Fa3Request(const FamilyAttention &a, int32_t entry) {
+CGR__HOST_DEVICE int32_t Fa3Request(const FormatAttention &a, int32_t entry) {
   return a.fa3.at_batch_idx >= 0 ? Fa3Word(a, a.fa3.at_batch_idx, entry) : entry;
 }
-CGR__HOST_DEVICE int32_t Fa3Tiles(const FamilyAttention &a, int32_t entry) {
+CGR__HOST_DEVICE int32_t Fa3Tiles(const FormatAttention &a, int32_t entry) {
   if (a.fa3.at_num_m_blocks >= 0)
     return Fa3Word(a, a.fa3.at_num_m_blocks, entry);
   return (Fa3Word(a, a.fa3.at_seqlen_q, entry) + a.fa3.tile_m - 1) / a.fa3.tile_m;
@@ -280,13 +280,13 @@ CGR__HOST_DEVICE int32_t Fa3Tiles(const FamilyAttention &a, int32_t entry) {
 CGR__HOST_DEVICE int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Tile `tile` of an entry, without windows.
-CGR__HOST_DEVICE void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_t tile, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFa3Tile(const FormatAttention &a, int32_t entry, int64_t tile, int32_t thread, int32_t threads) {
   const int32_t request = Fa3Request(a, entry), splits = Fa3Splits(a, entry), m_tiles = Fa3Tiles(a, entry);
   if (request < 0 || request >= a.num_requests || splits < 1 || splits > a.fa3.num_splits) {
     CountError(a);
     return;
   }
-  FamilyWork w = WorkOf(a, request);
+  FormatWork w = WorkOf(a, request);
   w.q_per_kv = a.fa3.pack_gqa ? w.q_per_kv : 1;
   const int32_t heads = a.num_q_heads / w.q_per_kv;
   int64_t m, head, split = 0;
@@ -317,7 +317,7 @@ CGR__HOST_DEVICE void RunFa3Tile(const FamilyAttention &a, int32_t entry, int64_
 }
 
 // What the tile counter deals out, the same for all threads of a CTA.
-CGR__HOST_DEVICE int32_t DealFa3(const FamilyAttention &a) {
+CGR__HOST_DEVICE int32_t DealFa3(const FormatAttention &a) {
   int32_t *counter = reinterpret_cast<int32_t *>(a.words) + a.fa3.at_semaphore;
 #ifdef __CUDA_ARCH__
   __shared__ int32_t dealt;
@@ -332,7 +332,7 @@ CGR__HOST_DEVICE int32_t DealFa3(const FamilyAttention &a) {
 }
 
 // A CTA begins with the tile of its own number.
-CGR__HOST_DEVICE void RunFa3(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFa3(const FormatAttention &a, int32_t cta, int32_t thread, int32_t threads) {
   int64_t next = cta;
   int32_t entry = 0;
   int64_t before = 0; // tiles of the entries before
@@ -353,7 +353,7 @@ CGR__HOST_DEVICE void RunFa3(const FamilyAttention &a, int32_t cta, int32_t thre
 }
 
 // Also resets the tile counter, for the next layer of the same plan.
-CGR__HOST_DEVICE void MergeFa3(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void MergeFa3(const FormatAttention &a, int32_t entry, int32_t thread, int32_t threads) {
   if (entry == 0 && thread == 0)
     reinterpret_cast<int32_t *>(a.words)[a.fa3.at_semaphore] = 0;
   const int32_t request = Fa3Request(a, entry), splits = Fa3Splits(a, entry);
@@ -368,10 +368,10 @@ CGR__HOST_DEVICE void MergeFa3(const FamilyAttention &a, int32_t entry, int32_t 
 
 // -------------------------------------------------------------------------------------------------------------- FlashInfer
 
-CGR__HOST_DEVICE bool IsDecode(const FamilyAttention &a) { return a.family == Family::kFlashInferDecode; }
-CGR__HOST_DEVICE bool IsSplit(const FamilyAttention &a) { return a.flashinfer.info[IsDecode(a) ? 9 : 14] != 0; }
+CGR__HOST_DEVICE bool IsDecode(const FormatAttention &a) { return a.format == Format::kFlashInferDecode; }
+CGR__HOST_DEVICE bool IsSplit(const FormatAttention &a) { return a.flashinfer.info[IsDecode(a) ? 9 : 14] != 0; }
 
-CGR__HOST_DEVICE void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void RunFlashInfer(const FormatAttention &a, int32_t cta, int32_t thread, int32_t threads) {
   const int64_t *info = a.flashinfer.info;
   const bool decode = IsDecode(a), split = IsSplit(a);
   const bool has_mask = split || (!decode && a.flashinfer_layout == CGR_FLASHINFER_V0_7_1); // all plans are for graphs
@@ -384,7 +384,7 @@ CGR__HOST_DEVICE void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32
     CountError(a);
     return;
   }
-  FamilyWork w = WorkOf(a, request);
+  FormatWork w = WorkOf(a, request);
   if (decode) { // row i is request i
     w.first_row = request;
     w.rows = 1;
@@ -405,7 +405,7 @@ CGR__HOST_DEVICE void RunFlashInfer(const FamilyAttention &a, int32_t cta, int32
 }
 
 // `row`: of the output.
-CGR__HOST_DEVICE void MergeFlashInfer(const FamilyAttention &a, int32_t row, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void MergeFlashInfer(const FormatAttention &a, int32_t row, int32_t thread, int32_t threads) {
   const int64_t *info = a.flashinfer.info;
   const bool decode = IsDecode(a);
   if (!IsSplit(a) || (!decode && row >= WordAt(a, info[2], 0)))
@@ -418,31 +418,31 @@ CGR__HOST_DEVICE void MergeFlashInfer(const FamilyAttention &a, int32_t row, int
 // -------------------------------------------------------------------------------------------------------------- the phases
 
 // First: padding tokens, about which no kernel below knows.
-CGR__HOST_DEVICE void ClearToken(const FamilyAttention &a, int32_t token, int32_t thread, int32_t threads) {
+CGR__HOST_DEVICE void ClearToken(const FormatAttention &a, int32_t token, int32_t thread, int32_t threads) {
   for (int32_t head = thread; head < a.num_q_heads; head += threads) {
-    const FamilyPlace to = OutputOf(a, token, head);
+    const FormatPlace to = OutputOf(a, token, head);
     for (int32_t d = 0; d < a.head_dim; d++)
       PutElement(a, to, d, 0.0);
     PutLse(a, to, -INFINITY);
   }
 }
 
-CGR__HOST_DEVICE void RunCta(const FamilyAttention &a, int32_t cta, int32_t thread, int32_t threads) {
-  if (a.family == Family::kFa3)
+CGR__HOST_DEVICE void RunCta(const FormatAttention &a, int32_t cta, int32_t thread, int32_t threads) {
+  if (a.format == Format::kFa3)
     RunFa3(a, cta, thread, threads);
-  else if (a.family == Family::kFlashMla)
+  else if (a.format == Format::kFlashMla)
     RunFlashMla(a, cta, thread, threads);
   else
     RunFlashInfer(a, cta, thread, threads);
 }
 
-CGR__HOST_DEVICE int32_t NumMerges(const FamilyAttention &a) {
-  return a.family == Family::kFlashInferPrefill ? a.num_tokens : a.num_requests;
+CGR__HOST_DEVICE int32_t NumMerges(const FormatAttention &a) {
+  return a.format == Format::kFlashInferPrefill ? a.num_tokens : a.num_requests;
 }
-CGR__HOST_DEVICE void RunMerge(const FamilyAttention &a, int32_t entry, int32_t thread, int32_t threads) {
-  if (a.family == Family::kFa3)
+CGR__HOST_DEVICE void RunMerge(const FormatAttention &a, int32_t entry, int32_t thread, int32_t threads) {
+  if (a.format == Format::kFa3)
     MergeFa3(a, entry, thread, threads);
-  else if (a.family == Family::kFlashMla)
+  else if (a.format == Format::kFlashMla)
     MergeFlashMla(a, entry, thread, threads);
   else
     MergeFlashInfer(a, entry, thread, threads);
@@ -450,4 +450,4 @@ CGR__HOST_DEVICE void RunMerge(const FamilyAttention &a, int32_t entry, int32_t 
 
 } // namespace cgr_test
 
-#endif // CGR_TESTS_SUPPORT_FAMILY_ARITHMETIC_H
+#endif // CGR_TESTS_SUPPORT_FORMAT_ARITHMETIC_H

@@ -1,11 +1,11 @@
-#include "tests/support/family_arithmetic.h"
+#include "tests/support/format_arithmetic.h"
 
 namespace cgr_test {
 
 namespace {
 
 void RunOnHost(const void *raw) {
-  const FamilyAttention &a = *static_cast<const FamilyAttention *>(raw);
+  const FormatAttention &a = *static_cast<const FormatAttention *>(raw);
   for (int32_t t = 0; t < a.num_tokens; t++)
     ClearToken(a, t, 0, 1);
   for (int32_t cta = 0; cta < a.num_ctas; cta++)
@@ -16,12 +16,12 @@ void RunOnHost(const void *raw) {
 
 } // namespace
 
-cgr_status EnqueueFamily(cgr_device *device, bool on_cuda, const FamilyAttention &args, cudaStream_t stream) {
+cgr_status EnqueueFormat(cgr_device *device, bool on_cuda, const FormatAttention &args, cudaStream_t stream) {
   static_assert(sizeof args <= 4096, "a host function takes no more");
   if (!on_cuda)
     return cgr_launch_host(device, RunOnHost, &args, sizeof args, stream);
 #if CGR_TEST_CUDA
-  return test_family_attention(&args, stream) == 0 ? CGR_OK : CGR_ERROR_CALLBACK;
+  return test_format_attention(&args, stream) == 0 ? CGR_OK : CGR_ERROR_CALLBACK;
 #else
   return CGR_ERROR_UNSUPPORTED; // a build without a toolkit opens no GPU
 #endif
