@@ -22,7 +22,7 @@ cgr_status cgr__findings_check(const char *function, const cgr_finding *out, int
   return CGR_OK;
 }
 
-static void add(cgr__findings *findings, const cgr_finding *finding) {
+static void add_finding(cgr__findings *findings, const cgr_finding *finding) {
   if (findings->count == 0)
     findings->first = *finding;
   if (findings->count < findings->capacity)
@@ -30,7 +30,7 @@ static void add(cgr__findings *findings, const cgr_finding *finding) {
   findings->count++;
 }
 
-static cgr_finding begin(const cgr__findings *findings, cgr_status status, const char *field) {
+static cgr_finding begin_finding(const cgr__findings *findings, cgr_status status, const char *field) {
   cgr_finding finding;
   memset(&finding, 0, sizeof finding);
   finding.status = (int32_t)status;
@@ -41,22 +41,22 @@ static cgr_finding begin(const cgr__findings *findings, cgr_status status, const
 }
 
 void cgr__findings_add(cgr__findings *findings, cgr_status status, const char *field, const char *format, ...) {
-  cgr_finding finding = begin(findings, status, field);
+  cgr_finding finding = begin_finding(findings, status, field);
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(finding.text, sizeof finding.text, format, arguments);
   va_end(arguments);
-  add(findings, &finding);
+  add_finding(findings, &finding);
 }
 
 void cgr__findings_add_failure(cgr__findings *findings, cgr_status status, const char *field) {
-  cgr_finding finding = begin(findings, status, field);
+  cgr_finding finding = begin_finding(findings, status, field);
   const char *text = cgr_last_message();
   size_t named = strlen(field);
   if (strncmp(text, field, named) == 0 && strncmp(text + named, ": ", 2) == 0)
     text += named + 2;
   snprintf(finding.text, sizeof finding.text, "%s", text);
-  add(findings, &finding);
+  add_finding(findings, &finding);
 }
 
 cgr_status cgr__findings_status(const cgr__findings *findings, const char *function) {

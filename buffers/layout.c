@@ -136,7 +136,7 @@ static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   layout->pinned_bytes = sizeof(cgr__completion) + (size_t)((slot->stride + readback->stride) * limits->ring_depth);
 }
 
-static size_t place(size_t *cursor, int64_t elements, cgr_dtype dtype) {
+static size_t place_section(size_t *cursor, int64_t elements, cgr_dtype dtype) {
   size_t at = *cursor;
   *cursor = (size_t)round_up((int64_t)(at + (size_t)elements * cgr_dtype_size(dtype)), ARENA_ALIGNMENT);
   return at;
@@ -159,12 +159,12 @@ cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *decl
       if (is_too_large(shape.rows, shape.columns))
         return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: buffer %s would have %lld x %lld elements, expected at most 2^43",
                          shape.name, (long long)shape.rows, (long long)shape.columns);
-      layout->offset[id][copy] = place(&cursor, shape.rows * shape.columns, shape.dtype);
+      layout->offset[id][copy] = place_section(&cursor, shape.rows * shape.columns, shape.dtype);
     }
   }
   for (int32_t i = 0; i < num_declared; i++) {
     cgr__declared *d = &layout->declared[i];
-    d->offset = place(&cursor, d->rows * d->width, (cgr_dtype)d->dtype);
+    d->offset = place_section(&cursor, d->rows * d->width, (cgr_dtype)d->dtype);
   }
   if (cursor > (size_t)MAX_BYTES)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "config: the buffers would take %zu bytes, expected at most 2^46 bytes", cursor);

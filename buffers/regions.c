@@ -6,7 +6,7 @@
 
 #define MAX_REGION ((size_t)1 << 56)
 
-static cgr_status check_range(const char *function, const void *base, size_t bytes) {
+static cgr_status check_region_range(const char *function, const void *base, size_t bytes) {
   if (!base)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: base is NULL, expected an address", function);
   if (bytes == 0 || bytes > MAX_REGION || (uintptr_t)base > UINTPTR_MAX - bytes)
@@ -25,7 +25,7 @@ static int32_t next_number(cgr__regions *regions) {
 }
 
 cgr_status cgr__regions_register(cgr__regions *regions, const void *base, size_t bytes, int32_t *region) {
-  CGR__TRY(check_range("cgr_region_register", base, bytes));
+  CGR__TRY(check_region_range("cgr_region_register", base, bytes));
   int32_t number = next_number(regions);
   if (number == CGR__MAX_REGIONS)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY,
@@ -62,7 +62,7 @@ cgr_status cgr__regions_check(const cgr__regions *regions, const char *function,
 
 cgr_status cgr__regions_move(cgr__regions *regions, int32_t region, const void *base, size_t bytes) {
   CGR__TRY(cgr__regions_check(regions, "cgr_region_move", region));
-  CGR__TRY(check_range("cgr_region_move", base, bytes));
+  CGR__TRY(check_region_range("cgr_region_move", base, bytes));
   cgr__region *entry = &regions->region[region];
   entry->base = base;
   entry->bytes = bytes;

@@ -14,7 +14,7 @@ void cgr__allocations_free(struct cgr__allocations *all) {
 }
 
 /* The first entry that is not below the address. */
-static size_t position(const struct cgr__allocations *all, uintptr_t address) {
+static size_t allocation_position(const struct cgr__allocations *all, uintptr_t address) {
   size_t low = 0, high = all->count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -26,12 +26,12 @@ static size_t position(const struct cgr__allocations *all, uintptr_t address) {
   return low;
 }
 
-static struct cgr__allocation *find(const struct cgr__allocations *all, const void *memory) {
-  size_t at = position(all, (uintptr_t)memory);
+static struct cgr__allocation *find_allocation(const struct cgr__allocations *all, const void *memory) {
+  size_t at = allocation_position(all, (uintptr_t)memory);
   return at < all->count && all->sorted[at].address == (uintptr_t)memory ? &all->sorted[at] : NULL;
 }
 
-static bool grow(struct cgr__allocations *all) {
+static bool grow_allocations(struct cgr__allocations *all) {
   size_t capacity = all->capacity ? 2 * all->capacity : 64;
   struct cgr__allocation *sorted = realloc(all->sorted, capacity * sizeof *sorted);
   if (!sorted)
@@ -41,16 +41,16 @@ static bool grow(struct cgr__allocations *all) {
   return true;
 }
 
-static bool add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind) {
+static bool add_allocation(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind) {
   struct cgr__allocation entry = { .address = (uintptr_t)memory, .bytes = bytes, .kind = kind };
-  struct cgr__allocation *claimed = find(all, memory); /* freed, but not ended yet */
+  struct cgr__allocation *claimed = find_allocation(all, memory); /* freed, but not ended yet */
   if (claimed) {
     *claimed = entry;
     return true;
   }
-  if (all->count == all->capacity && !grow(all))
+  if (all->count == all->capacity && !grow_allocations(all))
     return false;
-  size_t at = position(all, entry.address);
+  size_t at = allocation_position(all, entry.address);
   memmove(&all->sorted[at + 1], &all->sorted[at], (all->count - at) * sizeof entry);
   all->sorted[at] = entry;
   all->count++;
@@ -59,7 +59,7 @@ static bool add(struct cgr__allocations *all, const void *memory, size_t bytes, 
 
 bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind) {
   pthread_mutex_lock(&all->lock);
-  bool ok = add(all, memory, bytes, kind);
+  bool ok = add_allocation(all, memory, bytes, kind);
   pthread_mutex_unlock(&all->lock);
   return ok;
 }
@@ -68,7 +68,7 @@ void cgr__allocations_find(struct cgr__allocations *all, const void *address, co
   *base = NULL;
   *bytes = 0;
   pthread_mutex_lock(&all->lock);
-  size_t after = (uintptr_t)address == UINTPTR_MAX ? all->count : position(all, (uintptr_t)address + 1);
+  size_t after = (uintptr_t)address == UINTPTR_MAX ? all->count : allocation_position(all, (uintptr_t)address + 1);
   const struct cgr__allocation *entry = after > 0 ? &all->sorted[after - 1] : NULL;
   if (entry && (uintptr_t)address - entry->address < entry->bytes) {
     *base = (const void *)entry->address;
@@ -79,7 +79,7 @@ void cgr__allocations_find(struct cgr__allocations *all, const void *address, co
 
 bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
   pthread_mutex_lock(&all->lock);
-  const struct cgr__allocation *entry = find(all, memory);
+  const struct cgr__allocation *entry = find_allocation(all, memory);
   bool other = entry && entry->kind != kind;
   pthread_mutex_unlock(&all->lock);
   return other;
@@ -87,7 +87,7 @@ bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory,
 
 bool cgr__allocations_claim(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
   pthread_mutex_lock(&all->lock);
-  struct cgr__allocation *entry = find(all, memory);
+  struct cgr__allocation *entry = find_allocation(all, memory);
   bool ok = entry && entry->kind == kind && !entry->claimed;
   if (ok)
     entry->claimed = true;
@@ -103,7 +103,7 @@ static void take_out(struct cgr__allocations *all, struct cgr__allocation *entry
 
 void cgr__allocations_end_free(struct cgr__allocations *all, const void *memory, bool freed) {
   pthread_mutex_lock(&all->lock);
-  struct cgr__allocation *entry = find(all, memory);
+  struct cgr__allocation *entry = find_allocation(all, memory);
   bool claimed = entry && entry->claimed; /* else it is a new one at the same address */
   if (claimed && freed)
     take_out(all, entry);

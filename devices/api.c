@@ -24,7 +24,7 @@ static cgr_status check_device(const cgr_device *device, const char *function) {
                    (unsigned)device->magic, (unsigned)CGR__DEVICE_MAGIC);
 }
 
-static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, const char *function) {
+static cgr_status check_stream_argument(const cgr_device *device, cudaStream_t stream, const char *function) {
   CGR__TRY(check_device(device, function));
   if (!cgr__is_default_stream(stream))
     return CGR_OK;
@@ -35,7 +35,7 @@ static cgr_status check_stream(const cgr_device *device, cudaStream_t stream, co
 
 /* A device says that an argument was bad, but not which one: the message lists the values of the possible ones and what was
  * expected of them. A layer's explanation takes the place of the latter. */
-static cgr_status answer(cgr_device *device, int error, const char *function, const char *values, const char *expected) {
+static cgr_status status_of_error(cgr_device *device, int error, const char *function, const char *values, const char *expected) {
   char what[320];
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
@@ -49,7 +49,7 @@ static cgr_status answer_stream(cgr_device *device, int error, const char *funct
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
   snprintf(values, sizeof values, "stream is %p", (void *)stream);
-  return answer(device, error, function, values, "one of this device that has not been destroyed");
+  return status_of_error(device, error, function, values, "one of this device that has not been destroyed");
 }
 
 static cgr_status answer_event(cgr_device *device, int error, const char *function, const cgr_event *event, cudaStream_t stream) {
@@ -57,7 +57,7 @@ static cgr_status answer_event(cgr_device *device, int error, const char *functi
   if (error == CGR__DEVICE_OK)
     return CGR_OK;
   snprintf(values, sizeof values, "event is %p and stream is %p", (const void *)event, (void *)stream);
-  return answer(device, error, function, values, "ones of this device that have not been destroyed");
+  return status_of_error(device, error, function, values, "ones of this device that have not been destroyed");
 }
 
 /* `src` NULL: the function has none. */
@@ -69,22 +69,23 @@ static cgr_status answer_work(cgr_device *device, int error, const char *functio
   if (src)
     snprintf(source, sizeof source, ", src is %p", src);
   snprintf(values, sizeof values, "dst is %p%s, bytes is %zu and stream is %p", dst, source, bytes, (void *)stream);
-  return answer(device, error, function, values, "addresses that this device can access for all `bytes`, and one of its streams");
+  return status_of_error(device, error, function, values,
+                         "addresses that this device can access for all `bytes`, and one of its streams");
 }
 
 /* ------------------------------------------------------------------------------------------------- what is alive */
 
-static void count(int32_t *kind, int32_t change) { __atomic_add_fetch(kind, change, __ATOMIC_RELAXED); }
+static void count_object(int32_t *kind, int32_t change) { __atomic_add_fetch(kind, change, __ATOMIC_RELAXED); }
 
 static void count_made(int32_t *kind, int error) {
   if (error == CGR__DEVICE_OK)
-    count(kind, 1);
+    count_object(kind, 1);
 }
 
 /* A failure that may have taken effect has destroyed its object. */
 static void count_destroyed(int32_t *kind, int error) {
   if (!cgr__device_did_nothing(error))
-    count(kind, -1);
+    count_object(kind, -1);
 }
 
 static cgr_status check_nothing_alive(cgr_device *device) {
@@ -252,7 +253,8 @@ cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info) {
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 
-static cgr_status allocate(cgr_device *device, size_t bytes, enum cgr__memory_kind kind, void **memory, const char *function) {
+static cgr_status allocate_memory(cgr_device *device, size_t bytes, enum cgr__memory_kind kind, void **memory,
+                                  const char *function) {
   char what[80];
   CGR__TRY(check_device(device, function));
   CGR__REQUIRE(memory, function);
@@ -283,7 +285,7 @@ static cgr_status check_unused(cgr_device *device, const void *memory, const cha
   return cgr__fail(CGR_ERROR_STATE, "%s: memory %p %s, expected %s first", function, memory, use.what, use.until);
 }
 
-static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *memory, const char *function) {
+static cgr_status release_memory(cgr_device *device, enum cgr__memory_kind kind, void *memory, const char *function) {
   char values[40];
   CGR__TRY(check_device(device, function));
   if (!memory)
@@ -295,28 +297,29 @@ static cgr_status release(cgr_device *device, enum cgr__memory_kind kind, void *
   count_destroyed(&device->live.allocations, error);
   snprintf(values, sizeof values, "memory is %p", memory);
   if (other)
-    return answer(device, error, function, values,
-                  kind == CGR__MEMORY_PINNED ? "pinned memory: this is device memory, which cgr_memory_free frees"
-                                             : "device memory: this is pinned memory, which cgr_memory_free_pinned frees");
-  return answer(device, error, function, values,
-                kind == CGR__MEMORY_PINNED ? "an address that this device gave as pinned memory and has not got back"
-                                           : "an address that this device gave as device memory and has not got back");
+    return status_of_error(device, error, function, values,
+                           kind == CGR__MEMORY_PINNED
+                               ? "pinned memory: this is device memory, which cgr_memory_free frees"
+                               : "device memory: this is pinned memory, which cgr_memory_free_pinned frees");
+  return status_of_error(device, error, function, values,
+                         kind == CGR__MEMORY_PINNED ? "an address that this device gave as pinned memory and has not got back"
+                                                    : "an address that this device gave as device memory and has not got back");
 }
 
 cgr_status cgr_memory_alloc(cgr_device *device, size_t bytes, void **memory) {
-  return allocate(device, bytes, CGR__MEMORY_DEVICE, memory, "cgr_memory_alloc");
+  return allocate_memory(device, bytes, CGR__MEMORY_DEVICE, memory, "cgr_memory_alloc");
 }
 
 cgr_status cgr_memory_free(cgr_device *device, void *memory) {
-  return release(device, CGR__MEMORY_DEVICE, memory, "cgr_memory_free");
+  return release_memory(device, CGR__MEMORY_DEVICE, memory, "cgr_memory_free");
 }
 
 cgr_status cgr_memory_alloc_pinned(cgr_device *device, size_t bytes, void **memory) {
-  return allocate(device, bytes, CGR__MEMORY_PINNED, memory, "cgr_memory_alloc_pinned");
+  return allocate_memory(device, bytes, CGR__MEMORY_PINNED, memory, "cgr_memory_alloc_pinned");
 }
 
 cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory) {
-  return release(device, CGR__MEMORY_PINNED, memory, "cgr_memory_free_pinned");
+  return release_memory(device, CGR__MEMORY_PINNED, memory, "cgr_memory_free_pinned");
 }
 
 /* ------------------------------------------------------------------------------------------------ streams and events */
@@ -325,7 +328,7 @@ cgr_status cgr_memory_free_pinned(cgr_device *device, void *memory) {
  * kept in a list, and no others are destroyed for it. */
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int32_t place_of(const struct cgr__device_streams *s, cudaStream_t stream) {
+static int32_t stream_place(const struct cgr__device_streams *s, cudaStream_t stream) {
   int32_t i = 0;
   while (i < s->count && s->made[i] != stream)
     i++;
@@ -334,12 +337,12 @@ static int32_t place_of(const struct cgr__device_streams *s, cudaStream_t stream
 
 static bool is_made(cgr_device *device, cudaStream_t stream) {
   pthread_mutex_lock(&streams_lock);
-  bool is = place_of(&device->streams, stream) < device->streams.count;
+  bool is = stream_place(&device->streams, stream) < device->streams.count;
   pthread_mutex_unlock(&streams_lock);
   return is;
 }
 
-static bool keep(cgr_device *device, cudaStream_t stream) {
+static bool keep_stream(cgr_device *device, cudaStream_t stream) {
   struct cgr__device_streams *s = &device->streams;
   pthread_mutex_lock(&streams_lock);
   cudaStream_t *made = realloc(s->made, ((size_t)s->count + 1) * sizeof *made);
@@ -351,10 +354,10 @@ static bool keep(cgr_device *device, cudaStream_t stream) {
   return made != NULL;
 }
 
-static void drop(cgr_device *device, cudaStream_t stream) {
+static void drop_stream(cgr_device *device, cudaStream_t stream) {
   struct cgr__device_streams *s = &device->streams;
   pthread_mutex_lock(&streams_lock);
-  s->made[place_of(s, stream)] = s->made[s->count - 1];
+  s->made[stream_place(s, stream)] = s->made[s->count - 1];
   if (--s->count == 0) {
     free(s->made);
     s->made = NULL;
@@ -367,7 +370,7 @@ cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
   CGR__REQUIRE(stream, "cgr_stream_create");
   *stream = NULL;
   int error = device->ops->stream_create(device, CGR__STREAM_NORMAL, stream);
-  if (error == CGR__DEVICE_OK && !keep(device, *stream)) {
+  if (error == CGR__DEVICE_OK && !keep_stream(device, *stream)) {
     (void)device->ops->stream_destroy(device, *stream);
     *stream = NULL;
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_stream_create: no host memory for the list of streams");
@@ -383,7 +386,7 @@ void cgr__device_forbid_stream_destroy(void) { destroy_forbidden++; }
 void cgr__device_allow_stream_destroy(void) { destroy_forbidden--; }
 
 cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_stream_destroy"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_stream_destroy"));
   if (destroy_forbidden > 0)
     return cgr__fail(
         CGR_ERROR_STATE,
@@ -396,13 +399,13 @@ cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
                      (void *)stream);
   int error = device->ops->stream_destroy(device, stream);
   if (!cgr__device_did_nothing(error))
-    drop(device, stream);
+    drop_stream(device, stream);
   count_destroyed(&device->live.streams, error);
   return answer_stream(device, error, "cgr_stream_destroy", stream);
 }
 
 cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_stream_synchronize"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_stream_synchronize"));
   return answer_stream(device, device->ops->stream_sync(device, stream), "cgr_stream_synchronize", stream);
 }
 
@@ -422,17 +425,17 @@ cgr_status cgr_event_destroy(cgr_device *device, cgr_event *event) {
   int error = device->ops->event_destroy(device, event);
   count_destroyed(&device->live.events, error);
   snprintf(values, sizeof values, "event is %p", (void *)event);
-  return answer(device, error, "cgr_event_destroy", values, "one of this device that has not been destroyed");
+  return status_of_error(device, error, "cgr_event_destroy", values, "one of this device that has not been destroyed");
 }
 
 cgr_status cgr_event_record(cgr_device *device, cgr_event *event, cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_event_record"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_event_record"));
   CGR__REQUIRE(event, "cgr_event_record");
   return answer_event(device, device->ops->event_record(device, event, stream), "cgr_event_record", event, stream);
 }
 
 cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_event_wait"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_event_wait"));
   CGR__REQUIRE(event, "cgr_event_wait");
   return answer_event(device, device->ops->event_wait(device, event, stream), "cgr_event_wait", event, stream);
 }
@@ -440,7 +443,7 @@ cgr_status cgr_event_wait(cgr_device *device, cgr_event *event, cudaStream_t str
 /* -------------------------------------------------------------------------------------------------------------- work */
 
 cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_copy"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_copy"));
   if (bytes == 0)
     return CGR_OK;
   CGR__REQUIRE(dst, "cgr_copy");
@@ -449,7 +452,7 @@ cgr_status cgr_copy(cgr_device *device, void *dst, const void *src, size_t bytes
 }
 
 cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_fill"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_fill"));
   if (bytes == 0)
     return CGR_OK;
   CGR__REQUIRE(dst, "cgr_fill");
@@ -459,7 +462,7 @@ cgr_status cgr_fill(cgr_device *device, void *dst, int byte, size_t bytes, cudaS
 
 cgr_status cgr_launch_host(cgr_device *device, cgr_host_function function, const void *args, size_t args_size,
                            cudaStream_t stream) {
-  CGR__TRY(check_stream(device, stream, "cgr_launch_host"));
+  CGR__TRY(check_stream_argument(device, stream, "cgr_launch_host"));
   if (!function)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_launch_host: function is NULL, expected a function");
   if (args_size > CGR__MAX_CALL_ARGS)

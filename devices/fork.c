@@ -5,7 +5,7 @@
 
 /* ------------------------------------------------------------------------------------------------- the table of a child */
 
-static int refuse(cgr_device *dev) {
+static int refuse_in_child(cgr_device *dev) {
   dev->last_raw = CGR__RAW_FORKED;
   return CGR__DEVICE_DEAD;
 }
@@ -14,14 +14,14 @@ static int refuse(cgr_device *dev) {
 #define REFUSED(name, parameters, arguments) \
   static int forked_##name parameters {      \
     (void)(arguments);                       \
-    return refuse(dev);                      \
+    return refuse_in_child(dev);             \
   }
 /* One that makes `*made`. */
 #define MAKES_NOTHING(name, parameters, arguments, made) \
   static int forked_##name parameters {                  \
     (void)(arguments);                                   \
     *(made) = NULL;                                      \
-    return refuse(dev);                                  \
+    return refuse_in_child(dev);                         \
   }
 /* One that destroys: what it names is the parent's. */
 #define LEFT_ALONE(name, parameters, arguments) \
@@ -68,20 +68,20 @@ REFUSED(info, (cgr_device * dev, cgr_device_info *info), info)
 static int forked_capture_status(cgr_device *dev, cudaStream_t stream, int *capturing) {
   (void)stream;
   *capturing = 0;
-  return refuse(dev);
+  return refuse_in_child(dev);
 }
 
 static int forked_capture_nodes(cgr_device *dev, cudaStream_t stream, const void **nodes, size_t capacity, size_t *count) {
   (void)stream, (void)nodes, (void)capacity;
   *count = 0;
-  return refuse(dev);
+  return refuse_in_child(dev);
 }
 
 static int forked_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes) {
   (void)address;
   *base = NULL;
   *bytes = 0;
-  return refuse(dev);
+  return refuse_in_child(dev);
 }
 
 /* What it owns cannot be taken apart without its threads, and is left to the end of the process. */

@@ -27,7 +27,7 @@ static uint32_t find_depths(uint32_t num_nodes, const cgr__graph_edge *edges, co
   return count;
 }
 
-static int64_t widest(uint32_t num_nodes, const uint32_t *depth, uint32_t *count) {
+static int64_t widest_level(uint32_t num_nodes, const uint32_t *depth, uint32_t *count) {
   uint32_t most = 0;
   for (uint32_t n = 0; n < num_nodes; n++)
     count[n] = 0;
@@ -50,7 +50,7 @@ int64_t cgr__graph_width(uint32_t num_nodes, cgr__graph_edge *edges, size_t num_
     for (uint32_t n = 0; n < num_nodes; n++)
       first[n + 1] += first[n];
     if (find_depths(num_nodes, edges, first, words, depth, order) == num_nodes)
-      width = widest(num_nodes, depth, order);
+      width = widest_level(num_nodes, depth, order);
   }
   free(first);
   free(words);

@@ -37,7 +37,7 @@ static void link_call(struct cuda_call *call) {
   pthread_mutex_unlock(&cuda->lock);
 }
 
-static void unlink_and_free(struct cuda_call *call) {
+static void free_call(struct cuda_call *call) {
   struct cuda_device *cuda = call->cuda;
   pthread_mutex_lock(&cuda->lock);
   if (call->next)
@@ -52,13 +52,13 @@ static void unlink_and_free(struct cuda_call *call) {
 
 void cgr__cuda_calls_free(struct cuda_device *cuda) {
   while (cuda->calls)
-    unlink_and_free(cuda->calls);
+    free_call(cuda->calls);
 }
 
 static void CUDA_CB run_once(void *data) {
   struct cuda_call *call = data;
   call->function(call->args);
-  unlink_and_free(call);
+  free_call(call);
 }
 
 static void CUDA_CB run_captured(void *data) {
@@ -97,7 +97,7 @@ static CUresult enqueue_call(struct cuda_call *call, cudaStream_t stream) {
   link_call(call);
   CUresult raw = cgr__cu.LaunchHostFunc(stream, run_once, call);
   if (raw != CUDA_SUCCESS)
-    unlink_and_free(call);
+    free_call(call);
   return raw;
 }
 

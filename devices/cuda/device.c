@@ -13,7 +13,7 @@
 #include "devices/cuda/walk.h"
 #include "devices/fork.h"
 
-static void free_all(struct cuda_device *cuda) {
+static void free_cuda_device(struct cuda_device *cuda) {
   cgr__fork_unwatch(&cuda->head);
   cgr__cuda_calls_free(cuda);
   cgr__cuda_waiters_free(cuda);
@@ -25,7 +25,7 @@ static void free_all(struct cuda_device *cuda) {
 
 /* All asynchronous work has to end before the library's own memory is freed; a dead context has nothing to wait for. CUDA
  * refuses to wait for a GPU on which a stream captures: the device then stays open. */
-static int device_close(cgr_device *dev) {
+static int cuda_device_close(cgr_device *dev) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
   struct cgr__cuda_scope scope;
   int error = cgr__cuda_enter_anyway(cuda, &scope);
@@ -40,7 +40,7 @@ static int device_close(cgr_device *dev) {
     return error;
   (void)cgr__cu.DevicePrimaryCtxRelease(cuda->device);
   cgr__set_device_code(error == CGR__DEVICE_OK ? 0 : cuda->head.last_raw);
-  free_all(cuda);
+  free_cuda_device(cuda);
   return error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
@@ -76,34 +76,34 @@ static const cgr__device_ops cuda_ops = {
   .exec_launch = cgr__cuda_exec_launch,
   .exec_destroy = cgr__cuda_exec_destroy,
   .info = cgr__cuda_info,
-  .close = device_close,
+  .close = cuda_device_close,
 };
 
-static CUresult attribute(const struct cuda_device *cuda, CUdevice_attribute which, int *value) {
+static CUresult get_attribute(const struct cuda_device *cuda, CUdevice_attribute which, int *value) {
   return cgr__cu.DeviceGetAttribute(value, which, cuda->device);
 }
 
 /* What never changes. */
-static CUresult describe(struct cuda_device *cuda, int max_capability) {
+static CUresult describe_device(struct cuda_device *cuda, int max_capability) {
   int unified = 0, mapped = 0, major = 0, minor = 0, waits = 0;
   char name[256] = "";
   CUresult raw = cgr__cu.DeviceGet(&cuda->device, cuda->ordinal);
   if (raw == CUDA_SUCCESS)
     raw = cgr__cu.DeviceGetName(name, sizeof name, cuda->device);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, &unified);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, &unified);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, &mapped);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, &mapped);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &cuda->num_multiprocessors);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &cuda->num_multiprocessors);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, &cuda->shared_memory);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, &cuda->shared_memory);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor);
   if (raw == CUDA_SUCCESS)
-    raw = attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &waits);
+    raw = get_attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &waits);
   if (raw != CUDA_SUCCESS)
     return raw;
   cuda->streams_wait = waits;
@@ -166,7 +166,7 @@ int cgr__cuda_device_open(int ordinal, const cgr_device_config *config, cgr_devi
   if (!cuda)
     return CGR__DEVICE_NO_MEMORY;
   cuda->driver_version = probe.driver_version;
-  int error = cgr__cuda_error(cuda, (int)describe(cuda, config->max_capability));
+  int error = cgr__cuda_error(cuda, (int)describe_device(cuda, config->max_capability));
   if (error == CGR__DEVICE_OK)
     error = take_context(cuda);
   if (error == CGR__DEVICE_OK) {
@@ -174,6 +174,6 @@ int cgr__cuda_device_open(int ordinal, const cgr_device_config *config, cgr_devi
     return CGR__DEVICE_OK;
   }
   cgr__set_device_code(cuda->head.last_raw);
-  free_all(cuda);
+  free_cuda_device(cuda);
   return error;
 }

@@ -22,7 +22,7 @@ static const struct entry functions[] = { CGR__CUDA_FUNCTIONS(FUNCTION) };
 static const struct entry optional_functions[] = { CGR__CUDA_OPTIONAL_FUNCTIONS(FUNCTION) };
 #undef FUNCTION
 
-static int look_up(const char *symbol, unsigned int version, void **function) {
+static int look_up_symbol(const char *symbol, unsigned int version, void **function) {
   enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
   cudaError_t raw = cudaGetDriverEntryPointByVersion(symbol, function, version, cudaEnableDefault, &result);
@@ -37,7 +37,7 @@ static int look_up(const char *symbol, unsigned int version, void **function) {
 
 static int look_up_entry(const struct entry *entry, unsigned int version) {
   void *function = NULL;
-  int raw = look_up(entry->symbol, version, &function);
+  int raw = look_up_symbol(entry->symbol, version, &function);
   if (raw == 0)
     memcpy((unsigned char *)&cgr__cu + entry->offset, &function, sizeof function);
   return raw;

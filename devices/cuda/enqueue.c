@@ -3,7 +3,7 @@
 #include "base/limits.h"
 #include "devices/cuda/scope.h"
 
-static CUdeviceptr address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
+static CUdeviceptr device_address(const void *pointer) { return (CUdeviceptr)(uintptr_t)pointer; }
 
 int cgr__cuda_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cudaStream_t stream) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
@@ -11,11 +11,11 @@ int cgr__cuda_copy(cgr_device *dev, void *dst, const void *src, size_t bytes, cu
   int error = cgr__cuda_enter(cuda, &scope);
   if (error != CGR__DEVICE_OK)
     return error;
-  CUresult raw = bytes != 0 ? cgr__cu.MemcpyAsync(address(dst), address(src), bytes, stream) : CUDA_SUCCESS;
+  CUresult raw = bytes != 0 ? cgr__cu.MemcpyAsync(device_address(dst), device_address(src), bytes, stream) : CUDA_SUCCESS;
   return cgr__cuda_leave(&scope, raw);
 }
 
-static CUresult fill(CUdeviceptr dst, uint64_t value, size_t width, size_t count, cudaStream_t stream) {
+static CUresult enqueue_fill(CUdeviceptr dst, uint64_t value, size_t width, size_t count, cudaStream_t stream) {
   if (width == 1)
     return cgr__cu.MemsetD8Async(dst, (unsigned char)value, count, stream);
   if (width == 2)
@@ -45,8 +45,8 @@ int cgr__cuda_fill(cgr_device *dev, void *dst, uint64_t value, size_t width, siz
   if (count == 0)
     return cgr__cuda_leave(&scope, CUDA_SUCCESS);
   if (width == 8 && (uint32_t)value != (uint32_t)(value >> 32))
-    return fill_halves(&scope, address(dst), value, count, stream);
-  return cgr__cuda_leave(&scope, fill(address(dst), value, width, count, stream));
+    return fill_halves(&scope, device_address(dst), value, count, stream);
+  return cgr__cuda_leave(&scope, enqueue_fill(device_address(dst), value, width, count, stream));
 }
 
 int cgr__cuda_launch(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {

@@ -67,7 +67,7 @@ static bool is_sticky(int raw) {
   return raw == 226 || raw == 721;
 }
 
-static int map(int raw) {
+static int map_error(int raw) {
   switch (raw) {
   case CUDA_SUCCESS:
     return CGR__DEVICE_OK;
@@ -116,5 +116,5 @@ int cgr__cuda_error(struct cuda_device *cuda, int raw) {
     return cgr__cuda_dead(cuda);
   }
   __atomic_store_n(&cuda->head.last_raw, raw, __ATOMIC_RELAXED);
-  return map(raw);
+  return map_error(raw);
 }

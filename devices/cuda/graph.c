@@ -130,8 +130,8 @@ static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, siz
 }
 
 /* `memory` has room for the nodes and twice the edges. */
-static CUresult find_width(CUgraph graph, CUgraphNode *memory, size_t num_nodes, size_t num_edges, cgr__graph_edge *edges,
-                           int64_t *width) {
+static CUresult find_graph_width(CUgraph graph, CUgraphNode *memory, size_t num_nodes, size_t num_edges, cgr__graph_edge *edges,
+                                 int64_t *width) {
   CUgraphNode *from = memory + num_nodes, *to = from + num_edges;
   CUresult raw = cgr__cu.GraphGetNodes(graph, memory, &num_nodes);
   if (raw == CUDA_SUCCESS && num_edges > 0)
@@ -169,7 +169,7 @@ static CUresult count_children(const CUgraphNode *nodes, size_t num_nodes, int64
   return raw;
 }
 
-static CUresult describe(CUgraph graph, cgr__graph_info *info) {
+static CUresult describe_graph(CUgraph graph, cgr__graph_info *info) {
   size_t num_nodes = 0, num_edges = 0;
   CUresult raw = cgr__cu.GraphGetNodes(graph, NULL, &num_nodes);
   if (raw == CUDA_SUCCESS)
@@ -181,7 +181,7 @@ static CUresult describe(CUgraph graph, cgr__graph_info *info) {
     return raw;
   CUgraphNode *nodes = malloc((num_nodes + 2 * num_edges) * sizeof *nodes);
   cgr__graph_edge *edges = malloc((num_edges + 1) * sizeof *edges);
-  raw = nodes && edges ? find_width(graph, nodes, num_nodes, num_edges, edges, &info->width) : CUDA_ERROR_OUT_OF_MEMORY;
+  raw = nodes && edges ? find_graph_width(graph, nodes, num_nodes, num_edges, edges, &info->width) : CUDA_ERROR_OUT_OF_MEMORY;
   if (raw == CUDA_SUCCESS)
     raw = count_children(nodes, num_nodes, &info->all_nodes);
   free(nodes);
@@ -190,9 +190,9 @@ static CUresult describe(CUgraph graph, cgr__graph_info *info) {
 }
 
 /* Instantiates and uploads, so that the first launch costs what every launch costs. */
-static CUresult instantiate(struct cuda_device *cuda, CUgraph graph, CUgraphExec *exec, cgr__graph_info *info) {
+static CUresult instantiate_graph(struct cuda_device *cuda, CUgraph graph, CUgraphExec *exec, cgr__graph_info *info) {
   size_t before = 0, after = 0, total;
-  CUresult raw = info ? describe(graph, info) : CUDA_SUCCESS;
+  CUresult raw = info ? describe_graph(graph, info) : CUDA_SUCCESS;
   if (raw == CUDA_SUCCESS)
     raw = cgr__cu.MemGetInfo(&before, &total);
   if (raw == CUDA_SUCCESS)
@@ -230,7 +230,7 @@ int cgr__cuda_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec, 
   if (error != CGR__DEVICE_OK)
     return error;
   cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-  error = cgr__cuda_leave(&scope, instantiate(cuda, raw_graph(graph), &created, info));
+  error = cgr__cuda_leave(&scope, instantiate_graph(cuda, raw_graph(graph), &created, info));
   *exec = (cgr__exec *)(void *)created;
   return error;
 }

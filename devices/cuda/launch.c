@@ -6,12 +6,12 @@
 
 /* The one call of the runtime that an operation makes. The driver cannot replace it, since it does not know the symbols. It
  * leaves a pending error only for a kernel that this build has no code for, which the registry of kernels does not choose. */
-static int find(const void *symbol, CUfunction *function) { return (int)cudaGetFuncBySymbol(function, symbol); }
+static int find_function(const void *symbol, CUfunction *function) { return (int)cudaGetFuncBySymbol(function, symbol); }
 
 int cgr__cuda_launch_kernel(const void *symbol, const uint32_t grid[3], const uint32_t block[3], void **params, size_t shared,
                             cudaStream_t stream) {
   CUfunction function = NULL;
-  int raw = find(symbol, &function);
+  int raw = find_function(symbol, &function);
   if (raw != 0)
     return raw;
   if (shared > UINT32_MAX)
@@ -23,7 +23,7 @@ int cgr__cuda_launch_kernel(const void *symbol, const uint32_t grid[3], const ui
 int cgr__cuda_launch_kernel_early(const void *symbol, const uint32_t grid[3], const uint32_t block[3], void **params,
                                   size_t shared, cudaStream_t stream) {
   CUfunction function = NULL;
-  int version = 0, raw = find(symbol, &function);
+  int version = 0, raw = find_function(symbol, &function);
   if (raw == 0)
     raw = (int)cgr__cu.FuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, function);
   if (raw != 0)
@@ -49,7 +49,7 @@ int cgr__cuda_launch_kernel_early(const void *symbol, const uint32_t grid[3], co
 
 int cgr__cuda_preload_kernel(const void *symbol, size_t shared) {
   CUfunction function = NULL;
-  int raw = find(symbol, &function);
+  int raw = find_function(symbol, &function);
   if (raw == 0)
     raw = (int)cgr__cu.FuncLoad(function);
   if (raw != 0 || shared == 0)
@@ -61,7 +61,7 @@ int cgr__cuda_preload_kernel(const void *symbol, size_t shared) {
 
 void cgr__cuda_prefer_shared_memory(const void *symbol) {
   CUfunction function = NULL;
-  if (find(symbol, &function) == 0)
+  if (find_function(symbol, &function) == 0)
     (void)cgr__cu.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                    CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
 }

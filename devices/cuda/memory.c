@@ -4,7 +4,7 @@
 
 #include "devices/cuda/scope.h"
 
-static CUresult allocate(size_t bytes, enum cgr__memory_kind kind, void **ptr) {
+static CUresult allocate_memory(size_t bytes, enum cgr__memory_kind kind, void **ptr) {
   CUdeviceptr address = 0;
   /* With unified addressing, which open has checked, mapped memory has one address on both sides. */
   if (kind == CGR__MEMORY_PINNED)
@@ -14,7 +14,7 @@ static CUresult allocate(size_t bytes, enum cgr__memory_kind kind, void **ptr) {
   return raw;
 }
 
-static CUresult release(void *ptr, enum cgr__memory_kind kind) {
+static CUresult release_memory(void *ptr, enum cgr__memory_kind kind) {
   return kind == CGR__MEMORY_PINNED ? cgr__cu.MemFreeHost(ptr) : cgr__cu.MemFree((CUdeviceptr)(uintptr_t)ptr);
 }
 
@@ -29,9 +29,9 @@ int cgr__cuda_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind kin
   if (error != CGR__DEVICE_OK)
     return error;
   cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-  CUresult raw = allocate(bytes, kind, &memory);
+  CUresult raw = allocate_memory(bytes, kind, &memory);
   if (raw == CUDA_SUCCESS && !cgr__allocations_add(&cuda->allocations, memory, bytes, kind)) {
-    (void)release(memory, kind);
+    (void)release_memory(memory, kind);
     raw = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (raw == CUDA_SUCCESS)
@@ -50,7 +50,7 @@ int cgr__cuda_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind) {
   int error = cgr__cuda_enter_anyway(cuda, &scope);
   if (error == CGR__DEVICE_OK) {
     cgr__cuda_set_mode(&scope, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    error = cgr__cuda_leave(&scope, release(ptr, kind));
+    error = cgr__cuda_leave(&scope, release_memory(ptr, kind));
   }
   cgr__allocations_end_free(&cuda->allocations, ptr, !cgr__device_did_nothing(error));
   /* A free also reports what failed asynchronously before: that ends the device, yet the memory is gone with it. */

@@ -84,7 +84,7 @@ static bool is_armed(cgr__waiter *waiter) {
   return armed;
 }
 
-static void unlink_and_free(struct cuda_device *cuda, cgr__waiter *waiter) {
+static void free_waiter(struct cuda_device *cuda, cgr__waiter *waiter) {
   cgr__waiter **link = &cuda->waiters;
   pthread_mutex_lock(&cuda->lock);
   while (*link != waiter)
@@ -96,7 +96,7 @@ static void unlink_and_free(struct cuda_device *cuda, cgr__waiter *waiter) {
 
 void cgr__cuda_waiters_free(struct cuda_device *cuda) {
   while (cuda->waiters)
-    unlink_and_free(cuda, cuda->waiters);
+    free_waiter(cuda, cuda->waiters);
 }
 
 /* What is still armed is a wait for a number that no step has reached. A lost device calls nothing, or does so at any time: until
@@ -105,18 +105,18 @@ int cgr__cuda_waiter_destroy(cgr_device *dev, cgr__waiter *waiter) {
   __atomic_store_n(waiter->word, INT64_MAX, __ATOMIC_RELEASE);
   int error = waiter->stream ? cgr__cuda_stream_destroy(dev, waiter->stream) : CGR__DEVICE_OK;
   if (!cgr__device_did_nothing(error) && !is_armed(waiter))
-    unlink_and_free(cgr__cuda_of(dev), waiter);
+    free_waiter(cgr__cuda_of(dev), waiter);
   return error;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- waiting */
 
-static bool has_reached(const cgr__waiter *waiter, uint64_t value) {
+static bool waiter_has_reached(const cgr__waiter *waiter, uint64_t value) {
   return __atomic_load_n(waiter->word, __ATOMIC_ACQUIRE) >= value;
 }
 
 /* On a thread of the driver's. */
-static void CUDA_CB wake(void *data) {
+static void CUDA_CB wake_waiter(void *data) {
   cgr__waiter *waiter = data;
   pthread_mutex_lock(&waiter->lock);
   waiter->armed = false;
@@ -128,11 +128,11 @@ static void CUDA_CB wake(void *data) {
 static CUresult enqueue_wait(cgr__waiter *waiter) {
   CUresult raw =
       cgr__cu.StreamWaitValue64(waiter->stream, (CUdeviceptr)(uintptr_t)waiter->word, waiter->target, CU_STREAM_WAIT_VALUE_GEQ);
-  return raw == CUDA_SUCCESS ? cgr__cu.LaunchHostFunc(waiter->stream, wake, waiter) : raw;
+  return raw == CUDA_SUCCESS ? cgr__cu.LaunchHostFunc(waiter->stream, wake_waiter, waiter) : raw;
 }
 
 /* Makes the stream wait, unless it does already. */
-static int arm(struct cuda_device *cuda, cgr__waiter *waiter, uint64_t value) {
+static int arm_waiter(struct cuda_device *cuda, cgr__waiter *waiter, uint64_t value) {
   struct cgr__cuda_scope scope;
   if (is_armed(waiter))
     return CGR__DEVICE_OK;
@@ -147,34 +147,34 @@ static int arm(struct cuda_device *cuda, cgr__waiter *waiter, uint64_t value) {
   return cgr__cuda_leave(&scope, raw);
 }
 
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t least_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static void sleep_until_woken(cgr__waiter *waiter, uint64_t value, uint64_t end) {
   const struct timespec time = cgr__timespec_of(end);
   int error = 0;
   pthread_mutex_lock(&waiter->lock);
-  while (waiter->armed && error == 0 && !has_reached(waiter, value))
+  while (waiter->armed && error == 0 && !waiter_has_reached(waiter, value))
     error = pthread_cond_timedwait(&waiter->woken, &waiter->lock, &time);
   pthread_mutex_unlock(&waiter->lock);
 }
 
 static void poll_later(uint64_t waited, uint64_t left) {
-  uint64_t pause = waited / 8 < SHORTEST_POLL_NS ? SHORTEST_POLL_NS : least(waited / 8, LONGEST_POLL_NS);
-  const struct timespec time = cgr__timespec_of(least(pause, left));
+  uint64_t pause = waited / 8 < SHORTEST_POLL_NS ? SHORTEST_POLL_NS : least_of(waited / 8, LONGEST_POLL_NS);
+  const struct timespec time = cgr__timespec_of(least_of(pause, left));
   nanosleep(&time, NULL);
 }
 
 int cgr__cuda_waiter_wait(cgr_device *dev, cgr__waiter *waiter, uint64_t value, uint64_t ns) {
   struct cuda_device *cuda = cgr__cuda_of(dev);
   const uint64_t begin = cgr__now_ns(), end = begin + ns;
-  for (uint64_t now = begin; !has_reached(waiter, value); now = cgr__now_ns()) {
+  for (uint64_t now = begin; !waiter_has_reached(waiter, value); now = cgr__now_ns()) {
     if (now >= end)
       return CGR__DEVICE_NOT_READY;
-    int error = waiter->stream ? arm(cuda, waiter, value) : CGR__DEVICE_OK;
+    int error = waiter->stream ? arm_waiter(cuda, waiter, value) : CGR__DEVICE_OK;
     if (error == CGR__DEVICE_DEAD)
       return error;
     if (is_armed(waiter) && waiter->target <= value)
-      sleep_until_woken(waiter, value, least(end, now + ROUND_NS));
+      sleep_until_woken(waiter, value, least_of(end, now + ROUND_NS));
     else
       poll_later(now - begin, end - now);
   }

@@ -16,7 +16,7 @@ struct walk {
   int error;             /* the visitor's */
 };
 
-static void show(struct walk *w, int32_t index, const void *data, size_t bytes) {
+static void show_param(struct walk *w, int32_t index, const void *data, size_t bytes) {
   if (w->error)
     return;
   w->param.index = index;
@@ -27,7 +27,7 @@ static void show(struct walk *w, int32_t index, const void *data, size_t bytes) 
 
 static void show_hidden(struct walk *w) {
   w->param.hidden = true;
-  show(w, 0, NULL, 0);
+  show_param(w, 0, NULL, 0);
 }
 
 /* The buffer of a kernel that was launched with its parameters in a single buffer. */
@@ -57,10 +57,10 @@ static void show_kernel(struct walk *w, CUgraphNode node) {
   size_t offset = 0, bytes = 0;
   w->param.name = raw == CUDA_SUCCESS && name ? name : "kernel";
   w->param.hidden = !kernel.kernelParams && !buffer && param_info(&kernel, 0, &offset, &bytes) == CUDA_SUCCESS;
-  show(w, -1, launch, sizeof launch);
+  show_param(w, -1, launch, sizeof launch);
   /* Until there is no such parameter. */
   for (int32_t i = 0; i < MAX_PARAMS && !w->param.hidden && param_info(&kernel, i, &offset, &bytes) == CUDA_SUCCESS; i++)
-    show(w, i, buffer ? buffer + offset : kernel.kernelParams[i], bytes);
+    show_param(w, i, buffer ? buffer + offset : kernel.kernelParams[i], bytes);
 }
 
 static void show_words(struct walk *w, const uint64_t words[3]) {
@@ -113,7 +113,7 @@ static void show_host_function(struct walk *w, CUgraphNode node) {
   char name[48];
   snprintf(name, sizeof name, CGR__HOST_FUNCTION_NAME, (unsigned long long)(uintptr_t)function);
   w->param.name = name;
-  show(w, 0, args, bytes);
+  show_param(w, 0, args, bytes);
 }
 
 /* The nodes of a child graph are copied into the executable graph under numbers of their own. */
@@ -160,11 +160,11 @@ static CUresult show_node(struct walk *w, CUgraphNode node) {
   case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     w->param.name = "event";
-    show(w, 0, NULL, 0);
+    show_param(w, 0, NULL, 0);
     break;
   case CU_GRAPH_NODE_TYPE_GRAPH:
     w->param.name = "child graph";
-    show(w, 0, NULL, 0);
+    show_param(w, 0, NULL, 0);
     raw = cgr__cu.GraphChildGraphNodeGetGraph(node, &child);
     break;
   default:

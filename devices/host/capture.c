@@ -13,7 +13,7 @@ static struct host_capture *capture_of(struct host_device *host, const cgr__even
   return NULL;
 }
 
-static int invalidate(struct host_device *host, struct host_capture *capture, int error, int raw) {
+static int invalidate_capture(struct host_device *host, struct host_capture *capture, int error, int raw) {
   if (capture)
     capture->invalid = true;
   return cgr__host_fail(host, error, raw);
@@ -24,7 +24,7 @@ int cgr__host_refuse_capturing_thread(struct host_device *host) {
   for (struct host_capture *c = host->captures; c; c = c->next) {
     if (!pthread_equal(c->owner, pthread_self()))
       continue;
-    error = invalidate(host, c, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
+    error = invalidate_capture(host, c, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
   }
   return error;
 }
@@ -32,11 +32,11 @@ int cgr__host_refuse_capturing_thread(struct host_device *host) {
 int cgr__host_refuse_capturing_stream(struct host_device *host, struct host_stream *stream) {
   if (!stream->capture)
     return CGR__DEVICE_OK;
-  return invalidate(host, stream->capture, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
+  return invalidate_capture(host, stream->capture, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURE_UNSUPPORTED);
 }
 
 int cgr__host_refuse_captured_event(struct host_device *host, const cgr__event *event) {
-  return invalidate(host, capture_of(host, event), CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
+  return invalidate_capture(host, capture_of(host, event), CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
 }
 
 static int refuse_invalid(struct host_device *host, const struct host_capture *capture) {
@@ -46,7 +46,7 @@ static int refuse_invalid(struct host_device *host, const struct host_capture *c
 }
 
 static int out_of_memory(struct host_device *host, struct host_capture *capture) {
-  return invalidate(host, capture, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
+  return invalidate_capture(host, capture, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
 }
 
 /* ------------------------------------------------------------------------------------------ work and events inside */
@@ -82,12 +82,12 @@ int cgr__host_capture_wait(struct host_device *host, struct host_stream *stream,
   if (into && into->invalid)
     return refuse_invalid(host, into);
   if (into && !from)
-    return invalidate(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_ISOLATION);
+    return invalidate_capture(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_ISOLATION);
   if (!from)
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_ILLEGAL, HOST_RAW_CAPTURED_EVENT);
   if (into && into != from) {
-    invalidate(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
-    return invalidate(host, from, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
+    invalidate_capture(host, into, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
+    return invalidate_capture(host, from, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_MERGE);
   }
   int error = refuse_invalid(host, from);
   if (error != CGR__DEVICE_OK)
@@ -182,7 +182,7 @@ static int end_locked(struct host_device *host, cudaStream_t handle, cgr__graph 
     return cgr__host_fail(host, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_WRONG_THREAD);
   }
   if (capture->origin != stream)
-    return invalidate(host, capture, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNMATCHED);
+    return invalidate_capture(host, capture, CGR__DEVICE_CAPTURE_INVALID, HOST_RAW_CAPTURE_UNMATCHED);
   int error = refuse_invalid(host, capture);
   if (error == CGR__DEVICE_OK)
     error = check_joined(host, capture);

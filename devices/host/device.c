@@ -32,7 +32,7 @@ static int device_info(cgr_device *dev, cgr_device_info *info) {
   return CGR__DEVICE_OK;
 }
 
-static void free_all(struct host_device *host) {
+static void free_host_device(struct host_device *host) {
   while (host->streams) {
     struct host_stream *stream = host->streams;
     host->streams = stream->next;
@@ -58,7 +58,7 @@ static void free_all(struct host_device *host) {
   free(host);
 }
 
-static int device_close(cgr_device *dev) {
+static int host_device_close(cgr_device *dev) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
   while (host->captures)
@@ -69,7 +69,7 @@ static int device_close(cgr_device *dev) {
   host->head.magic = 0;
   pthread_mutex_unlock(&host->lock);
   cgr__fork_unwatch(dev);
-  free_all(host);
+  free_host_device(host);
   return CGR__DEVICE_OK;
 }
 
@@ -105,7 +105,7 @@ static const cgr__device_ops host_ops = {
   .exec_launch = cgr__host_exec_launch,
   .exec_destroy = cgr__host_exec_destroy,
   .info = device_info,
-  .close = device_close,
+  .close = host_device_close,
 };
 
 /* Its timed waits are by the monotonic clock. */

@@ -49,7 +49,7 @@ int cgr__host_event_destroy(cgr_device *dev, cgr__event *handle) {
   return event ? CGR__DEVICE_OK : CGR__DEVICE_INVALID;
 }
 
-static int record(struct host_device *host, struct host_stream *stream, cgr__event *event) {
+static int record_event(struct host_device *host, struct host_stream *stream, cgr__event *event) {
   if (stream->capture)
     return cgr__host_capture_record(host, stream, event);
   event->capture = 0;
@@ -59,7 +59,7 @@ static int record(struct host_device *host, struct host_stream *stream, cgr__eve
   return CGR__DEVICE_OK;
 }
 
-static int wait_for(struct host_device *host, struct host_stream *stream, cgr__event *event) {
+static int wait_for_event(struct host_device *host, struct host_stream *stream, cgr__event *event) {
   int error = CGR__DEVICE_OK;
   if (stream->capture || event->capture != 0)
     return cgr__host_capture_wait(host, stream, event);
@@ -74,7 +74,7 @@ int cgr__host_event_record(cgr_device *dev, cgr__event *handle, cudaStream_t str
   pthread_mutex_lock(&host->lock);
   cgr__event *event = cgr__host_event(host, handle);
   struct host_stream *stream = cgr__host_stream(host, stream_handle);
-  int error = event && stream ? record(host, stream, event) : CGR__DEVICE_INVALID;
+  int error = event && stream ? record_event(host, stream, event) : CGR__DEVICE_INVALID;
   pthread_mutex_unlock(&host->lock);
   return error;
 }
@@ -84,14 +84,14 @@ int cgr__host_event_wait(cgr_device *dev, cgr__event *handle, cudaStream_t strea
   pthread_mutex_lock(&host->lock);
   cgr__event *event = cgr__host_event(host, handle);
   struct host_stream *stream = cgr__host_stream(host, stream_handle);
-  int error = event && stream ? wait_for(host, stream, event) : CGR__DEVICE_INVALID;
+  int error = event && stream ? wait_for_event(host, stream, event) : CGR__DEVICE_INVALID;
   pthread_mutex_unlock(&host->lock);
   return error;
 }
 
 /* Shared by query and sync: CUDA refuses both for a captured event (907, which invalidates the capture), and, as potentially
  * unsafe calls, for any event while the calling thread captures (900). */
-static int waitable(struct host_device *host, cgr__event *handle, cgr__event **event) {
+static int find_waitable_event(struct host_device *host, cgr__event *handle, cgr__event **event) {
   *event = cgr__host_event(host, handle);
   if (!*event)
     return CGR__DEVICE_INVALID;
@@ -104,7 +104,7 @@ int cgr__host_event_query(cgr_device *dev, cgr__event *handle) {
   struct host_device *host = cgr__host_of(dev);
   cgr__event *event;
   pthread_mutex_lock(&host->lock);
-  int error = waitable(host, handle, &event);
+  int error = find_waitable_event(host, handle, &event);
   if (error == CGR__DEVICE_OK && event->stream)
     error = cgr__host_query(host, event->stream, event->number);
   pthread_mutex_unlock(&host->lock);
@@ -115,7 +115,7 @@ int cgr__host_event_sync(cgr_device *dev, cgr__event *handle) {
   struct host_device *host = cgr__host_of(dev);
   cgr__event *event;
   pthread_mutex_lock(&host->lock);
-  int error = waitable(host, handle, &event);
+  int error = find_waitable_event(host, handle, &event);
   if (error == CGR__DEVICE_OK && event->stream) {
     /* Copied: another thread may record the event again while this one waits. */
     struct host_stream *stream = event->stream;

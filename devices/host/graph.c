@@ -85,7 +85,7 @@ static void exec_free(cgr__exec *exec) {
   free(exec);
 }
 
-static int64_t find_width(const cgr__graph *graph) {
+static int64_t find_graph_width(const cgr__graph *graph) {
   cgr__graph_edge *edges = calloc((size_t)graph->num_deps + 1, sizeof *edges);
   size_t count = 0;
   int64_t width = -1;
@@ -113,7 +113,7 @@ int cgr__host_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **out, c
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
   __atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
   exec->graph = graph;
-  int64_t width = info ? find_width(graph) : 0;
+  int64_t width = info ? find_graph_width(graph) : 0;
   if (!index_dependents(exec) || width < 0) {
     exec_free(exec);
     return cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);

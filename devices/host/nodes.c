@@ -22,7 +22,7 @@ void cgr__host_graph_unref(cgr__graph *graph) {
 }
 
 /* Makes room for `more` elements of `size` bytes after `count`. */
-static bool reserve(void **array, uint32_t *capacity, uint32_t count, uint32_t more, size_t size) {
+static bool reserve_nodes(void **array, uint32_t *capacity, uint32_t count, uint32_t more, size_t size) {
   if (more <= *capacity - count)
     return true;
   uint32_t wanted = *capacity * 2 > count + more ? *capacity * 2 : count + more + 8;
@@ -39,7 +39,7 @@ bool cgr__host_deps_add(struct host_deps *deps, uint32_t id) {
     if (deps->ids[i] == id)
       return true;
   void *ids = deps->ids;
-  if (!reserve(&ids, &deps->capacity, deps->count, 1, sizeof *deps->ids))
+  if (!reserve_nodes(&ids, &deps->capacity, deps->count, 1, sizeof *deps->ids))
     return false;
   deps->ids = ids;
   deps->ids[deps->count++] = id;
@@ -56,11 +56,11 @@ bool cgr__host_deps_copy(struct host_deps *deps, const struct host_deps *from) {
 
 bool cgr__host_graph_add(cgr__graph *graph, const struct host_work *work, size_t args_size, const struct host_deps *deps) {
   void *nodes = graph->nodes;
-  if (!reserve(&nodes, &graph->node_capacity, graph->num_nodes, 1, sizeof *graph->nodes))
+  if (!reserve_nodes(&nodes, &graph->node_capacity, graph->num_nodes, 1, sizeof *graph->nodes))
     return false;
   graph->nodes = nodes;
   void *all = graph->deps;
-  if (!reserve(&all, &graph->dep_capacity, graph->num_deps, deps->count, sizeof *graph->deps))
+  if (!reserve_nodes(&all, &graph->dep_capacity, graph->num_deps, deps->count, sizeof *graph->deps))
     return false;
   graph->deps = all;
   void *args = NULL;

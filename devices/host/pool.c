@@ -9,7 +9,7 @@
 
 static size_t op_bytes(const struct host_pool *pool) { return (sizeof(struct host_op) + pool->args_bytes + 15u) & ~(size_t)15u; }
 
-static bool grow(struct host_pool *pool, uint32_t index) {
+static bool grow_pool(struct host_pool *pool, uint32_t index) {
   /* The chunk's header takes one aligned unit so that the operations after it stay aligned. */
   size_t header = 64;
   unsigned char *memory = malloc(header + pool->grow * op_bytes(pool));
@@ -32,7 +32,7 @@ bool cgr__host_pools_init(struct host_device *host) {
   host->pools[0].grow = 128;
   host->pools[1].args_bytes = CGR__MAX_CALL_ARGS;
   host->pools[1].grow = 8;
-  return grow(&host->pools[0], 0) && grow(&host->pools[1], 1);
+  return grow_pool(&host->pools[0], 0) && grow_pool(&host->pools[1], 1);
 }
 
 void cgr__host_pools_free(struct host_device *host) {
@@ -49,7 +49,7 @@ void cgr__host_pools_free(struct host_device *host) {
 struct host_op *cgr__host_op_take(struct host_device *host, size_t args_bytes) {
   uint32_t index = args_bytes <= SMALL_ARGS ? 0u : 1u;
   struct host_pool *pool = &host->pools[index];
-  if (!pool->free && !grow(pool, index)) {
+  if (!pool->free && !grow_pool(pool, index)) {
     cgr__host_fail(host, CGR__DEVICE_NO_MEMORY, HOST_RAW_NO_MEMORY);
     return NULL;
   }

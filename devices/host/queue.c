@@ -6,7 +6,7 @@
 
 static bool is_blocked(const struct host_op *op) { return op->kind == HOST_OP_WAIT && op->target->completed < op->number; }
 
-static void execute(struct host_device *host, const struct host_op *op) {
+static void execute_op(struct host_device *host, const struct host_op *op) {
   if (op->kind == HOST_OP_WORK)
     cgr__host_run_work(&op->work);
   if (op->kind == HOST_OP_LAUNCH)
@@ -58,7 +58,7 @@ void *cgr__host_worker(void *arg) {
     const struct host_op *op = stream->head;
     if (op->kind != HOST_OP_WAIT) {
       pthread_mutex_unlock(&host->lock);
-      execute(host, op);
+      execute_op(host, op);
       pthread_mutex_lock(&host->lock);
     }
     finish_head(host, stream);
@@ -101,7 +101,7 @@ static struct host_stream *runnable_for(struct host_stream *stream) {
 }
 
 static void run_head(struct host_device *host, struct host_stream *stream) {
-  execute(host, stream->head);
+  execute_op(host, stream->head);
   finish_head(host, stream);
 }
 

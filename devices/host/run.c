@@ -4,7 +4,7 @@
 
 #include "devices/host/handles.h"
 
-static void fill(const struct host_work *work) {
+static void run_fill(const struct host_work *work) {
   unsigned char *dst = work->dst;
   uint32_t value4 = (uint32_t)work->value;
   uint16_t value2 = (uint16_t)work->value;
@@ -33,7 +33,7 @@ void cgr__host_run_work(const struct host_work *work) {
     memmove(work->dst, work->src, work->count);
     return;
   case HOST_WORK_FILL:
-    fill(work);
+    run_fill(work);
     return;
   case HOST_WORK_CALL:
     work->function(work->args);

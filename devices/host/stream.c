@@ -64,7 +64,7 @@ int cgr__host_stream_destroy(cgr_device *dev, cudaStream_t handle) {
 }
 
 /* Shared by sync and query: a stream that may be waited for now. */
-static int waitable(struct host_device *host, cudaStream_t handle, struct host_stream **stream) {
+static int find_waitable_stream(struct host_device *host, cudaStream_t handle, struct host_stream **stream) {
   *stream = cgr__host_stream(host, handle);
   if (!*stream)
     return CGR__DEVICE_INVALID;
@@ -76,7 +76,7 @@ int cgr__host_stream_sync(cgr_device *dev, cudaStream_t handle) {
   struct host_device *host = cgr__host_of(dev);
   struct host_stream *stream;
   pthread_mutex_lock(&host->lock);
-  int error = waitable(host, handle, &stream);
+  int error = find_waitable_stream(host, handle, &stream);
   if (error == CGR__DEVICE_OK)
     cgr__host_wait(host, stream, stream->enqueued);
   pthread_mutex_unlock(&host->lock);
@@ -87,7 +87,7 @@ int cgr__host_stream_query(cgr_device *dev, cudaStream_t handle) {
   struct host_device *host = cgr__host_of(dev);
   struct host_stream *stream;
   pthread_mutex_lock(&host->lock);
-  int error = waitable(host, handle, &stream);
+  int error = find_waitable_stream(host, handle, &stream);
   if (error == CGR__DEVICE_OK)
     error = cgr__host_query(host, stream, stream->enqueued);
   pthread_mutex_unlock(&host->lock);

@@ -21,7 +21,7 @@ int cgr__host_waiter_create(cgr_device *dev, uint64_t *word, cgr__waiter **handl
 }
 
 /* Where the list has it; NULL after keeping the code of an invalid handle. */
-static cgr__waiter **find(struct host_device *host, const cgr__waiter *handle) {
+static cgr__waiter **find_waiter(struct host_device *host, const cgr__waiter *handle) {
   for (cgr__waiter **link = &host->waiters; *link; link = &(*link)->next)
     if (*link == handle)
       return link;
@@ -32,7 +32,7 @@ static cgr__waiter **find(struct host_device *host, const cgr__waiter *handle) {
 int cgr__host_waiter_destroy(cgr_device *dev, cgr__waiter *handle) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
-  cgr__waiter **link = find(host, handle);
+  cgr__waiter **link = find_waiter(host, handle);
   if (link)
     *link = handle->next;
   pthread_mutex_unlock(&host->lock);
@@ -43,7 +43,7 @@ int cgr__host_waiter_destroy(cgr_device *dev, cgr__waiter *handle) {
   return CGR__DEVICE_OK;
 }
 
-static bool has_reached(const cgr__waiter *waiter, uint64_t value) {
+static bool waiter_has_reached(const cgr__waiter *waiter, uint64_t value) {
   return __atomic_load_n(waiter->word, __ATOMIC_ACQUIRE) >= value;
 }
 
@@ -51,15 +51,15 @@ static bool has_reached(const cgr__waiter *waiter, uint64_t value) {
 static int sleep_until_reached(struct host_device *host, const cgr__waiter *waiter, uint64_t value, uint64_t ns) {
   const struct timespec end = cgr__timespec_of(cgr__now_ns() + ns);
   bool in_time = host->schedule == CGR_SCHEDULE_ASYNC;
-  while (in_time && !has_reached(waiter, value))
+  while (in_time && !waiter_has_reached(waiter, value))
     in_time = cgr__host_sleep_until(host, &end);
-  return has_reached(waiter, value) ? CGR__DEVICE_OK : CGR__DEVICE_NOT_READY;
+  return waiter_has_reached(waiter, value) ? CGR__DEVICE_OK : CGR__DEVICE_NOT_READY;
 }
 
 int cgr__host_waiter_wait(cgr_device *dev, cgr__waiter *handle, uint64_t value, uint64_t ns) {
   struct host_device *host = cgr__host_of(dev);
   pthread_mutex_lock(&host->lock);
-  int error = find(host, handle) ? sleep_until_reached(host, handle, value, ns) : CGR__DEVICE_INVALID;
+  int error = find_waiter(host, handle) ? sleep_until_reached(host, handle, value, ns) : CGR__DEVICE_INVALID;
   pthread_mutex_unlock(&host->lock);
   return error;
 }

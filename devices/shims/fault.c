@@ -27,14 +27,14 @@ struct verdict {
 
 static struct fault *fault_of(cgr_device *dev) { return (struct fault *)(void *)dev; }
 
-static bool destroys(enum cgr__shim_op op) {
+static bool destroys_object(enum cgr__shim_op op) {
   return op == CGR__OP_MEM_FREE || op == CGR__OP_STREAM_DESTROY || op == CGR__OP_EVENT_DESTROY || op == CGR__OP_WAITER_DESTROY ||
          op == CGR__OP_GRAPH_DESTROY || op == CGR__OP_EXEC_DESTROY;
 }
 
 /* ----------------------------------------------------------------------------------------------- streams, and the end */
 
-static struct known_stream *find(const struct fault *fault, cudaStream_t stream) {
+static struct known_stream *find_stream(const struct fault *fault, cudaStream_t stream) {
   for (struct known_stream *s = fault->streams; s; s = s->next)
     if (s->stream == stream)
       return s;
@@ -42,8 +42,8 @@ static struct known_stream *find(const struct fault *fault, cudaStream_t stream)
 }
 
 /* NULL without memory: the stream is then not finished when the device dies. */
-static struct known_stream *know(struct fault *fault, cudaStream_t stream) {
-  struct known_stream *known = find(fault, stream);
+static struct known_stream *remember_stream(struct fault *fault, cudaStream_t stream) {
+  struct known_stream *known = find_stream(fault, stream);
   if (known)
     return known;
   known = calloc(1, sizeof *known);
@@ -55,7 +55,7 @@ static struct known_stream *know(struct fault *fault, cudaStream_t stream) {
   return known;
 }
 
-static void forget(struct fault *fault, cudaStream_t stream) {
+static void forget_stream(struct fault *fault, cudaStream_t stream) {
   for (struct known_stream **link = &fault->streams; *link; link = &(*link)->next) {
     struct known_stream *known = *link;
     if (known->stream != stream)
@@ -67,19 +67,19 @@ static void forget(struct fault *fault, cudaStream_t stream) {
 }
 
 /* What changes when a call has taken effect in the inner device. */
-static void note(struct fault *fault, const struct cgr__shim_call *call) {
+static void note_effect(struct fault *fault, const struct cgr__shim_call *call) {
   struct known_stream *known = NULL;
   switch (call->op) {
   case CGR__OP_STREAM_CREATE:
-    known = know(fault, call->stream);
+    known = remember_stream(fault, call->stream);
     if (known)
       known->made = true;
     return;
   case CGR__OP_STREAM_DESTROY:
-    forget(fault, call->stream);
+    forget_stream(fault, call->stream);
     return;
   case CGR__OP_CAPTURE_BEGIN:
-    known = know(fault, call->stream);
+    known = remember_stream(fault, call->stream);
     if (!known)
       return;
     known->capturing = true;
@@ -109,11 +109,11 @@ static void finish_all(struct fault *fault) {
 /* ---------------------------------------------------------------------------------------------------------- the fault */
 
 /* Counts the call and tells whether the plan fires. */
-static bool fires(struct fault *fault, enum cgr__shim_op op) {
+static bool plan_fires(struct fault *fault, enum cgr__shim_op op) {
   const cgr__fault_plan *plan = &fault->plan;
   if (plan->nth == 0 || (plan->op != CGR__FAULT_ANY_OP && plan->op != (int)op))
     return false;
-  if (destroys(op) && cgr__device_did_nothing(plan->error))
+  if (destroys_object(op) && cgr__device_did_nothing(plan->error))
     return false;
   fault->calls++;
   if (plan->mode == CGR__FAULT_ONCE ? fault->calls != plan->nth : fault->calls < plan->nth)
@@ -124,19 +124,19 @@ static bool fires(struct fault *fault, enum cgr__shim_op op) {
 
 static struct verdict judge_dead(const struct fault *fault, const struct cgr__shim_call *call) {
   struct verdict verdict = { .error = CGR__DEVICE_DEAD, .raw = fault->dead_raw };
-  const struct known_stream *known = find(fault, call->stream);
-  if (destroys(call->op))
+  const struct known_stream *known = find_stream(fault, call->stream);
+  if (destroys_object(call->op))
     verdict.error = CGR__DEVICE_OK;
   if (call->op == CGR__OP_CAPTURE_END)
     verdict.forward = known && known->capturing; /* another thread's: the shim has ended its own */
   return verdict;
 }
 
-static struct verdict judge(struct fault *fault, const struct cgr__shim_call *call) {
+static struct verdict judge_call(struct fault *fault, const struct cgr__shim_call *call) {
   struct verdict verdict = { .error = CGR__DEVICE_OK };
   if (fault->dead)
     return judge_dead(fault, call);
-  if (!fires(fault, call->op))
+  if (!plan_fires(fault, call->op))
     return verdict;
   const cgr__fault_plan *plan = &fault->plan;
   verdict.error = plan->error;
@@ -144,58 +144,58 @@ static struct verdict judge(struct fault *fault, const struct cgr__shim_call *ca
   fault->dead = plan->error == CGR__DEVICE_DEAD;
   bool begins = call->op == CGR__OP_CAPTURE_BEGIN && fault->dead; /* a stream that captures could not be finished */
   bool takes_effect = plan->take_effect != 0 && !cgr__device_did_nothing(plan->error) && !begins;
-  verdict.forward = takes_effect || destroys(call->op) || call->op == CGR__OP_CAPTURE_END;
+  verdict.forward = takes_effect || destroys_object(call->op) || call->op == CGR__OP_CAPTURE_END;
   fault->dead_raw = plan->raw;
   if (fault->dead && !verdict.forward)
     finish_all(fault);
   return verdict;
 }
 
-static int report(struct fault *fault, int error, int raw) {
+static int report_fault(struct fault *fault, int error, int raw) {
   __atomic_store_n(&fault->shim.head.last_raw, raw, __ATOMIC_RELAXED);
   return error;
 }
 
-static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
+static int before_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
   struct fault *fault = fault_of(&shim->head);
   if (call->op == CGR__OP_CLOSE)
     return CGR__DEVICE_OK;
   pthread_mutex_lock(&shim->lock);
-  struct verdict verdict = judge(fault, call);
+  struct verdict verdict = judge_call(fault, call);
   pthread_mutex_unlock(&shim->lock);
   if (verdict.error == CGR__DEVICE_OK)
     return CGR__DEVICE_OK;
   if (!verdict.forward)
-    return report(fault, verdict.error, verdict.raw);
+    return report_fault(fault, verdict.error, verdict.raw);
   *word = (uint64_t)(uint32_t)verdict.raw << 32 | (uint32_t)verdict.error;
   return CGR__DEVICE_OK;
 }
 
 /* A creation that is reported as failed is undone by the forwarding: it has changed nothing. */
-static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
+static int after_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct fault *fault = fault_of(&shim->head);
   bool effective = call->op == CGR__OP_STREAM_DESTROY ? !cgr__device_did_nothing(error) : error == CGR__DEVICE_OK && word == 0;
   if (call->op == CGR__OP_CLOSE)
     return error;
   pthread_mutex_lock(&shim->lock);
-  struct known_stream *known = call->op == CGR__OP_CAPTURE_END ? find(fault, call->stream) : NULL;
+  struct known_stream *known = call->op == CGR__OP_CAPTURE_END ? find_stream(fault, call->stream) : NULL;
   if (known)
     known->capturing = false;
   if (effective)
-    note(fault, call);
+    note_effect(fault, call);
   if (fault->dead && word != 0)
     finish_all(fault);
   pthread_mutex_unlock(&shim->lock);
-  return word != 0 ? report(fault, (int)(uint32_t)word, (int)(uint32_t)(word >> 32)) : error;
+  return word != 0 ? report_fault(fault, (int)(uint32_t)word, (int)(uint32_t)(word >> 32)) : error;
 }
 
-static void destroy(struct cgr__shim *shim) {
+static void destroy_fault(struct cgr__shim *shim) {
   struct fault *fault = fault_of(&shim->head);
   while (fault->streams)
-    forget(fault, fault->streams->stream);
+    forget_stream(fault, fault->streams->stream);
 }
 
-static const cgr__shim_hooks hooks = { .before = before, .after = after, .destroy = destroy };
+static const cgr__shim_hooks hooks = { .before = before_call, .after = after_call, .destroy = destroy_fault };
 
 int cgr__fault_open(cgr_device *inner, cgr_device **dev) {
   struct cgr__shim *shim;

@@ -8,7 +8,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------------ blocks */
 
-static void forget(struct cgr__freed *freed, int32_t i) {
+static void forget_block(struct cgr__freed *freed, int32_t i) {
   freed->kept_bytes -= freed->block[i].kept ? freed->block[i].bytes : 0;
   freed->count--;
   memmove(&freed->block[i], &freed->block[i + 1], (size_t)(freed->count - i) * sizeof freed->block[0]);
@@ -18,16 +18,16 @@ static bool take_oldest(struct cgr__freed *freed, struct cgr__freed_block *oldes
   if (freed->count == 0)
     return false;
   *oldest = freed->block[0];
-  forget(freed, 0);
+  forget_block(freed, 0);
   return true;
 }
 
 /* False: there is no room, and the oldest one has been forgotten instead. */
-static bool add(struct cgr__freed *freed, const struct cgr__freed_block *block, struct cgr__freed_block *oldest) {
+static bool add_block(struct cgr__freed *freed, const struct cgr__freed_block *block, struct cgr__freed_block *oldest) {
   size_t bytes = block->kept ? block->bytes : 0;
   if (freed->count == CGR__MAX_FREED || bytes > CGR__MAX_KEPT_BYTES - freed->kept_bytes) {
     *oldest = freed->block[0];
-    forget(freed, 0);
+    forget_block(freed, 0);
     return false;
   }
   freed->block[freed->count] = *block;
@@ -39,23 +39,23 @@ static bool add(struct cgr__freed *freed, const struct cgr__freed_block *block, 
 static void remove_block(struct cgr__freed *freed, const void *base) {
   for (int32_t i = freed->count - 1; i >= 0; i--)
     if (freed->block[i].base == (uintptr_t)base)
-      forget(freed, i);
+      forget_block(freed, i);
 }
 
-static bool meets(const struct cgr__freed_block *block, uint64_t address, size_t bytes) {
+static bool block_meets(const struct cgr__freed_block *block, uint64_t address, size_t bytes) {
   return address < block->base ? block->base - address < bytes : address - block->base < block->bytes;
 }
 
 void cgr__freed_hand_out(struct cgr__freed *freed, const void *base, size_t bytes) {
   for (int32_t i = freed->count - 1; i >= 0; i--)
-    if (meets(&freed->block[i], (uintptr_t)base, bytes))
-      forget(freed, i);
+    if (block_meets(&freed->block[i], (uintptr_t)base, bytes))
+      forget_block(freed, i);
 }
 
 const struct cgr__freed_block *cgr__freed_find(const struct cgr__freed *freed, uint64_t address, size_t bytes, uint64_t since) {
   for (int32_t i = freed->count - 1; i >= 0; i--) {
     const struct cgr__freed_block *block = &freed->block[i];
-    if (meets(block, address, bytes) && (block->kept || block->when > since))
+    if (block_meets(block, address, bytes) && (block->kept || block->when > since))
       return block;
   }
   return NULL;
@@ -83,13 +83,13 @@ static int wait_as_a_free(cgr_device *inner) {
 }
 
 /* The block takes the place of the oldest ones, which the device gets back: that waits, too. */
-static int remember(struct cgr__freed *freed, struct cgr__shim *shim, const struct cgr__freed_block *block) {
+static int remember_block(struct cgr__freed *freed, struct cgr__shim *shim, const struct cgr__freed_block *block) {
   struct cgr__freed_block oldest;
   bool added = false, waited = !block->kept;
   int error = CGR__DEVICE_OK;
   while (!added && error == CGR__DEVICE_OK) {
     pthread_mutex_lock(&shim->lock);
-    added = add(freed, block, &oldest);
+    added = add_block(freed, block, &oldest);
     pthread_mutex_unlock(&shim->lock);
     if (added || !oldest.kept)
       continue;
@@ -102,7 +102,7 @@ static int remember(struct cgr__freed *freed, struct cgr__shim *shim, const stru
 /* What is not kept is remembered first: once it is free, another thread may get it. */
 int cgr__freed_free(struct cgr__freed *freed, struct cgr__shim *shim, void *memory, size_t bytes, enum cgr__memory_kind kind) {
   const struct cgr__freed_block block = { (uintptr_t)memory, bytes, kind, bytes <= CGR__MAX_KEPT_BYTES, 0 };
-  int remembered = remember(freed, shim, &block);
+  int remembered = remember_block(freed, shim, &block);
   if (block.kept && remembered == CGR__DEVICE_OK)
     return remembered;
   int error = give_back(shim->inner, &block);
@@ -115,7 +115,7 @@ int cgr__freed_free(struct cgr__freed *freed, struct cgr__shim *shim, void *memo
 
 /* ------------------------------------------------------------------------------------------------------------------ graphs */
 
-static bool reserve(void **array, int64_t *capacity, int64_t count, size_t size) {
+static bool reserve_blocks(void **array, int64_t *capacity, int64_t count, size_t size) {
   int64_t wanted = *capacity > 0 ? 2 * *capacity : 64;
   if (count < *capacity)
     return true;
@@ -129,7 +129,7 @@ static bool reserve(void **array, int64_t *capacity, int64_t count, size_t size)
 
 static bool add_name(struct cgr__walked *walked, const char *text) {
   void *names = walked->name;
-  if (!reserve(&names, &walked->name_capacity, walked->num_nodes, sizeof *walked->name))
+  if (!reserve_blocks(&names, &walked->name_capacity, walked->num_nodes, sizeof *walked->name))
     return false;
   walked->name = names;
   snprintf(walked->name[walked->num_nodes++].text, sizeof walked->name[0].text, "%s", text);
@@ -138,14 +138,14 @@ static bool add_name(struct cgr__walked *walked, const char *text) {
 
 static bool add_word(struct cgr__walked *walked, uint64_t value, int64_t node) {
   void *words = walked->word;
-  if (!reserve(&words, &walked->capacity, walked->count, sizeof *walked->word))
+  if (!reserve_blocks(&words, &walked->capacity, walked->count, sizeof *walked->word))
     return false;
   walked->word = words;
   walked->word[walked->count++] = (struct cgr__walked_word){ value, node };
   return true;
 }
 
-static int visit(void *context, const cgr__node_param *param) {
+static int visit_param(void *context, const cgr__node_param *param) {
   struct cgr__walked *walked = context;
   bool good = true;
   while (walked->num_nodes <= param->node && good)
@@ -160,7 +160,7 @@ static int visit(void *context, const cgr__node_param *param) {
 
 struct cgr__walked *cgr__walked_make(cgr_device *inner, cgr__graph *graph, int *error) {
   struct cgr__walked *walked = calloc(1, sizeof *walked);
-  *error = walked ? inner->ops->graph_walk(inner, graph, visit, walked) : CGR__DEVICE_NO_MEMORY;
+  *error = walked ? inner->ops->graph_walk(inner, graph, visit_param, walked) : CGR__DEVICE_NO_MEMORY;
   if (*error == CGR__DEVICE_OK)
     return walked;
   cgr__walked_free(walked);

@@ -14,13 +14,13 @@ const char *cgr__shim_op_name(int op) {
 
 static struct cgr__shim *shim_of(cgr_device *dev) { return (struct cgr__shim *)(void *)dev; }
 
-static bool refused(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word, int *error) {
+static bool is_call_refused(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word, int *error) {
   *word = 0;
   *error = shim->hooks->before ? shim->hooks->before(shim, call, word) : CGR__DEVICE_OK;
   return *error != CGR__DEVICE_OK;
 }
 
-static int finish(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
+static int finish_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   if (error != CGR__DEVICE_OK && error != CGR__DEVICE_NOT_READY) {
     int raw = __atomic_load_n(&shim->inner->last_raw, __ATOMIC_RELAXED);
     __atomic_store_n(&shim->head.last_raw, raw, __ATOMIC_RELAXED);
@@ -29,14 +29,14 @@ static int finish(struct cgr__shim *shim, const struct cgr__shim_call *call, uin
 }
 
 /* The common case: nothing is made. */
-#define FORWARD(dev, call, ...)              \
-  struct cgr__shim *shim = shim_of(dev);     \
-  cgr_device *in = shim->inner;              \
-  uint64_t word;                             \
-  int error;                                 \
-  if (refused(shim, &(call), &word, &error)) \
-    return error;                            \
-  return finish(shim, &(call), word, in->ops->__VA_ARGS__)
+#define FORWARD(dev, call, ...)                      \
+  struct cgr__shim *shim = shim_of(dev);             \
+  cgr_device *in = shim->inner;                      \
+  uint64_t word;                                     \
+  int error;                                         \
+  if (is_call_refused(shim, &(call), &word, &error)) \
+    return error;                                    \
+  return finish_call(shim, &(call), word, in->ops->__VA_ARGS__)
 
 /* ------------------------------------------------------------------------------------------- memory, streams, events */
 
@@ -46,11 +46,11 @@ static int shim_mem_alloc(cgr_device *dev, size_t bytes, enum cgr__memory_kind k
   uint64_t word;
   int error;
   *ptr = NULL;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->mem_alloc(shim->inner, bytes, kind, ptr);
   call.object = *ptr;
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->mem_free(shim->inner, *ptr, kind);
   if (error != CGR__DEVICE_OK)
@@ -63,11 +63,11 @@ static int shim_mem_free(cgr_device *dev, void *ptr, enum cgr__memory_kind kind)
   struct cgr__shim_call call = { .op = CGR__OP_MEM_FREE, .object = ptr, .kind = kind };
   uint64_t word;
   int error;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   if (shim->hooks->mem_free)
-    return finish(shim, &call, word, shim->hooks->mem_free(shim, ptr, kind));
-  return finish(shim, &call, word, shim->inner->ops->mem_free(shim->inner, ptr, kind));
+    return finish_call(shim, &call, word, shim->hooks->mem_free(shim, ptr, kind));
+  return finish_call(shim, &call, word, shim->inner->ops->mem_free(shim->inner, ptr, kind));
 }
 
 static int shim_mem_find(cgr_device *dev, const void *address, const void **base, size_t *bytes) {
@@ -83,11 +83,11 @@ static int shim_stream_create(cgr_device *dev, enum cgr__stream_priority priorit
   uint64_t word;
   int error;
   *stream = NULL;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->stream_create(shim->inner, priority, stream);
   call.stream = *stream;
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->stream_destroy(shim->inner, *stream);
   if (error != CGR__DEVICE_OK)
@@ -116,11 +116,11 @@ static int shim_event_create(cgr_device *dev, cgr__event **event) {
   uint64_t word;
   int error;
   *event = NULL;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->event_create(shim->inner, event);
   call.object = *event;
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->event_destroy(shim->inner, *event);
   if (error != CGR__DEVICE_OK)
@@ -159,11 +159,11 @@ static int shim_waiter_create(cgr_device *dev, uint64_t *value, cgr__waiter **wa
   uint64_t word;
   int error;
   *waiter = NULL;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->waiter_create(shim->inner, value, waiter);
   call.object = *waiter;
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->waiter_destroy(shim->inner, *waiter);
   if (error != CGR__DEVICE_OK)
@@ -215,10 +215,10 @@ static int shim_capture_begin(cgr_device *dev, cudaStream_t stream) {
   struct cgr__shim *shim = shim_of(dev);
   uint64_t word;
   int error;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->capture_begin(shim->inner, stream);
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error == CGR__DEVICE_OK || inner_error != CGR__DEVICE_OK)
     return error;
   cgr__graph *graph = NULL; /* a caller that was told of a failure will not end it */
@@ -233,11 +233,11 @@ static int shim_capture_end(cgr_device *dev, cudaStream_t stream, cgr__graph **g
   uint64_t word;
   int error;
   *graph = NULL;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->capture_end(shim->inner, stream, graph);
   call.object = *graph;
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->graph_destroy(shim->inner, *graph);
   if (error != CGR__DEVICE_OK)
@@ -273,11 +273,11 @@ static int shim_instantiate(cgr_device *dev, cgr__graph *graph, cgr__exec **exec
   uint64_t word;
   int error;
   *exec = NULL;
-  if (refused(shim, &call, &word, &error))
+  if (is_call_refused(shim, &call, &word, &error))
     return error;
   int inner_error = shim->inner->ops->instantiate(shim->inner, graph, exec, info);
   call.object = *exec;
-  error = finish(shim, &call, word, inner_error);
+  error = finish_call(shim, &call, word, inner_error);
   if (error != CGR__DEVICE_OK && inner_error == CGR__DEVICE_OK)
     shim->inner->ops->exec_destroy(shim->inner, *exec);
   if (error != CGR__DEVICE_OK)
@@ -306,10 +306,10 @@ static int shim_close(cgr_device *dev) {
   struct cgr__shim_call call = { .op = CGR__OP_CLOSE };
   uint64_t word;
   int error;
-  (void)refused(shim, &call, &word, &error);
+  (void)is_call_refused(shim, &call, &word, &error);
   int inner_error = shim->inner->ops->close(shim->inner);
   if (cgr__device_did_nothing(inner_error))
-    return finish(shim, &call, word, inner_error);
+    return finish_call(shim, &call, word, inner_error);
   error = shim->hooks->after ? shim->hooks->after(shim, &call, word, inner_error) : inner_error;
   shim->head.magic = 0;
   if (shim->hooks->destroy)
@@ -319,17 +319,17 @@ static int shim_close(cgr_device *dev) {
   return error;
 }
 
-static const char *explain(cgr_device *dev) {
+static const char *explain_refusal(cgr_device *dev) {
   cgr_device *inner = shim_of(dev)->inner;
   return inner->explain(inner);
 }
 
-static void report(cgr_device *dev, const char *message) {
+static void report_misuse(cgr_device *dev, const char *message) {
   cgr_device *inner = shim_of(dev)->inner;
   inner->report(inner, message);
 }
 
-static void inside(cgr_device *dev, int change) {
+static void count_inside(cgr_device *dev, int change) {
   cgr_device *inner = shim_of(dev)->inner;
   inner->inside(inner, change);
 }
@@ -353,9 +353,9 @@ int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks,
   shim->head.magic = CGR__DEVICE_MAGIC;
   shim->head.kind = inner->kind;
   shim->head.allocations = inner->allocations;
-  shim->head.explain = inner->explain ? explain : NULL;
+  shim->head.explain = inner->explain ? explain_refusal : NULL;
   shim->head.report = inner->report ? report : NULL;
-  shim->head.inside = inner->inside ? inside : NULL;
+  shim->head.inside = inner->inside ? count_inside : NULL;
   shim->inner = inner;
   shim->hooks = hooks;
   *out = shim;

@@ -12,7 +12,7 @@ struct trace {
 static struct trace *trace_of(cgr_device *dev) { return (struct trace *)(void *)dev; }
 
 /* Calls are entered in the order in which they return: a thread's own order, which is what tests compare. */
-static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
+static int after_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct trace *trace = trace_of(&shim->head);
   (void)word;
   pthread_mutex_lock(&trace->shim.lock);
@@ -25,7 +25,7 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint
   return error;
 }
 
-static const cgr__shim_hooks hooks = { .before = NULL, .after = after };
+static const cgr__shim_hooks hooks = { .before = NULL, .after = after_call };
 
 int cgr__trace_open(cgr_device *inner, cgr_device **dev) {
   struct cgr__shim *shim;
@@ -35,7 +35,7 @@ int cgr__trace_open(cgr_device *inner, cgr_device **dev) {
 }
 
 /* Sum of the counts of the listed operations. */
-static uint64_t sum(cgr_device *dev, const enum cgr__shim_op *ops, size_t num_ops) {
+static uint64_t sum_counts(cgr_device *dev, const enum cgr__shim_op *ops, size_t num_ops) {
   struct trace *trace = trace_of(dev);
   uint64_t count = 0;
   pthread_mutex_lock(&trace->shim.lock);
@@ -45,7 +45,7 @@ static uint64_t sum(cgr_device *dev, const enum cgr__shim_op *ops, size_t num_op
   return count;
 }
 
-uint64_t cgr__trace_count(cgr_device *dev, enum cgr__shim_op op) { return sum(dev, &op, 1); }
+uint64_t cgr__trace_count(cgr_device *dev, enum cgr__shim_op op) { return sum_counts(dev, &op, 1); }
 
 uint64_t cgr__trace_total(cgr_device *dev) {
   struct trace *trace = trace_of(dev);
@@ -66,7 +66,7 @@ uint64_t cgr__trace_failed(cgr_device *dev) {
 uint64_t cgr__trace_syncs(cgr_device *dev) {
   static const enum cgr__shim_op ops[] = { CGR__OP_STREAM_SYNC, CGR__OP_EVENT_SYNC, CGR__OP_STREAM_DESTROY,
                                            CGR__OP_EXEC_DESTROY };
-  return sum(dev, ops, sizeof ops / sizeof *ops);
+  return sum_counts(dev, ops, sizeof ops / sizeof *ops);
 }
 
 uint64_t cgr__trace_allocs(cgr_device *dev) {
@@ -75,7 +75,7 @@ uint64_t cgr__trace_allocs(cgr_device *dev) {
                                            CGR__OP_WAITER_CREATE,  CGR__OP_WAITER_DESTROY, CGR__OP_CAPTURE_BEGIN,
                                            CGR__OP_CAPTURE_END,    CGR__OP_INSTANTIATE,    CGR__OP_GRAPH_DESTROY,
                                            CGR__OP_EXEC_DESTROY };
-  return sum(dev, ops, sizeof ops / sizeof *ops);
+  return sum_counts(dev, ops, sizeof ops / sizeof *ops);
 }
 
 bool cgr__trace_get(cgr_device *dev, uint64_t index, struct cgr__trace_entry *entry) {

@@ -55,11 +55,11 @@ static struct validation *validation_of(struct cgr__shim *shim) { return (struct
 
 /* --------------------------------------------------------------------------------------------------------- reporting */
 
-static void describe(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+static void describe_error(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
+                           ...) __attribute__((format(printf, 5, 6)));
 
-static void describe(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
-                     ...) {
+static void describe_error(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
+                           ...) {
   int used = snprintf(violation->text, sizeof violation->text, "%s: ", cgr__call_name(call->op, call->kind));
   va_list arguments;
   va_start(arguments, format);
@@ -69,7 +69,7 @@ static void describe(struct violation *violation, const struct cgr__shim_call *c
   violation->raw = raw;
 }
 
-static void tell(const struct validation *layer, const char *text) {
+static void call_back(const struct validation *layer, const char *text) {
   if (layer->on_violation)
     layer->on_violation(layer->context, text);
 }
@@ -79,23 +79,27 @@ static int refuse(struct validation *layer, const struct violation *violation, c
   __atomic_store_n(&layer->shim.head.last_raw, violation->raw, __ATOMIC_RELAXED);
   refusal.layer = layer;
   memcpy(refusal.text, violation->text, sizeof refusal.text);
-  tell(layer, told);
+  call_back(layer, told);
   return violation->error;
 }
 
 /* Without the lock: the callback may take long, and other threads may go on. */
-static int report(struct validation *layer, const struct violation *violation) {
+static int report_violation(struct validation *layer, const struct violation *violation) {
   return violation->error == CGR__DEVICE_OK ? CGR__DEVICE_OK : refuse(layer, violation, violation->text);
 }
 
-static void report_found(cgr_device *dev, const char *message) { tell(validation_of((struct cgr__shim *)(void *)dev), message); }
+static void report_found(cgr_device *dev, const char *message) {
+  call_back(validation_of((struct cgr__shim *)(void *)dev), message);
+}
 
-static void inside(cgr_device *dev, int change) {
+static void count_inside(cgr_device *dev, int change) {
   (void)dev;
   engine_depth += change;
 }
 
-static const char *explain(cgr_device *dev) { return (const void *)refusal.layer == (const void *)dev ? refusal.text : NULL; }
+static const char *explain_refusal(cgr_device *dev) {
+  return (const void *)refusal.layer == (const void *)dev ? refusal.text : NULL;
+}
 
 /* ------------------------------------------------------------------------------------------------------------- checks */
 
@@ -107,8 +111,8 @@ static bool check_alive(struct validation *layer, const struct cgr__shim_call *c
   if (*object && (*object)->state == CGR__OBJECT_ALIVE)
     return true;
   if (*object) {
-    describe(violation, call, CGR__DEVICE_INVALID, 400, "the %s has been %s", name,
-             kind == CGR__OBJECT_MEMORY ? "freed" : "destroyed");
+    describe_error(violation, call, CGR__DEVICE_INVALID, 400, "the %s has been %s", name,
+                   kind == CGR__OBJECT_MEMORY ? "freed" : "destroyed");
     return false;
   }
   if (layer->objects.incomplete)
@@ -119,7 +123,7 @@ static bool check_alive(struct validation *layer, const struct cgr__shim_call *c
       (*object)->foreign = true;
     return true;
   }
-  describe(violation, call, CGR__DEVICE_INVALID, 400, "the %s is not of this device", name);
+  describe_error(violation, call, CGR__DEVICE_INVALID, 400, "the %s is not of this device", name);
   return false;
 }
 
@@ -127,13 +131,13 @@ static void check_capture_end(struct validation *layer, const struct cgr__shim_c
                               struct violation *violation) {
   const struct cgr__shim_capture *capture = cgr__shim_capture_find(&layer->objects, stream->capture);
   if (!capture && !layer->objects.incomplete)
-    describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
   if (!capture)
     return; /* it may have begun when there was no memory for an entry: the device knows */
   if (capture->origin != stream->handle)
-    describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
   else if (!pthread_equal(capture->owner, pthread_self()))
-    describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
 }
 
 static bool is_work(enum cgr__shim_op op) {
@@ -142,7 +146,7 @@ static bool is_work(enum cgr__shim_op op) {
 }
 
 /* Whether the stream joins a capture by this wait. */
-static bool joins(const struct validation *layer, const struct cgr__shim_call *call) {
+static bool joins_capture(const struct validation *layer, const struct cgr__shim_call *call) {
   const struct cgr__object *event =
       call->op == CGR__OP_EVENT_WAIT ? cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object) : NULL;
   return event && event->capture != 0;
@@ -155,15 +159,15 @@ static bool captures_below(const struct validation *layer, cudaStream_t stream) 
   return in->ops->capture_status(in, stream, &capturing) != CGR__DEVICE_OK || capturing;
 }
 
-static void check_stream(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_stream_use(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
   struct cgr__object *stream;
   if (!check_alive(layer, call, CGR__OBJECT_STREAM, (const void *)call->stream, &stream, violation) || !stream)
     return;
   if (engine_depth > 0 && is_work(call->op) && stream->capture == 0 && cgr__thread_captures(&layer->objects) &&
-      !joins(layer, call) && !captures_below(layer, call->stream)) {
-    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
-             "inside `record` of a capture, stream %p is not in the capture, expected the recorder's or one forked from it",
-             (const void *)call->stream);
+      !joins_capture(layer, call) && !captures_below(layer, call->stream)) {
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
+                   "inside `record` of a capture, stream %p is not in the capture, expected the recorder's or one forked from it",
+                   (const void *)call->stream);
     return;
   }
   if (call->op == CGR__OP_CAPTURE_END) {
@@ -177,10 +181,10 @@ static void check_stream(struct validation *layer, const struct cgr__shim_call *
   case CGR__OP_STREAM_QUERY:
   case CGR__OP_STREAM_DESTROY:
   case CGR__OP_EXEC_LAUNCH:
-    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
     return;
   case CGR__OP_CAPTURE_BEGIN:
-    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
     return;
   default:
     return;
@@ -194,33 +198,33 @@ static void check_event(struct validation *layer, const struct cgr__shim_call *c
   const struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   bool outside = stream && stream->capture == 0;
   if (call->op == CGR__OP_EVENT_QUERY || call->op == CGR__OP_EVENT_SYNC)
-    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
   else if (call->op == CGR__OP_EVENT_WAIT && outside && !cgr__shim_capture_find(&layer->objects, event->capture))
-    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture that is over");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture that is over");
 }
 
-static void check_free(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_memory_free(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
   struct cgr__object *memory;
   if (!call->object || !check_alive(layer, call, CGR__OBJECT_MEMORY, call->object, &memory, violation) || !memory)
     return;
   if (memory->memory_kind != call->kind)
-    describe(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory, which %s frees",
-             memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device",
-             cgr__call_name(CGR__OP_MEM_FREE, memory->memory_kind));
+    describe_error(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory, which %s frees",
+                   memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device",
+                   cgr__call_name(CGR__OP_MEM_FREE, memory->memory_kind));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- freed memory */
 
 static void describe_freed(struct violation *violation, const struct cgr__shim_call *call, const char *what, uint64_t address,
                            const struct cgr__freed_block *block) {
-  describe(violation, call, CGR__DEVICE_INVALID, 1, "%s is %#llx, in %zu bytes of %s memory at %#llx that have been freed", what,
-           (unsigned long long)address, block->bytes, block->kind == CGR__MEMORY_PINNED ? "pinned" : "device",
-           (unsigned long long)block->base);
+  describe_error(violation, call, CGR__DEVICE_INVALID, 1, "%s is %#llx, in %zu bytes of %s memory at %#llx that have been freed",
+                 what, (unsigned long long)address, block->bytes, block->kind == CGR__MEMORY_PINNED ? "pinned" : "device",
+                 (unsigned long long)block->base);
 }
 
 /* Memory that is read or written from an address on. */
-static void check_range(struct validation *layer, const struct cgr__shim_call *call, const char *what, const void *address,
-                        struct violation *violation) {
+static void check_memory_range(struct validation *layer, const struct cgr__shim_call *call, const char *what, const void *address,
+                               struct violation *violation) {
   const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, (uintptr_t)address, call->bytes, UINT64_MAX);
   if (block && violation->error == CGR__DEVICE_OK)
     describe_freed(violation, call, what, (uintptr_t)address, block);
@@ -256,11 +260,11 @@ static void check_freed(struct validation *layer, const struct cgr__shim_call *c
   const struct cgr__object *exec;
   switch (call->op) {
   case CGR__OP_COPY:
-    check_range(layer, call, "dst", call->object, violation);
-    check_range(layer, call, "src", call->input, violation);
+    check_memory_range(layer, call, "dst", call->object, violation);
+    check_memory_range(layer, call, "src", call->input, violation);
     return;
   case CGR__OP_FILL:
-    check_range(layer, call, "dst", call->object, violation);
+    check_memory_range(layer, call, "dst", call->object, violation);
     return;
   case CGR__OP_LAUNCH:
     check_args(layer, call, ((const cgr__kernel *)call->object)->name, ((const cgr__kernel *)call->object)->args_size, violation);
@@ -288,7 +292,7 @@ static void check_object(struct validation *layer, const struct cgr__shim_call *
   struct cgr__object *object;
   switch (call->op) {
   case CGR__OP_MEM_FREE:
-    check_free(layer, call, violation);
+    check_memory_free(layer, call, violation);
     return;
   case CGR__OP_GRAPH_DESTROY:
   case CGR__OP_GRAPH_WALK:
@@ -317,15 +321,15 @@ static void check_object(struct validation *layer, const struct cgr__shim_call *
   }
 }
 
-static void check(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_call(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
   bool unsafe = call->op == CGR__OP_MEM_ALLOC || call->op == CGR__OP_MEM_FREE || call->op == CGR__OP_INSTANTIATE;
   if (unsafe && cgr__thread_captures(&layer->objects)) {
-    describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the calling thread captures");
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the calling thread captures");
     return;
   }
   check_object(layer, call, violation);
   if (violation->error == CGR__DEVICE_OK && takes_stream(call->op))
-    check_stream(layer, call, violation);
+    check_stream_use(layer, call, violation);
   if (violation->error == CGR__DEVICE_OK)
     check_freed(layer, call, violation);
 }
@@ -333,7 +337,7 @@ static void check(struct validation *layer, const struct cgr__shim_call *call, s
 /* ------------------------------------------------------------------------------------------- what a good call changes */
 
 /* The object that a call destroys, or NULL. */
-static struct cgr__object *leaving(struct validation *layer, const struct cgr__shim_call *call) {
+static struct cgr__object *object_of_destroy(struct validation *layer, const struct cgr__shim_call *call) {
   switch (call->op) {
   case CGR__OP_MEM_FREE:
     return cgr__object_find(&layer->objects, CGR__OBJECT_MEMORY, call->object);
@@ -395,7 +399,7 @@ static void note_exec(struct validation *layer, const struct cgr__shim_call *cal
     cgr__walked_free(walked);
 }
 
-static void note(struct validation *layer, const struct cgr__shim_call *call) {
+static void note_effect(struct validation *layer, const struct cgr__shim_call *call) {
   switch (call->op) {
   case CGR__OP_MEM_ALLOC:
     note_memory(layer, call);
@@ -437,7 +441,7 @@ static void tell_of_leak(const struct validation *layer, const struct cgr__objec
   else
     snprintf(text, sizeof text, "%s: %s %p has not been destroyed, expected %s first", close, cgr__object_kind_name(o->kind),
              o->handle, end);
-  tell(layer, text);
+  call_back(layer, text);
 }
 
 /* Reports everything that is left. No other thread is in a call, so no lock is held while it reports. */
@@ -445,7 +449,7 @@ static void tell_of_leaks(struct validation *layer) {
   char text[160];
   for (const struct cgr__shim_capture *c = layer->objects.captures; c; c = c->next) {
     snprintf(text, sizeof text, "%s: a capture on stream %p has not been ended", cgr__call_name(CGR__OP_CLOSE, 0), c->origin);
-    tell(layer, text);
+    call_back(layer, text);
   }
   for (size_t i = 0; i < CGR__OBJECT_BUCKETS; i++)
     for (const struct cgr__object *o = layer->objects.buckets[i]; o; o = o->next)
@@ -454,7 +458,8 @@ static void tell_of_leaks(struct validation *layer) {
 }
 
 /* A graph's nodes are listed while nothing can happen to it: without the lock, since that takes long. */
-static int list_nodes(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation, uint64_t *word) {
+static int list_graph_nodes(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation,
+                            uint64_t *word) {
   int error;
   struct cgr__walked *walked = cgr__walked_make(layer->shim.inner, (cgr__graph *)(uintptr_t)call->input, &error);
   if (!walked)
@@ -474,7 +479,7 @@ static int list_nodes(struct validation *layer, const struct cgr__shim_call *cal
 
 /* An object that the call destroys leaves before the device releases its handle, since another thread may get the handle at once.
  */
-static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
+static int before_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
   struct validation *layer = validation_of(shim);
   struct violation violation = { .error = CGR__DEVICE_OK };
   int error = CGR__DEVICE_OK;
@@ -485,15 +490,15 @@ static int before(struct cgr__shim *shim, const struct cgr__shim_call *call, uin
     return CGR__DEVICE_OK;
   }
   pthread_mutex_lock(&shim->lock);
-  check(layer, call, &violation);
-  struct cgr__object *object = violation.error == CGR__DEVICE_OK ? leaving(layer, call) : NULL;
+  check_call(layer, call, &violation);
+  struct cgr__object *object = violation.error == CGR__DEVICE_OK ? object_of_destroy(layer, call) : NULL;
   if (object)
     object->state = CGR__OBJECT_LEAVING;
   pthread_mutex_unlock(&shim->lock);
   *word = (uint64_t)(uintptr_t)object;
   if (call->op == CGR__OP_INSTANTIATE && violation.error == CGR__DEVICE_OK)
-    error = list_nodes(layer, call, &violation, word);
-  return error != CGR__DEVICE_OK ? error : report(layer, &violation);
+    error = list_graph_nodes(layer, call, &violation, word);
+  return error != CGR__DEVICE_OK ? error : report_violation(layer, &violation);
 }
 
 /* What the device itself refuses breaks a rule that only the device knows. */
@@ -517,12 +522,12 @@ static int report_refusal(struct validation *layer, const struct cgr__shim_call 
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
     if (rules[i].raw == raw)
       why = rules[i].why;
-  describe(&violation, call, error, raw, "%s", why);
+  describe_error(&violation, call, error, raw, "%s", why);
   snprintf(told, sizeof told, "%s (code %d)", violation.text, raw);
   return refuse(layer, &violation, told);
 }
 
-static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
+static int after_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
   struct validation *layer = validation_of(shim);
   struct cgr__object *object = call->op == CGR__OP_INSTANTIATE ? NULL : (struct cgr__object *)(uintptr_t)word;
   bool refused = error == CGR__DEVICE_INVALID || error == CGR__DEVICE_CAPTURE_ILLEGAL || error == CGR__DEVICE_CAPTURE_INVALID;
@@ -536,7 +541,7 @@ static int after(struct cgr__shim *shim, const struct cgr__shim_call *call, uint
   else if (call->op == CGR__OP_CAPTURE_END)
     note_capture_end(layer, call);
   else if (error == CGR__DEVICE_OK)
-    note(layer, call);
+    note_effect(layer, call);
   pthread_mutex_unlock(&shim->lock);
   if (!refused || call->op == CGR__OP_CAPTURE_END)
     return error;
@@ -553,9 +558,11 @@ static int mem_free(struct cgr__shim *shim, void *memory, enum cgr__memory_kind 
                    : shim->inner->ops->mem_free(shim->inner, memory, kind);
 }
 
-static void destroy(struct cgr__shim *shim) { cgr__objects_free(&validation_of(shim)->objects); }
+static void destroy_validation(struct cgr__shim *shim) { cgr__objects_free(&validation_of(shim)->objects); }
 
-static const cgr__shim_hooks hooks = { .before = before, .after = after, .mem_free = mem_free, .destroy = destroy };
+static const cgr__shim_hooks hooks = {
+  .before = before_call, .after = after_call, .mem_free = mem_free, .destroy = destroy_validation
+};
 
 static int validation_open(cgr_device *inner, const cgr_device_config *config, cgr_device **dev) {
   struct cgr__shim *shim;
@@ -565,9 +572,9 @@ static int validation_open(cgr_device *inner, const cgr_device_config *config, c
   int error = cgr__shim_open(sizeof(struct validation), inner, &hooks, &shim);
   if (error != CGR__DEVICE_OK)
     return error;
-  shim->head.explain = explain;
+  shim->head.explain = explain_refusal;
   shim->head.report = report_found;
-  shim->head.inside = inside;
+  shim->head.inside = count_inside;
   validation_of(shim)->on_violation = config->on_violation;
   validation_of(shim)->context = config->violation_context;
   *dev = &shim->head;
