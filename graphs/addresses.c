@@ -9,7 +9,7 @@
 #define END_OF_MEMORY ((uint64_t)1 << 57) /* no processor that the library runs on has addresses of more bits */
 
 /* The word's place in the table, or the free one where it belongs. */
-static uint64_t *place_of(const cgr__addresses *set, uint64_t word) {
+static uint64_t *address_place(const cgr__addresses *set, uint64_t word) {
   uint64_t mask = (uint64_t)set->capacity - 1, at = (word * 0x9E3779B97F4A7C15u) >> 20;
   while (set->word[at & mask] != 0 && set->word[at & mask] != word)
     at++;
@@ -17,14 +17,14 @@ static uint64_t *place_of(const cgr__addresses *set, uint64_t word) {
 }
 
 /* To at most half full. */
-static bool grow(cgr__addresses *set) {
+static bool grow_table(cgr__addresses *set) {
   cgr__addresses larger = { .capacity = set->capacity > 0 ? 2 * set->capacity : FIRST_CAPACITY, .count = set->count };
   larger.word = calloc((size_t)larger.capacity, sizeof *larger.word);
   if (!larger.word)
     return false;
   for (int64_t i = 0; i < set->capacity; i++)
     if (set->word[i] != 0)
-      *place_of(&larger, set->word[i]) = set->word[i];
+      *address_place(&larger, set->word[i]) = set->word[i];
   free(set->word);
   *set = larger;
   return true;
@@ -33,9 +33,9 @@ static bool grow(cgr__addresses *set) {
 bool cgr__addresses_add(cgr__addresses *set, uint64_t word) {
   if (word < CGR__FIRST_ADDRESS || word >= END_OF_MEMORY)
     return true;
-  if (2 * set->count >= set->capacity && !grow(set))
+  if (2 * set->count >= set->capacity && !grow_table(set))
     return false;
-  uint64_t *place = place_of(set, word);
+  uint64_t *place = address_place(set, word);
   set->count += *place == 0;
   *place = word;
   return true;
@@ -51,7 +51,7 @@ bool cgr__addresses_add_words(cgr__addresses *set, const void *data, size_t byte
   return added;
 }
 
-static int ascending(const void *a, const void *b) {
+static int compare_addresses(const void *a, const void *b) {
   uint64_t x, y;
   memcpy(&x, a, sizeof x);
   memcpy(&y, b, sizeof y);
@@ -67,7 +67,7 @@ void cgr__addresses_sort(cgr__addresses *set) {
   for (int64_t i = 0; i < set->capacity; i++)
     if (set->word[i] != 0)
       set->word[count++] = set->word[i];
-  qsort(set->word, (size_t)count, sizeof *set->word, ascending);
+  qsort(set->word, (size_t)count, sizeof *set->word, compare_addresses);
   uint64_t *smaller = realloc(set->word, (size_t)count * sizeof *smaller);
   if (smaller)
     set->word = smaller;

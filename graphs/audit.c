@@ -45,10 +45,10 @@ static bool is_new(cgr__audit *audit, subject s) {
   return true;
 }
 
-static void tell(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, const char *format, ...)
+static void report_arg(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, const char *format, ...)
     CGR__FORMAT(4, 5);
 
-static void tell(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, const char *format, ...) {
+static void report_arg(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, const char *format, ...) {
   char place[32], text[128];
   va_list arguments;
   va_start(arguments, format);
@@ -75,7 +75,7 @@ typedef struct found {
 } found;
 
 /* A region that contains the address and that the graph holds is preferred to others. */
-static int look_up(const cgr__audit *audit, const cgr__held *held, uint64_t value, found *f) {
+static int look_up_address(const cgr__audit *audit, const cgr__held *held, uint64_t value, found *f) {
   const cgr__regions *regions = audit->graphs->regions;
   *f = (found){ WORD_NUMBER, -1, NULL, 0 };
   if (value < CGR__FIRST_ADDRESS)
@@ -97,13 +97,13 @@ static int look_up(const cgr__audit *audit, const cgr__held *held, uint64_t valu
 }
 
 static int check_address(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, found *f) {
-  int error = look_up(audit, &args->held, arg->value, f);
+  int error = look_up_address(audit, &args->held, arg->value, f);
   if (f->kind == WORD_OUTSIDE && is_new(audit, of_allocation(f->base)))
-    tell(audit, args, arg, "%#llx lies in no region (cgr_region_register), in %zu bytes from %p on",
-         (unsigned long long)arg->value, f->bytes, f->base);
+    report_arg(audit, args, arg, "%#llx lies in no region (cgr_region_register), in %zu bytes from %p on",
+               (unsigned long long)arg->value, f->bytes, f->base);
   if (f->kind == WORD_UNHELD && is_new(audit, of_region(audit, f->region)))
-    tell(audit, args, arg, "%#llx lies in region %d, which the graph's `record` has not named", (unsigned long long)arg->value,
-         f->region);
+    report_arg(audit, args, arg, "%#llx lies in region %d, which the graph's `record` has not named",
+               (unsigned long long)arg->value, f->region);
   return error;
 }
 
@@ -114,7 +114,7 @@ static void tell_half(cgr__audit *audit, const cgr__node_args *args, const cgr__
   uint32_t was = (uint32_t)(x->value >> shift), is = (uint32_t)(y->value >> shift);
   half.offset += shift / 8;
   if (was != is && is_new(audit, of_place(args, &half)))
-    tell(audit, args, &half, "%#x in one capture, %#x in the next: a value of the host's, or a hole in a struct", was, is);
+    report_arg(audit, args, &half, "%#x in one capture, %#x in the next: a value of the host's, or a hole in a struct", was, is);
 }
 
 /* Numbers are compared by halves; addresses may differ within one region, because a pool may give others. */
@@ -125,8 +125,8 @@ static void tell_difference(cgr__audit *audit, const cgr__node_args *args, const
     tell_half(audit, args, x, y, 32);
   } else if ((was->kind == WORD_NUMBER || is->kind == WORD_NUMBER || was->region != is->region) &&
              is_new(audit, of_place(args, x))) {
-    tell(audit, args, x, "%#llx in one capture, %#llx in the next, which is elsewhere", (unsigned long long)x->value,
-         (unsigned long long)y->value);
+    report_arg(audit, args, x, "%#llx in one capture, %#llx in the next, which is elsewhere", (unsigned long long)x->value,
+               (unsigned long long)y->value);
   }
 }
 

@@ -2,7 +2,7 @@
 #include "graphs/graphs.h"
 
 /* Of the largest power of two that is at most `size`. */
-static int32_t eighth(int32_t size) {
+static int32_t eighth_of_power(int32_t size) {
   int32_t power = 8;
   while (power <= size / 2)
     power *= 2;
@@ -23,7 +23,7 @@ int32_t cgr__buckets_default(int32_t max, int32_t *buckets) {
     else if (size < 512)
       size += size < 256 ? 8 : 16;
     else
-      size += eighth(size);
+      size += eighth_of_power(size);
   }
   if (max > 0)
     buckets[count++] = max;

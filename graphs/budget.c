@@ -44,7 +44,7 @@ void cgr__budget_begin(cgr__budget *budget, double max_ms, uint64_t max_bytes) {
 }
 
 /* A stale graph keeps its state: it holds memory, and is stale whatever the budget. */
-static void leave(cgr__budget *budget, cgr__graph_entry *entry) {
+static void leave_entry(cgr__budget *budget, cgr__graph_entry *entry) {
   budget->left++;
   if (entry->state == CGR_GRAPH_EMPTY)
     cgr__graph_set_state(entry, CGR_GRAPH_OVER_BUDGET);
@@ -57,7 +57,7 @@ bool cgr__budget_allows(cgr__budget *budget, const cgr__graphs *graphs, cgr__gra
   budget->spent |= budget->max_bytes > 0 && bytes > (double)budget->max_bytes;
   budget->spent |= budget->max_ms > 0.0 && cgr__now_ms() - budget->begin_ms + cost->ms * each > budget->max_ms;
   if (budget->spent)
-    leave(budget, entry);
+    leave_entry(budget, entry);
   return !budget->spent;
 }
 
@@ -84,5 +84,5 @@ void cgr__budget_charge(cgr__budget *budget, cgr__graphs *graphs, cgr__graph_ent
     return;
   budget->spent = true;
   cgr__graph_drop(graphs, entry);
-  leave(budget, entry);
+  leave_entry(budget, entry);
 }

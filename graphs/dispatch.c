@@ -71,7 +71,7 @@ static cgr__graph_entry *find_usable(const search *s, cgr__graph_entry *smallest
 }
 
 /* What one list has for the batch: `smallest` is the smallest key that holds it. */
-static void consider(search *s, cgr__graph_entry *smallest, const cgr__graph_entry *end) {
+static void consider_list(search *s, cgr__graph_entry *smallest, const cgr__graph_entry *end) {
   cgr__graph_entry *usable = find_usable(s, smallest, end);
   if (usable && (!s->usable || is_better(s, &usable->key, &s->usable->key)))
     s->usable = usable;
@@ -85,7 +85,7 @@ static void consider(search *s, cgr__graph_entry *smallest, const cgr__graph_ent
 }
 
 /* Whether uniform graphs of this query length are right for the batch. */
-static bool serves(const cgr__graphs *graphs, const cgr__batch_shape *shape, int32_t query_len) {
+static bool uniform_serves(const cgr__graphs *graphs, const cgr__batch_shape *shape, int32_t query_len) {
   if (shape->num_requests == 0)
     return true;
   return graphs->exact_lengths ? shape->query_len == query_len : shape->max_query_len <= query_len;
@@ -124,16 +124,16 @@ static void search_keys(search *s, cgr__graph_entry *entry) {
   const cgr__graphs *graphs = s->graphs;
   for (int32_t i = 0; i < graphs->num_uniform; i++) {
     const cgr__uniform_keys *keys = &graphs->uniform[i];
-    if (!serves(graphs, s->shape, keys->query_len))
+    if (!uniform_serves(graphs, s->shape, keys->query_len))
       continue;
     s->is_uniform = true;
     if (keys->of_requests[s->requests] >= 0)
-      consider(s, &entry[keys->first + keys->of_requests[s->requests]], &entry[keys->first + keys->count]);
+      consider_list(s, &entry[keys->first + keys->of_requests[s->requests]], &entry[keys->first + keys->count]);
   }
   bool is_exact = s->usable && s->usable->key.num_tokens == s->shape->num_tokens;
   int32_t mixed = is_exact ? -1 : cgr__mixed_find(graphs, s->shape->num_tokens, s->requests);
   if (mixed >= 0)
-    consider(s, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count]);
+    consider_list(s, &entry[mixed], &entry[graphs->mixed.first + graphs->mixed.count]);
   s->searched = true;
 }
 
@@ -253,7 +253,7 @@ static cgr_status check_variant(const cgr__graphs *graphs, uint32_t word, const 
 
 /* A mixed graph serves any batch; an eager step takes any length that the batch does not contradict. */
 static cgr_status check_query_len(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
-  if (key->query_len == 0 || (key->query_len > 0 && serves(graphs, shape, key->query_len)))
+  if (key->query_len == 0 || (key->query_len > 0 && uniform_serves(graphs, shape, key->query_len)))
     return CGR_OK;
   return graphs->exact_lengths
              ? cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.query_len is %d, expected 0 or the batch's, %d",

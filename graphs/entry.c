@@ -107,7 +107,7 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
 }
 
 /* As before its first capture. */
-static void forget(cgr__graphs *graphs, cgr__graph_entry *entry) {
+static void forget_entry(cgr__graphs *graphs, cgr__graph_entry *entry) {
   cgr__graph_drop(graphs, entry);
   entry->failures = 0;
   entry->misses = 0;
@@ -117,7 +117,7 @@ void cgr__graphs_drop_all(cgr__graphs *graphs) {
   for (int32_t i = 0; i < graphs->count; i++) {
     cgr__graph_entry *entry = &graphs->entry[i];
     uint64_t misses = entry->state == CGR_GRAPH_READY ? 0 : entry->misses; /* what steps missed they still miss */
-    forget(graphs, entry);
+    forget_entry(graphs, entry);
     entry->misses = misses;
   }
 }
@@ -147,12 +147,12 @@ cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes) {
   for (int32_t i = 0; i < graphs->count; i++) {
     oldest[i] = &graphs->entry[i];
     if (cgr__graph_state_of(graphs, oldest[i]) == CGR_GRAPH_STALE && (uint64_t)graphs->device_bytes > keep_bytes)
-      forget(graphs, oldest[i]); /* nobody can use it */
+      forget_entry(graphs, oldest[i]); /* nobody can use it */
   }
   qsort(oldest, (size_t)graphs->count, sizeof(cgr__graph_entry *), by_last_use);
   for (int32_t i = 0; i < graphs->count && (uint64_t)graphs->device_bytes > keep_bytes; i++)
     if (oldest[i]->state == CGR_GRAPH_READY)
-      forget(graphs, oldest[i]);
+      forget_entry(graphs, oldest[i]);
   free(oldest);
   return CGR_OK;
 }

@@ -49,7 +49,7 @@ static int32_t block_shift(int32_t most) {
   return shift;
 }
 
-static size_t rounded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+static size_t rounded_to_line(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 static int32_t num_captured(const cgr__key_lists *lists) {
   int32_t count = 0;
@@ -58,7 +58,7 @@ static int32_t num_captured(const cgr__key_lists *lists) {
   return count;
 }
 
-static parts measure(const cgr__key_lists *lists) {
+static parts measure_lists(const cgr__key_lists *lists) {
   int32_t levels[CGR__MAX_BUCKETS];
   size_t entries = 0, tables = 0, requests = (size_t)lists->limits->max_requests + 1;
   parts p = { 0, 0, 0, 0, 0 };
@@ -69,21 +69,23 @@ static parts measure(const cgr__key_lists *lists) {
     size_t request_levels = (size_t)make_levels(lists, false, levels);
     entries += (size_t)lists->num_mixed;
     tables++;
-    p.tokens = rounded((size_t)token_levels * sizeof(int32_t));
-    p.of_block = rounded(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
-    p.smallest = rounded((size_t)token_levels * request_levels * sizeof(int16_t));
+    p.tokens = rounded_to_line((size_t)token_levels * sizeof(int32_t));
+    p.of_block = rounded_to_line(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
+    p.smallest = rounded_to_line((size_t)token_levels * request_levels * sizeof(int16_t));
   }
-  p.entries = rounded(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
-  p.of_requests = rounded(tables * requests * sizeof(int16_t));
+  p.entries = rounded_to_line(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
+  p.of_requests = rounded_to_line(tables * requests * sizeof(int16_t));
   return p;
 }
 
 size_t cgr__keys_bytes(const cgr__key_lists *lists) {
-  parts p = measure(lists);
+  parts p = measure_lists(lists);
   return p.entries + p.tokens + p.of_requests + p.of_block + p.smallest;
 }
 
-int32_t cgr__keys_count(const cgr__key_lists *lists) { return (int32_t)(measure(lists).entries / sizeof(cgr__graph_entry)); }
+int32_t cgr__keys_count(const cgr__key_lists *lists) {
+  return (int32_t)(measure_lists(lists).entries / sizeof(cgr__graph_entry));
+}
 
 /* An entry of the first variant that is captured; the others' follow from it. */
 static void add_entry(cgr__graphs *graphs, int32_t kind, int32_t num_tokens, int32_t num_requests, int32_t query_len) {
@@ -175,7 +177,7 @@ static void make_mixed(cgr__graphs *graphs, const cgr__key_lists *lists) {
 }
 
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory) {
-  parts p = measure(lists);
+  parts p = measure_lists(lists);
   unsigned char *at = memory;
   graphs->limits = lists->limits;
   graphs->entry = (cgr__graph_entry *)(void *)at;

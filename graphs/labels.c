@@ -61,7 +61,7 @@ static bool reserve_nodes(struct cgr__labelling *l, int64_t count) {
   return true;
 }
 
-static int64_t find(const struct cgr__labelling *l, const void *handle, int64_t hint) {
+static int64_t find_node(const struct cgr__labelling *l, const void *handle, int64_t hint) {
   if (hint < l->num_nodes && l->nodes[hint] == handle)
     return hint;
   for (int64_t i = 0; i < l->num_nodes; i++)
@@ -70,7 +70,7 @@ static int64_t find(const struct cgr__labelling *l, const void *handle, int64_t 
   return -1;
 }
 
-static int list_nodes(struct cgr__labelling *l, size_t *count) {
+static int list_piece_nodes(struct cgr__labelling *l, size_t *count) {
   const cgr__device_ops *ops = l->dev->ops;
   int error = ops->capture_nodes(l->dev, l->stream, l->listed, (size_t)l->capacity, count);
   if (error || (int64_t)*count <= l->capacity)
@@ -82,11 +82,11 @@ static int list_nodes(struct cgr__labelling *l, size_t *count) {
 
 /* Labels what has come since the last border. Devices have been seen to list nodes in the order in which they were made; nobody
  * promises that, so a node counts as new if it was not there before, whatever its place. */
-static void mark(struct cgr__labelling *l) {
+static void mark_border(struct cgr__labelling *l) {
   size_t count = 0;
   if (!l->captures || is_off(l))
     return;
-  int error = list_nodes(l, &count);
+  int error = list_piece_nodes(l, &count);
   give_up(l, error);
   if (error)
     return;
@@ -94,7 +94,7 @@ static void mark(struct cgr__labelling *l) {
   if (l->depth > 0)
     label = l->open[l->depth <= CGR__MAX_OPEN_LABELS ? l->depth - 1 : CGR__MAX_OPEN_LABELS - 1];
   for (int64_t i = 0; i < (int64_t)count && l->num_nodes < l->capacity; i++) {
-    if (find(l, l->listed[i], i) >= 0)
+    if (find_node(l, l->listed[i], i) >= 0)
       continue;
     l->nodes[l->num_nodes] = l->listed[i];
     l->label[l->num_nodes++] = label;
@@ -104,7 +104,7 @@ static void mark(struct cgr__labelling *l) {
 void cgr__label_begin(struct cgr__labelling *l, cgr__node_label label) {
   if (is_off(l))
     return;
-  mark(l);
+  mark_border(l);
   if (l->depth < CGR__MAX_OPEN_LABELS)
     l->open[l->depth] = label;
   l->depth++;
@@ -113,7 +113,7 @@ void cgr__label_begin(struct cgr__labelling *l, cgr__node_label label) {
 void cgr__label_end(struct cgr__labelling *l) {
   if (is_off(l))
     return;
-  mark(l);
+  mark_border(l);
   l->depth -= l->depth > 0;
 }
 
@@ -129,7 +129,7 @@ void cgr__label_piece_begin(struct cgr__labelling *l) {
 void cgr__label_piece_end(struct cgr__labelling *l) {
   if (is_off(l))
     return;
-  mark(l);
+  mark_border(l);
   l->captures = false;
 }
 
@@ -166,7 +166,7 @@ static int name_node(void *context, const cgr__node_param *param) {
   if (!cgr__reserve(&nodes, &labels->node_capacity, labels->num_nodes, sizeof *labels->node))
     return CGR__DEVICE_NO_MEMORY;
   labels->node = nodes;
-  int64_t at = find(l, param->handle, param->node);
+  int64_t at = find_node(l, param->handle, param->node);
   l->at = at >= 0 ? at : l->at;
   cgr__labelled_node node = { .label = l->num_nodes > 0 ? l->label[l->at] : NO_LABEL,
                               .piece = l->num_pieces,

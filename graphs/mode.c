@@ -3,7 +3,7 @@
 
 /* The rules are those of vLLM (CompilationConfig, AttentionCGSupport), with a lower mode where it raises an error. Attention that
  * a graph cannot hold is called between pieces. */
-static cgr_graph_mode lower(cgr_graph_mode mode, cgr_graph_support support, const char **reason) {
+static cgr_graph_mode lower_mode(cgr_graph_mode mode, cgr_graph_support support, const char **reason) {
   if (mode == CGR_MODE_NONE || mode == CGR_MODE_PIECEWISE)
     return mode;
   if (support == CGR_SUPPORT_NEVER) {
@@ -24,7 +24,7 @@ cgr_graph_mode cgr__mode_lower(cgr_graph_mode mode, cgr_graph_support support, c
     support = CGR_SUPPORT_ALWAYS;
   if (mode == CGR_MODE_DEFAULT)
     mode = support == CGR_SUPPORT_ALWAYS ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE;
-  return lower(mode, support, reason);
+  return lower_mode(mode, support, reason);
 }
 
 cgr_graph_kind cgr__mode_uniform_kind(cgr_graph_mode mode) {

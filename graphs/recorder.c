@@ -25,7 +25,7 @@ cgr__title cgr__title_of(const cgr__running *running) {
   return title;
 }
 
-static cgr_status latch(cgr_recorder *recorder, cgr_status status, bool named) {
+static cgr_status latch_failure(cgr_recorder *recorder, cgr_status status, bool named) {
   bool in_backend = recorder->running.backend != NULL;
   if (status == CGR_OK || recorder->failed != CGR_OK)
     return status;
@@ -39,9 +39,9 @@ static cgr_status latch(cgr_recorder *recorder, cgr_status status, bool named) {
   return status;
 }
 
-cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) { return latch(recorder, status, false); }
+cgr_status cgr__recorder_latch(cgr_recorder *recorder, cgr_status status) { return latch_failure(recorder, status, false); }
 
-cgr_status cgr__recorder_latch_named(cgr_recorder *recorder, cgr_status status) { return latch(recorder, status, true); }
+cgr_status cgr__recorder_latch_named(cgr_recorder *recorder, cgr_status status) { return latch_failure(recorder, status, true); }
 
 void cgr__recorder_open(cgr_recorder *recorder) { recorder->open = true; }
 
@@ -130,7 +130,7 @@ cgr_status cgr__recorder_break(cgr_recorder *recorder, const cgr__call *calls, i
   return status;
 }
 
-static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
+static cgr_status keep_or_make_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
   _Alignas(16) unsigned char copy[CGR__MAX_CALL_ARGS];
   if (recorder->in_plan)
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_call: called inside a backend's plan, expected a call outside of it");
@@ -156,5 +156,5 @@ static cgr_status call(cgr_recorder *recorder, cgr_call_function function, const
 
 cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_call"));
-  return cgr__recorder_latch(recorder, call(recorder, function, args, args_size));
+  return cgr__recorder_latch(recorder, keep_or_make_call(recorder, function, args, args_size));
 }

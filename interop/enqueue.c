@@ -15,7 +15,7 @@ cgr_status cgr__check_format_device(const char *function, const cgr_device *devi
 
 /* Loads the kernel once on each device; it does no harm if two threads do so together. Not in a capture, where nothing may be
  * loaded. */
-static int load(cgr_device *device, const cgr__kernel *kernel, cudaStream_t stream) {
+static int load_kernel(cgr_device *device, const cgr__kernel *kernel, cudaStream_t stream) {
   const uint32_t bit = 1u << kernel->number;
   int capturing = 0;
   if (kernel->number == 0) /* it would be loaded by every call */
@@ -33,7 +33,7 @@ static int load(cgr_device *device, const cgr__kernel *kernel, cudaStream_t stre
 
 cgr_status cgr__enqueue_format(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
                                cudaStream_t stream) {
-  int error = load(device, kernel, stream);
+  int error = load_kernel(device, kernel, stream);
   if (error == CGR__DEVICE_OK)
     error = device->ops->launch(device, kernel, args, stream);
   return cgr__device_fail(device, error, function);

@@ -13,30 +13,30 @@ _Static_assert(sizeof(cgr__batch_layout) == 64, "a batch layout is one line");
 
 /* ---------------------------------------------------------------------------------------------------------- batch layouts */
 
-static size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t rounded_to_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Bytes of the arrays of one batch layout. */
 static size_t arrays_bytes(int32_t max_requests) {
   size_t r = (size_t)max_requests;
-  return 3 * rounded(r * sizeof(int32_t)) + rounded(r * sizeof(uint64_t));
+  return 3 * rounded_to_line(r * sizeof(int32_t)) + rounded_to_line(r * sizeof(uint64_t));
 }
 
 size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth) {
   size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
-  return rounded(count * sizeof(cgr__batch_layout)) + rounded((size_t)ring_depth * sizeof(cgr__batch_layout *)) +
+  return rounded_to_line(count * sizeof(cgr__batch_layout)) + rounded_to_line((size_t)ring_depth * sizeof(cgr__batch_layout *)) +
          count * arrays_bytes(max_requests);
 }
 
 void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
   unsigned char *at = memory;
   size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
-  size_t words = rounded((size_t)max_requests * sizeof(int32_t));
+  size_t words = rounded_to_line((size_t)max_requests * sizeof(int32_t));
   pool->depth = ring_depth;
   pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
   pool->all = (cgr__batch_layout *)(void *)at;
-  at += rounded(count * sizeof *pool->all);
+  at += rounded_to_line(count * sizeof *pool->all);
   pool->of_seq = (cgr__batch_layout **)(void *)at;
-  at += rounded((size_t)ring_depth * sizeof *pool->of_seq);
+  at += rounded_to_line((size_t)ring_depth * sizeof *pool->of_seq);
   for (size_t i = 0; i < count; i++) {
     cgr__batch_layout *c = &pool->all[i];
     c->rows = (int32_t *)(void *)at;
@@ -76,7 +76,7 @@ static bool has_flag(const cgr_batch *batch) {
 }
 
 /* The batch has the rows and the query lengths of the last. */
-static bool repeats(const cgr__rows *rows, const cgr_batch *batch) {
+static bool batch_repeats(const cgr__rows *rows, const cgr_batch *batch) {
   const cgr__batch_layout *last = rows->steady.batch;
   if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || !batch->rows || has_flag(batch))
     return false;
@@ -333,7 +333,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const c
 }
 
 /* Describes a good batch. */
-static void describe(cgr__checked_batch *checked) {
+static void describe_batch(cgr__checked_batch *checked) {
   const cgr__batch_layout *c = checked->batch_layout;
   checked->num_requests = c->num_requests;
   checked->num_tokens = c->num_tokens;
@@ -345,12 +345,12 @@ bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__che
   const cgr__steady *steady = &rows->steady;
   checked->standing = checked->append_first = false;
   checked->set = 0;
-  checked->same_rows = repeats(rows, batch);
+  checked->same_rows = batch_repeats(rows, batch);
   checked->batch_layout = steady->batch;
   checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
   if (!checked->same_rows || !needs_no_look(rows, batch))
     return false;
-  describe(checked);
+  describe_batch(checked);
   return true;
 }
 
@@ -362,7 +362,7 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__batch_layouts *pool, const 
     return CGR_OK;
   CGR__TRY(check_shape(batch, max_requests));
   CGR__TRY(look_at_all(rows, pool, batch, set, max_tokens, checked));
-  describe(checked);
+  describe_batch(checked);
   return CGR_OK;
 }
 

@@ -1,6 +1,6 @@
 #include "requests/changes.h"
 
-static void list(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
+static void list_row(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
   cgr__row *row = &rows->row[index];
   row->dirty |= (uint8_t)dirty;
   rows->dirty_words += words;
@@ -10,10 +10,10 @@ static void list(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
   rows->dirty[rows->num_dirty++] = index;
 }
 
-void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { list(rows, row, CGR__DIRTY_LENGTH, 1); }
+void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { list_row(rows, row, CGR__DIRTY_LENGTH, 1); }
 
 /* Widens a stretch to hold [first, end). */
-static void widen(int32_t *stretch_first, int32_t *stretch_end, int32_t first, int32_t end) {
+static void widen_range(int32_t *stretch_first, int32_t *stretch_end, int32_t first, int32_t end) {
   bool none = *stretch_first == *stretch_end;
   *stretch_first = none || first < *stretch_first ? first : *stretch_first;
   *stretch_end = none || end > *stretch_end ? end : *stretch_end;
@@ -29,14 +29,14 @@ void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_
   if (first >= end)
     return;
   if (end <= pages->first)
-    widen(&pages->gone_first, &pages->gone_end, first, end);
+    widen_range(&pages->gone_first, &pages->gone_end, first, end);
   else
-    widen(&pages->dirty_first, &pages->dirty_end, first, end);
+    widen_range(&pages->dirty_first, &pages->dirty_end, first, end);
   if (pages->gone_first < pages->dirty_end && pages->dirty_first < pages->gone_end) { /* no word travels twice */
-    widen(&pages->dirty_first, &pages->dirty_end, pages->gone_first, pages->gone_end);
+    widen_range(&pages->dirty_first, &pages->dirty_end, pages->gone_first, pages->gone_end);
     pages->gone_first = pages->gone_end = 0;
   }
-  list(rows, row, CGR__DIRTY_PAGES << group, pages_pending(pages) - before);
+  list_row(rows, row, CGR__DIRTY_PAGES << group, pages_pending(pages) - before);
 }
 
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end) {
@@ -44,8 +44,8 @@ void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_
   int32_t before = dirty->end - dirty->first;
   if (first >= end)
     return;
-  widen(&dirty->first, &dirty->end, first, end);
-  list(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
+  widen_range(&dirty->first, &dirty->end, first, end);
+  list_row(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
 }
 
 void cgr__changes_drop(cgr__rows *rows, int32_t row) {
@@ -177,7 +177,7 @@ static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *
 /* Prefetches for two rows that come later: the lines of the further one, and what those of the nearer one point to. */
 #define FAR 8
 #define NEAR 4
-static void prefetch(const cgr__rows *rows, int32_t far, int32_t near) {
+static void prefetch_row(const cgr__rows *rows, int32_t far, int32_t near) {
   const cgr__page_group *group = &rows->group[0];
   __builtin_prefetch(&rows->row[far], 1);
   if (rows->limits->num_groups == 0)
@@ -192,7 +192,7 @@ int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capa
   for (; left > 0; left--) {
     int32_t row = rows->dirty[left - 1];
     if (left > FAR)
-      prefetch(rows, rows->dirty[left - 1 - FAR], rows->dirty[left - 1 - NEAR]);
+      prefetch_row(rows, rows->dirty[left - 1 - FAR], rows->dirty[left - 1 - NEAR]);
     if (count < capacity && collect_new_page(rows, row, changes + count))
       count++;
     else

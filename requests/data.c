@@ -5,7 +5,7 @@
 
 static int32_t *words_of(const cgr__data *data, int32_t row) { return data->words_of + (int64_t)row * data->words; }
 
-static void pad(const cgr__data *data, int32_t row) {
+static void pad_row(const cgr__data *data, int32_t row) {
   int32_t *words = words_of(data, row);
   for (int32_t w = 0; w < data->words; w++)
     words[w] = (int32_t)data->padding[w % 2];
@@ -14,7 +14,7 @@ static void pad(const cgr__data *data, int32_t row) {
 void cgr__rows_fill_data(cgr__rows *rows) {
   for (int32_t b = 0; b < rows->num_data; b++)
     for (int32_t row = 0; row < rows->limits->max_rows; row++)
-      pad(&rows->data[b], row);
+      pad_row(&rows->data[b], row);
 }
 
 void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *given) {
@@ -38,7 +38,7 @@ void cgr__rows_clear_data(cgr__rows *rows, int32_t row) {
     cgr__data *data = &rows->data[b];
     if (data->words == 0 || !data->row[row].set)
       continue;
-    pad(data, row);
+    pad_row(data, row);
     data->row[row].set = false;
     cgr__changes_mark_data(rows, row, b, 0, data->words);
   }

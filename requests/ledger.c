@@ -5,7 +5,7 @@
 
 static cgr__ledger_page *entry_of(const cgr__rows *rows, int32_t group, int32_t page) { return &rows->ledger.page[group][page]; }
 
-static int32_t page_at(const cgr__page_group *group, int32_t row, int32_t index) {
+static int32_t ledger_page_at(const cgr__page_group *group, int32_t row, int32_t index) {
   return group->pages[(int64_t)row * group->pages_per_row + index];
 }
 
@@ -78,12 +78,12 @@ cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t g, int3
 /* ---------------------------------------------------------------------------------------------------------- shared pages */
 
 /* Where the row has the page; `index` is tried first. -1: nowhere. */
-static int32_t index_of(const cgr__page_group *group, int32_t row, int32_t page, int32_t index) {
+static int32_t page_index(const cgr__page_group *group, int32_t row, int32_t page, int32_t index) {
   const cgr__row_pages *has = &group->row[row];
-  if (index >= has->first && index < has->end && page_at(group, row, index) == page)
+  if (index >= has->first && index < has->end && ledger_page_at(group, row, index) == page)
     return index;
   for (int32_t i = cgr__rows_may_have(group, row, page) ? has->first : has->end; i < has->end; i++)
-    if (page_at(group, row, i) == page)
+    if (ledger_page_at(group, row, i) == page)
       return i;
   return -1;
 }
@@ -100,7 +100,7 @@ static int32_t tokens_of_others(const cgr__rows *rows, int32_t g, int32_t page, 
   const cgr__page_group *group = &rows->group[g];
   int32_t most = 0;
   for (int32_t r = 0; r < rows->limits->max_rows && entry_of(rows, g, page)->holders > 1; r++) {
-    int32_t at = r != row && rows->row[r].open ? index_of(group, r, page, index) : -1;
+    int32_t at = r != row && rows->row[r].open ? page_index(group, r, page, index) : -1;
     int64_t tokens = at < 0 ? 0 : sure_tokens(rows, r, group->length_set) - (int64_t)at * group->page_size;
     if (tokens <= most)
       continue;
@@ -120,7 +120,7 @@ static int32_t sure_end_of_others(const cgr__rows *rows, int32_t g, int32_t row,
     if (p >= has->end)
       break;
     if (p >= has->first) /* pages before are not needed */
-      tokens = tokens_of_others(rows, g, page_at(group, row, p), row, p, &other);
+      tokens = tokens_of_others(rows, g, ledger_page_at(group, row, p), row, p, &other);
     if (begin + tokens <= reached)
       break;
     reached = begin + tokens;
@@ -151,12 +151,12 @@ static cgr_status refuse_two_writers(int32_t page, int32_t g, int32_t one, int32
 }
 
 /* The row writes tokens [start, end). */
-static cgr_status check_row(cgr__rows *rows, int32_t g, int32_t row, int64_t start, int64_t end, uint64_t seq) {
+static cgr_status check_row_pages(cgr__rows *rows, int32_t g, int32_t row, int64_t start, int64_t end, uint64_t seq) {
   const cgr__page_group *group = &rows->group[g];
   const cgr__row_pages *has = &group->row[row];
   int32_t last = (int32_t)((end - 1) / group->page_size), other = -1;
   for (int32_t p = (int32_t)(start / group->page_size); p <= last && p >= has->first && p < has->end; p++) {
-    int32_t page = page_at(group, row, p), begin = p * group->page_size;
+    int32_t page = ledger_page_at(group, row, p), begin = p * group->page_size;
     cgr__ledger_page *entry = entry_of(rows, g, page);
     if (entry->ticket == rows->ledger.ticket)
       return refuse_two_writers(page, g, entry->writer, row, seq);
@@ -183,7 +183,7 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
       start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
     for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0; g++)
       if (rows->group[g].length_set == checked->set && !rows->group[g].engine_table)
-        CGR__TRY(check_row(rows, g, row, start, start + query_len, seq));
+        CGR__TRY(check_row_pages(rows, g, row, start, start + query_len, seq));
   }
   return CGR_OK;
 }

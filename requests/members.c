@@ -51,17 +51,17 @@ static void set_lacks_token(cgr__rows *rows, int32_t index, bool lacks_token) {
 
 /* --------------------------------------------------------------------------------------------------------------- schedule */
 
-static void unschedule_row(cgr__rows *rows, int32_t index) {
+static void unschedule_member(cgr__rows *rows, int32_t index) {
   if (rows->row[index].deadline >= 0)
     cgr__schedule_remove(rows->standing.schedule, rows->row[index].deadline);
   rows->row[index].deadline = -1;
 }
 
 /* A row without tokens always fits. */
-static void schedule_row(cgr__rows *rows, int32_t index) {
+static void schedule_member(cgr__rows *rows, int32_t index) {
   const cgr__standing *s = &rows->standing;
   cgr__row *row = &rows->row[index];
-  unschedule_row(rows, index);
+  unschedule_member(rows, index);
   if (row->query_len > 0)
     row->deadline =
         cgr__schedule_add(s->schedule, s->steps, cgr__steps_that_fit(row, cgr__rows_computed(rows, index), row->query_len));
@@ -69,7 +69,7 @@ static void schedule_row(cgr__rows *rows, int32_t index) {
 
 void cgr__members_add_pages(cgr__rows *rows, int32_t row) {
   if (rows->row[row].position >= 0 && !rows->standing_stale) /* else every member is looked at again */
-    schedule_row(rows, row);
+    schedule_member(rows, row);
 }
 
 void cgr__members_revalidate(cgr__rows *rows, int32_t row) {
@@ -77,12 +77,12 @@ void cgr__members_revalidate(cgr__rows *rows, int32_t row) {
     return;
   cgr__members_sync(rows, row);
   set_lacks_token(rows, row, lacks_token(rows, row));
-  schedule_row(rows, row);
+  schedule_member(rows, row);
 }
 
 void cgr__members_leave(cgr__rows *rows, int32_t row) {
   cgr__members_sync(rows, row);
   set_lacks_token(rows, row, false);
-  unschedule_row(rows, row);
+  unschedule_member(rows, row);
   rows->row[row].position = -1;
 }

@@ -68,8 +68,8 @@ static void update_capacity(cgr__rows *rows, int32_t row) {
 /* ------------------------------------------------------------------------------------------------------ a page only once */
 
 /* Whether pages[i] is among those before it, or among the row's pages that [first, first + count) leaves in place. */
-static bool is_repeated(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count,
-                        int32_t i) {
+static bool has_repeated_page(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count,
+                              int32_t i) {
   const int32_t *table = table_of(group, row);
   const cgr__row_pages *has = &group->row[row];
   for (int32_t j = 0; j < i; j++)
@@ -86,7 +86,7 @@ static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, 
                                 int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     uint64_t bit, *word = cgr__rows_filter_word(group, row, pages[i], &bit);
-    if (*word & bit && is_repeated(group, row, first, pages, count, i))
+    if (*word & bit && has_repeated_page(group, row, first, pages, count, i))
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "cgr_request_set_pages: pages[%d] is %d, which row %d has already in group %d, expected each page once", i,
                        pages[i], row, g);
@@ -123,8 +123,8 @@ static cgr_status fail_too_long(const cgr__page_group *group, int32_t g, int64_t
       (long long)pages, group->pages_per_row, g, group->length_set, group->page_size);
 }
 
-static cgr_status check_pages(const cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
-                              int32_t count) {
+static cgr_status check_page_numbers(const cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
+                                     int32_t count) {
   const cgr__row_pages *has = &group->row[row];
   if (group->engine_table)
     return cgr__fail(CGR_ERROR_STATE, "cgr_request_set_pages: group %d has the engine's page_table, expected the library's", g);
@@ -174,7 +174,7 @@ static void give_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, i
 cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
-  CGR__TRY(check_pages(group, g, row, first, pages, count));
+  CGR__TRY(check_page_numbers(group, g, row, first, pages, count));
   CGR__TRY(check_repeats(group, g, row, first, pages, count));
   if (count == 0)
     return CGR_OK;
@@ -208,7 +208,7 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int
 }
 
 /* A length in a set after 0 is covered by pages at all times: steps do not look at it again. `left`: pages from 0 on. */
-static cgr_status check_other_length(const cgr__rows *rows, int32_t row, int32_t g, int32_t left) {
+static cgr_status check_set_length(const cgr__rows *rows, int32_t row, int32_t g, int32_t left) {
   const cgr__page_group *group = &rows->group[g];
   int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, row, group->length_set) : 0;
   if (length <= (int64_t)left * group->page_size)
@@ -256,7 +256,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
                      "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of pages %d .. %d of row %d in "
                      "group %d",
                      first, (long long)end - 1, has->first, has->end - 1, row, g);
-  CGR__TRY(check_other_length(rows, row, g, first == has->first ? 0 : first));
+  CGR__TRY(check_set_length(rows, row, g, first == has->first ? 0 : first));
   if (first != has->first || !is_passed(rows, row, group, end))
     cgr__rows_leave_steady(rows);
   if (rows->has_ledger)

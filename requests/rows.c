@@ -76,7 +76,7 @@ static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, 
     ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
 }
 
-static void lay_out(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
+static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
   size_t n = (size_t)config->limits->max_rows;
   rows->limits = config->limits;
   rows->row = cgr__block_take(b, n, sizeof *rows->row);
@@ -103,14 +103,14 @@ static void lay_out(cgr__rows *rows, const cgr__rows_config *config, cgr__block 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
   cgr__rows rows;
   cgr__block b = { NULL, 0 };
-  lay_out(&rows, config, &b);
+  lay_out_rows(&rows, config, &b);
   return b.used;
 }
 
 void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory) {
   cgr__block b = { memory, 0 };
   memset(rows, 0, sizeof *rows);
-  lay_out(rows, config, &b);
+  lay_out_rows(rows, config, &b);
   cgr__rows_fill_data(rows);
   cgr__members_init(rows);
   for (int32_t i = 0; i < rows->limits->max_rows; i++)

@@ -112,7 +112,7 @@ static cgr_status check_member(const cgr__rows *rows, const char *function, int3
   return CGR_OK;
 }
 
-static cgr_status check_tokens(const char *function, const int32_t *tokens, int32_t count) {
+static cgr_status check_member_tokens(const char *function, const int32_t *tokens, int32_t count) {
   if (!tokens && count > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: tokens is NULL, expected %d tokens", function, count);
   return tokens ? cgr__batch_check_ids(function, tokens, 0, count) : CGR_OK;
@@ -135,7 +135,7 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
         "%s: query_len is %d, with which %lld tokens of the standing batch wait for a step, expected at most %d: set "
         "fewer for other rows, or take those out, before",
         function, query_len, (long long)all, s->max_kept);
-  return check_tokens(function, tokens, query_len);
+  return check_member_tokens(function, tokens, query_len);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- edits */

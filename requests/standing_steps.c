@@ -10,7 +10,7 @@ _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
 /* ------------------------------------------------------------------------------------------------------------- validation */
 
 /* Which member has the most tokens. Looked for only for the message. */
-static cgr_status refuse_tokens(const cgr__rows *rows) {
+static cgr_status refuse_standing_tokens(const cgr__rows *rows) {
   const cgr__standing *s = &rows->standing;
   int32_t most = 0, largest = s->members.rows[0];
   for (int32_t i = 0; i < s->members.num_requests; i++) {
@@ -25,7 +25,7 @@ static cgr_status refuse_tokens(const cgr__rows *rows) {
 }
 
 /* Edits may come in any order, so only what they lead to has to keep to the limits. */
-static cgr_status check_limits(const cgr__rows *rows) {
+static cgr_status check_standing_limits(const cgr__rows *rows) {
   const cgr__standing *s = &rows->standing;
   int32_t count = s->members.num_requests;
   if (count > s->max_requests)
@@ -33,7 +33,7 @@ static cgr_status check_limits(const cgr__rows *rows) {
         CGR_ERROR_TOO_MANY_REQUESTS,
         "batch: the standing batch has %d requests, expected at most %d (max_requests): cgr_standing_take %d of them", count,
         s->max_requests, count - s->max_requests);
-  return s->sum_tokens > s->max_tokens ? refuse_tokens(rows) : CGR_OK;
+  return s->sum_tokens > s->max_tokens ? refuse_standing_tokens(rows) : CGR_OK;
 }
 
 /* Which member lacks a token, and why. Looked for only for the message. */
@@ -114,7 +114,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__check
     cgr__members_revalidate(rows, s->members.rows[i]);
   rows->standing_stale = false;
   if (s->num_dirty > 0) /* else it is no larger than when it was launched last */
-    CGR__TRY(check_limits(rows));
+    CGR__TRY(check_standing_limits(rows));
   if (s->num_lacking_tokens > 0)
     return refuse_missing_token(rows);
   CGR__TRY(check_schedule(rows));

@@ -28,7 +28,7 @@ void cgr__rows_leave_steady(cgr__rows *rows) {
 /* ---------------------------------------------------------------------------------------------------------------- schedule */
 
 /* The pending steps are not added to the row yet, but the schedule has counted them already. */
-static void schedule_row(cgr__rows *rows, cgr__row *row) {
+static void schedule_steady_row(cgr__rows *rows, cgr__row *row) {
   const cgr__steady *steady = &rows->steady;
   int32_t query_len = steady->batch->query_len;
   int32_t fit = cgr__steps_that_fit(row, row->computed + steady->pending * query_len, query_len);
@@ -40,7 +40,7 @@ void cgr__steady_schedule(cgr__rows *rows) {
   const cgr__batch_layout *batch = steady->batch;
   memset(steady->schedule, 0, CGR__SCHEDULE_STEPS * sizeof *steady->schedule);
   for (int32_t i = 0; i < batch->num_requests; i++)
-    schedule_row(rows, &rows->row[batch->rows[i]]);
+    schedule_steady_row(rows, &rows->row[batch->rows[i]]);
   steady->mark = rows->ticket;
   steady->scheduled = true;
 }
@@ -51,5 +51,5 @@ void cgr__steady_add_pages(cgr__rows *rows, int32_t index) {
   if (!rows->steady.scheduled || row->mark != rows->steady.mark)
     return;
   cgr__schedule_remove(rows->steady.schedule, row->steady_deadline);
-  schedule_row(rows, row);
+  schedule_steady_row(rows, row);
 }

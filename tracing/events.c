@@ -21,7 +21,7 @@ static void begin_slice(cgr__text *text, pid_t pid, int tid, uint64_t at_ns, uin
   cgr__text_add_decimal(text, ns, 3);
 }
 
-static void add_name(cgr__text *text, const char *event, int tid, const char *name) {
+static void add_name_event(cgr__text *text, const char *event, int tid, const char *name) {
   cgr__text_add(text, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"ts\":0,\"name\":\"%s\",\"args\":{\"name\":", (int)getpid(), tid,
                 event);
   cgr__text_add_json(text, name);
@@ -38,15 +38,15 @@ void cgr__events_begin(cgr__text *text, const cgr__events_head *head) {
   if (head->timed)
     cgr__text_add(text, ",\"device_clock_error_ns\":%" PRIu64, head->device_clock_error_ns);
   cgr__text_add(text, "},\n\"traceEvents\":[\n");
-  add_name(text, "process_name", 0, "cgr");
+  add_name_event(text, "process_name", 0, "cgr");
   cgr__text_add(text, ",\n");
-  add_name(text, "thread_name", TID_HOST, "host");
+  add_name_event(text, "thread_name", TID_HOST, "host");
   if (!head->timed)
     return;
   cgr__text_add(text, ",\n");
-  add_name(text, "thread_name", TID_DEVICE, device);
+  add_name_event(text, "thread_name", TID_DEVICE, device);
   cgr__text_add(text, ",\n");
-  add_name(text, "thread_name", TID_BESIDE, "beside the step");
+  add_name_event(text, "thread_name", TID_BESIDE, "beside the step");
 }
 
 static void add_args(cgr__text *text, const cgr_flight_record *r) {

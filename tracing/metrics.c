@@ -158,11 +158,11 @@ static uint64_t real_requests_of(const cgr_key_stats *k) { return k->real_reques
 static uint64_t padded_requests_of(const cgr_key_stats *k) { return k->padded_requests; }
 static uint64_t real_tokens_of(const cgr_key_stats *k) { return k->real_tokens; }
 static uint64_t padded_tokens_of(const cgr_key_stats *k) { return k->padded_tokens; }
-static uint64_t bytes_of(const cgr_key_stats *k) { return k->bytes_staged; }
+static uint64_t graph_bytes_of(const cgr_key_stats *k) { return k->bytes_staged; }
 static uint64_t misses_of(const cgr_key_stats *k) { return k->misses; }
 static uint64_t turned_down_of(const cgr_key_stats *k) { return k->turned_down; }
 static uint64_t nodes_of(const cgr_key_stats *k) { return (uint64_t)k->num_nodes; }
-static uint64_t memory_of(const cgr_key_stats *k) { return (uint64_t)k->device_bytes; }
+static uint64_t graph_memory_of(const cgr_key_stats *k) { return (uint64_t)k->device_bytes; }
 static uint64_t capture_us_of(const cgr_key_stats *k) { return (uint64_t)(k->capture_ms * 1e3); }
 
 static const struct family {
@@ -175,12 +175,12 @@ static const struct family {
   { "cgr_key_padded_requests_total", "counter", "The same with their padding.", padded_requests_of, 0 },
   { "cgr_key_real_tokens_total", "counter", "Tokens of these steps.", real_tokens_of, 0 },
   { "cgr_key_padded_tokens_total", "counter", "The same with their padding.", padded_tokens_of, 0 },
-  { "cgr_key_staged_bytes_total", "counter", "Bytes that the device read for these steps.", bytes_of, 0 },
+  { "cgr_key_staged_bytes_total", "counter", "Bytes that the device read for these steps.", graph_bytes_of, 0 },
   { "cgr_key_misses", "gauge", "Steps that found no graph for the key, since it was last captured.", misses_of, 0 },
   { "cgr_key_turned_down_total", "counter", "Steps that the key's graph would have padded beyond max_padding.", turned_down_of,
     0 },
   { "cgr_key_nodes", "gauge", "Nodes of the key's graph.", nodes_of, 0 },
-  { "cgr_key_graph_memory_bytes", "gauge", "Device memory of the key's graph.", memory_of, 0 },
+  { "cgr_key_graph_memory_bytes", "gauge", "Device memory of the key's graph.", graph_memory_of, 0 },
   { "cgr_key_capture_seconds", "gauge", "Time that capturing the key's graph took.", capture_us_of, 6 },
 };
 
@@ -231,7 +231,7 @@ static void add_histogram(const page *p, const char *name, const char *kind, con
   cgr__text_add(p->text, "%" PRIu64 "\n", h->count);
 }
 
-static void add_times(const page *p, const char *name, const char *help, const cgr_histogram *of_kind) {
+static void add_time_metrics(const page *p, const char *name, const char *help, const cgr_histogram *of_kind) {
   begin_family(p, name, "histogram", help);
   for (int32_t kind = CGR_KIND_NONE; kind <= CGR_KIND_FULL; kind++)
     add_histogram(p, name, cgr_graph_kind_name((cgr_graph_kind)kind), &of_kind[kind]);
@@ -244,6 +244,6 @@ void cgr__metrics_write(cgr__text *text, const cgr__report *report, const cgr_la
   add_whole(&p, &t);
   for (size_t f = 0; f < sizeof families / sizeof families[0]; f++)
     add_family(&p, &families[f]);
-  add_times(&p, "cgr_prepare_seconds", "Host time in cgr_step_prepare, of the steps that were timed.", t.prepare);
-  add_times(&p, "cgr_launch_seconds", "Host time in cgr_step_launch, of the steps that were timed.", t.launch);
+  add_time_metrics(&p, "cgr_prepare_seconds", "Host time in cgr_step_prepare, of the steps that were timed.", t.prepare);
+  add_time_metrics(&p, "cgr_launch_seconds", "Host time in cgr_step_launch, of the steps that were timed.", t.launch);
 }

@@ -140,25 +140,25 @@ static nvtxEventAttributes_t event_of(cgr__nvtx_range range) {
   return event;
 }
 
-static void push(const nvtxEventAttributes_t *event) { nvtxDomainRangePushEx(nvtx.domain, event); }
+static void push_event(const nvtxEventAttributes_t *event) { nvtxDomainRangePushEx(nvtx.domain, event); }
 
 void cgr__nvtx_begin(cgr__nvtx_range range) {
   const nvtxEventAttributes_t event = event_of(range);
-  push(&event);
+  push_event(&event);
 }
 
 void cgr__nvtx_begin_layer(cgr__nvtx_range range, int32_t layer) {
   nvtxEventAttributes_t event = event_of(range);
   event.payloadType = NVTX_PAYLOAD_TYPE_INT32;
   event.payload.iValue = layer;
-  push(&event);
+  push_event(&event);
 }
 
 void cgr__nvtx_begin_number(cgr__nvtx_range range, uint64_t number) {
   nvtxEventAttributes_t event = event_of(range);
   event.payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
   event.payload.ullValue = number;
-  push(&event);
+  push_event(&event);
 }
 
 /* A struct of this schema; `number` stands in for it if the tool, or the toolkit, knows no schemas. */
@@ -168,7 +168,7 @@ static void begin_struct(cgr__nvtx_range range, uint64_t schema, const void *dat
   nvtxEventAttributes_t event = event_of(range);
   if (nvtx.schemas) {
     begin_data(&event, &payload);
-    push(&event);
+    push_event(&event);
     return;
   }
 #endif

@@ -50,7 +50,7 @@ static void add_launched(cgr__statistics *s, const cgr__flight_entry *e) {
   key->padded_tokens += (uint64_t)e->padded_tokens;
 }
 
-static void add(cgr__statistics *s, const cgr__flight_entry *e) {
+static void add_record(cgr__statistics *s, const cgr__flight_entry *e) {
   switch (e->outcome) {
   case CGR_FLIGHT_CANCELLED:
     s->sums.cancelled++;
@@ -69,7 +69,7 @@ static void add(cgr__statistics *s, const cgr__flight_entry *e) {
 void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight) {
   cgr__tick_clock_sync(&statistics->clock);
   for (; statistics->folded < flight->count; statistics->folded++)
-    add(statistics, cgr__flight_at(flight, statistics->folded));
+    add_record(statistics, cgr__flight_at(flight, statistics->folded));
 }
 
 void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, bool with_times, cgr_key_stats *stats) {

@@ -13,7 +13,7 @@ static void add_share(cgr__text *text, uint64_t real, uint64_t padded) {
 }
 
 /* p50 and p99 in microseconds. */
-static void add_times(cgr__text *text, const cgr_histogram *h) {
+static void add_time_columns(cgr__text *text, const cgr_histogram *h) {
   const double percents[] = { 50.0, 99.0 };
   for (int i = 0; i < 2; i++) {
     char number[32];
@@ -32,8 +32,8 @@ static void add_row(cgr__text *text, const char *name, const cgr_key_stats *k) {
                 k->turned_down, k->real_tokens);
   add_share(text, k->real_tokens, k->padded_tokens);
   add_share(text, k->real_requests, k->padded_requests);
-  add_times(text, &k->prepare);
-  add_times(text, &k->launch);
+  add_time_columns(text, &k->prepare);
+  add_time_columns(text, &k->launch);
   cgr__text_add(text, "%8" PRId64 "%12" PRId64 "%s%*s\n", k->num_nodes, k->device_bytes, k->bytes_estimated > 0 ? "~" : "",
                 k->bytes_estimated > 0 ? 8 : 9, number);
 }

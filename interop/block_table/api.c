@@ -9,7 +9,7 @@
 #include "interop/limits.h"
 
 /* What such kernels cannot read. */
-static cgr_status check_cache(const char *function, const cgr_block_table_input *in) {
+static cgr_status check_cache_layout(const char *function, const cgr_block_table_input *in) {
   if (in->kv_layout != 0 && in->kv_layout != CGR_LAYOUT_HND)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: kv_layout is %d (%s), expected %d (hnd): these kernels read no other", function,
                      in->kv_layout, cgr_kv_layout_name((cgr_kv_layout)in->kv_layout), CGR_LAYOUT_HND);
@@ -43,7 +43,7 @@ cgr_status cgr__block_table_read_key(const char *function, const cgr_block_table
   CGR__TRY(cgr__sized_read(what, "CGR_BLOCK_TABLE_INPUT_INIT", input, &in, sizeof in));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in.reserved));
-  CGR__TRY(check_cache(function, &in));
+  CGR__TRY(check_cache_layout(function, &in));
   CGR__TRY(check_sizes(function, &in));
   *task = (cgr__block_table_task){ .num_requests = in.num_requests,
                                    .query_len = in.query_len,
@@ -98,7 +98,7 @@ cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_bl
   return CGR_OK;
 }
 
-static cgr_status check_pages(const cgr__block_table_task *t, int32_t i) {
+static cgr_status check_request_pages(const cgr__block_table_task *t, int32_t i) {
   const int32_t *pages = t->page_table + t->rows[i] * t->page_table_stride;
   for (int32_t p = 0; p < cgr__block_table_pages(t, t->seq_lens[i]); p++)
     if (pages[p] < 0 || pages[p] >= t->num_pages)
@@ -120,7 +120,7 @@ static cgr_status check_live(const cgr__block_table_task *t) {
     snprintf(name, sizeof name, "query_start_loc[%d]", i + 1);
     int64_t before = t->query_start_loc[i];
     CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->query_start_loc[i + 1], before, before + t->query_len));
-    CGR__TRY(check_pages(t, i));
+    CGR__TRY(check_request_pages(t, i));
   }
   return CGR_OK;
 }

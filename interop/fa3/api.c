@@ -8,7 +8,7 @@
 #include "interop/fa3/host.h"
 #include "interop/limits.h"
 
-static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
+static cgr_status check_field_ranges(const char *function, const cgr_fa3_input *in) {
   const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
     { "max_requests", in->max_requests, 0, CGR__MAX_REQUESTS },
@@ -36,7 +36,7 @@ static cgr_status check_ranges(const char *function, const cgr_fa3_input *in) {
   return CGR_OK;
 }
 
-static cgr_status check_enums(const char *function, const cgr_fa3_input *in) {
+static cgr_status check_fa3_enums(const char *function, const cgr_fa3_input *in) {
   CGR__TRY(cgr__check_choice(function, "layout", &cgr__fa3_layouts, in->layout));
   if (in->dtype != CGR_DTYPE_FP16 && in->dtype != CGR_DTYPE_BF16 && in->dtype != CGR_DTYPE_FP8_E4M3)
     return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: dtype is %d (%s), expected fp16, bf16 or fp8_e4m3", function, in->dtype,
@@ -44,7 +44,7 @@ static cgr_status check_enums(const char *function, const cgr_fa3_input *in) {
   return CGR_OK;
 }
 
-static cgr_status check_heads(const char *function, const cgr_fa3_input *in) {
+static cgr_status check_fa3_heads(const char *function, const cgr_fa3_input *in) {
   int32_t multiple = in->dtype == CGR_DTYPE_FP8_E4M3 ? 16 : 8;
   if (in->num_q_heads % in->num_kv_heads != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: num_q_heads is %d, expected a multiple of num_kv_heads (%d)", function,
@@ -70,9 +70,9 @@ cgr_status cgr__fa3_read_key(const char *function, const cgr_fa3_input *given, c
   CGR__TRY(cgr__sized_read(what, "CGR_FA3_INPUT_INIT", given, in, sizeof *in));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
-  CGR__TRY(check_enums(function, in));
-  CGR__TRY(check_ranges(function, in));
-  CGR__TRY(check_heads(function, in));
+  CGR__TRY(check_fa3_enums(function, in));
+  CGR__TRY(check_field_ranges(function, in));
+  CGR__TRY(check_fa3_heads(function, in));
   if (in->max_requests != 0 && in->max_requests < in->num_requests)
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "%s: num_requests is %d, expected at most max_requests (%d)", function,
                      in->num_requests, in->max_requests);
@@ -105,7 +105,7 @@ cgr_status cgr_fa3_size(const cgr_fa3_input *input, cgr_fa3_sizes *sizes) {
   return CGR_OK;
 }
 
-static cgr_status check_lengths(const cgr_fa3_input *in) {
+static cgr_status check_fa3_lengths(const cgr_fa3_input *in) {
   int32_t live = in->live_requests ? *in->live_requests : in->num_requests;
   if (live < 0 || live > in->num_requests)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_fa3_build: *live_requests is %d, expected 0 .. %d (num_requests)", live,
@@ -134,7 +134,7 @@ cgr_status cgr_fa3_build(const cgr_fa3_input *input, void *metadata, size_t byte
   cgr__fa3_key c;
   CGR__TRY(cgr__fa3_read_key("cgr_fa3_build", input, &in, &sizes, &c));
   CGR__TRY(cgr__fa3_check_memory("cgr_fa3_build", &in, &sizes, metadata, bytes));
-  CGR__TRY(check_lengths(&in));
+  CGR__TRY(check_fa3_lengths(&in));
   cgr__fa3_fill(&c, in.query_start_loc, in.seq_lens, in.live_requests, metadata);
   return CGR_OK;
 }

@@ -22,13 +22,13 @@ static void read_requests(const cgr__fa3_key *c, const int32_t *start, const int
 }
 
 /* Merges the runs [a, b) and [b, end). */
-static void merge(const uint64_t *from, uint64_t *to, int32_t a, int32_t b, int32_t end) {
+static void merge_runs(const uint64_t *from, uint64_t *to, int32_t a, int32_t b, int32_t end) {
   int32_t middle = b;
   for (int32_t at = a; at < end; at++)
     to[at] = b == end || (a < middle && from[a] < from[b]) ? from[a++] : from[b++];
 }
 
-static const uint64_t *sort(const cgr__fa3_key *c, chunk *k) {
+static const uint64_t *sort_chunk(const cgr__fa3_key *c, chunk *k) {
   int32_t now = 0;
   for (int32_t j = 0; j < k->count; j++)
     k->keys[now][j] = cgr__fa3_sort_key(c, &k->requests[j], j);
@@ -36,7 +36,7 @@ static const uint64_t *sort(const cgr__fa3_key *c, chunk *k) {
     for (int32_t a = 0; a < k->count; a += 2 * width) {
       int32_t b = a + width < k->count ? a + width : k->count;
       int32_t end = b + width < k->count ? b + width : k->count;
-      merge(k->keys[now], k->keys[now ^ 1], a, b, end);
+      merge_runs(k->keys[now], k->keys[now ^ 1], a, b, end);
     }
   return k->keys[now];
 }
@@ -49,7 +49,7 @@ void cgr__fa3_fill(const cgr__fa3_key *c, const int32_t *query_start_loc, const 
     int32_t left = c->num_requests - k.first;
     k.count = left < CGR__FA3_CHUNK ? left : CGR__FA3_CHUNK;
     read_requests(c, query_start_loc, seq_lens, live, &k);
-    const uint64_t *keys = c->sort ? sort(c, &k) : NULL;
+    const uint64_t *keys = c->sort ? sort_chunk(c, &k) : NULL;
     for (int32_t j = 0; j < k.count; j++) {
       int32_t number = keys ? cgr__fa3_sorted_number(keys[j]) : j;
       cgr__fa3_put(c, metadata, k.first + j, k.first + number, &k.requests[number]);

@@ -190,7 +190,7 @@ static bool choose_packing(const key *k, int32_t num_splits) {
 
 /* --------------------------------------------------------------------------------------------------------------- vectors */
 
-static int32_t place(bool there, int32_t words, int32_t *at) {
+static int32_t place_array(bool there, int32_t words, int32_t *at) {
   int32_t here = *at;
   if (!there)
     return -1;
@@ -202,11 +202,11 @@ static void place_vectors(const cgr_fa3_input *in, cgr_fa3_sizes *s) {
   bool vllm = in->layout == CGR_FA3_VLLM;
   int32_t rounded = cgr__fa3_rounded(in->num_requests), at = 0;
   int32_t most = cgr__fa3_rounded(in->max_requests != 0 ? in->max_requests : in->num_requests);
-  s->at_seqlen_q = place(vllm, rounded, &at);
-  s->at_num_splits = place(!vllm || (in->num_requests <= CGR__FA3_CHUNK && s->num_splits > 1), rounded, &at);
-  s->at_num_m_blocks = place(!vllm, rounded, &at);
-  s->at_batch_idx = place(s->sort, rounded, &at);
-  s->at_nheads_in_l2 = place(s->head_swizzle, rounded, &at);
+  s->at_seqlen_q = place_array(vllm, rounded, &at);
+  s->at_num_splits = place_array(!vllm || (in->num_requests <= CGR__FA3_CHUNK && s->num_splits > 1), rounded, &at);
+  s->at_num_m_blocks = place_array(!vllm, rounded, &at);
+  s->at_batch_idx = place_array(s->sort, rounded, &at);
+  s->at_nheads_in_l2 = place_array(s->head_swizzle, rounded, &at);
   s->at_semaphore = at;
   s->used_words = at + 1;
   s->metadata_bytes = (1 + 4 * (uint64_t)most) * sizeof(int32_t);

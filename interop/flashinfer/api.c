@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------------------------------------------------------- keys */
 
-static cgr_status check_heads(const char *function, int32_t num_q_heads, int32_t num_kv_heads) {
+static cgr_status check_flashinfer_heads(const char *function, int32_t num_q_heads, int32_t num_kv_heads) {
   if (num_q_heads % num_kv_heads == 0)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: num_q_heads is %d, expected a multiple of num_kv_heads (%d)", function,
@@ -36,7 +36,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
     { "blocks_per_multiprocessor", in->blocks_per_multiprocessor, 1, CGR__FLASHINFER_MAX_CTAS },
   };
   CGR__TRY(CGR__CHECK_RANGES(function, ranges));
-  CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
+  CGR__TRY(check_flashinfer_heads(function, in->num_q_heads, in->num_kv_heads));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
   int32_t max_grid = in->num_multiprocessors * in->blocks_per_multiprocessor;
@@ -166,7 +166,7 @@ cgr_status cgr__flashinfer_read_prefill_key(const char *function, const cgr_flas
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, "CGR_FLASHINFER_PREFILL_INPUT_INIT", input, in, sizeof *in));
   CGR__TRY(check_prefill_ranges(function, in));
-  CGR__TRY(check_heads(function, in->num_q_heads, in->num_kv_heads));
+  CGR__TRY(check_flashinfer_heads(function, in->num_q_heads, in->num_kv_heads));
   snprintf(what, sizeof what, "%s: reserved", function);
   CGR__TRY(cgr__check_unused(what, in->reserved));
   CGR__TRY(check_kernel(function, in));
@@ -199,7 +199,8 @@ static cgr_status name_length(const char *function, const cgr__flashinfer_key *k
                    end, begin, name, request, (long long)most, rows ? " (total_num_rows)" : "", uniform);
 }
 
-static cgr_status check_lengths(const char *function, const cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
+static cgr_status check_flashinfer_lengths(const char *function, const cgr__flashinfer_key *key,
+                                           const cgr__flashinfer_arrays *arrays) {
   int32_t request;
   bool rows;
   if (!arrays->kv_indptr)
@@ -212,7 +213,7 @@ static cgr_status check_lengths(const char *function, const cgr__flashinfer_key 
 /* Completes a key that depends on the lengths. */
 static cgr_status complete_key(const char *function, cgr__flashinfer_key *key, const cgr__flashinfer_arrays *arrays) {
   cgr__flashinfer_batch batch;
-  CGR__TRY(check_lengths(function, key, arrays));
+  CGR__TRY(check_flashinfer_lengths(function, key, arrays));
   if (!cgr__flashinfer_complete_key(key, arrays, &batch))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: the lengths make %lld tiles and %lld partial rows, expected at most %d",
                      function, (long long)batch.tiles, (long long)batch.partials, INT32_MAX);
@@ -227,12 +228,12 @@ static cgr_status complete_key(const char *function, cgr__flashinfer_key *key, c
 
 /* ------------------------------------------------------------------------------------------------------------ workspaces */
 
-static int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+static int64_t rounded_to_16(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 cgr_flashinfer_plan cgr__flashinfer_describe(const cgr__flashinfer_key *key) {
   const cgr__flashinfer_places *at = &key->at;
   int64_t split_rows = key->split_kv ? cgr__flashinfer_partial_rows(key) : 0;
-  int64_t s_bytes = key->num_q_heads * split_rows * 4, s_offset = rounded(s_bytes * key->head_dim);
+  int64_t s_bytes = key->num_q_heads * split_rows * 4, s_offset = rounded_to_16(s_bytes * key->head_dim);
   int64_t merge = at->merge_indptr < 0 ? 0 : at->merge_indptr, mask = at->valid_mask < 0 ? 0 : at->valid_mask;
   int64_t rows = at->total_num_rows < 0 ? 0 : at->total_num_rows;
   const int64_t decode[] = { key->tiles,   0,    s_offset,          at->request_indices, at->kv_tile_indices,
@@ -282,24 +283,24 @@ cgr_status cgr__flashinfer_check_memory(const char *function, const cgr_flashinf
 /* ---------------------------------------------------------------------------------------------------------------- calls */
 
 /* Everything but the writing of `output`. */
-static cgr_status size(const char *function, cgr__flashinfer_key *key, bool open, const cgr__flashinfer_arrays *arrays,
-                       uint64_t float_bytes, cgr_flashinfer_plan *plan) {
+static cgr_status size_plan(const char *function, cgr__flashinfer_key *key, bool open, const cgr__flashinfer_arrays *arrays,
+                            uint64_t float_bytes, cgr_flashinfer_plan *plan) {
   if (open)
     CGR__TRY(complete_key(function, key, arrays));
   *plan = cgr__flashinfer_describe(key);
   return cgr__flashinfer_check_float(function, plan, float_bytes);
 }
 
-static cgr_status build(const char *function, cgr__flashinfer_key *key, bool open, const cgr__flashinfer_arrays *arrays,
-                        uint64_t float_bytes, void *int_workspace, size_t int_bytes, cgr_flashinfer_plan *output) {
+static cgr_status build_plan(const char *function, cgr__flashinfer_key *key, bool open, const cgr__flashinfer_arrays *arrays,
+                             uint64_t float_bytes, void *int_workspace, size_t int_bytes, cgr_flashinfer_plan *output) {
   cgr_flashinfer_plan plan;
   char what[64];
   snprintf(what, sizeof what, "%s: plan", function);
   if (output)
     CGR__TRY(cgr__sized_check(what, "CGR_FLASHINFER_PLAN_INIT", output));
-  CGR__TRY(size(function, key, open, arrays, float_bytes, &plan));
+  CGR__TRY(size_plan(function, key, open, arrays, float_bytes, &plan));
   CGR__TRY(cgr__flashinfer_check_memory(function, &plan, int_workspace, int_bytes));
-  CGR__TRY(check_lengths(function, key, arrays));
+  CGR__TRY(check_flashinfer_lengths(function, key, arrays));
   if (!cgr__flashinfer_fill(key, arrays, int_workspace))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "%s: fixed_split_size cuts these lengths into more tiles than the graph has, expected at most %d", function,
@@ -318,7 +319,7 @@ cgr_status cgr_flashinfer_decode_size(const cgr_flashinfer_decode_input *input, 
   CGR__TRY(cgr__sized_check("cgr_flashinfer_decode_size: plan", "CGR_FLASHINFER_PLAN_INIT", plan));
   CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { NULL, in.kv_indptr, in.live_requests };
-  CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));
+  CGR__TRY(size_plan(function, &key, open, &arrays, in.float_workspace_bytes, &full));
   cgr__sized_write(plan, &full, sizeof full);
   return CGR_OK;
 }
@@ -332,7 +333,7 @@ cgr_status cgr_flashinfer_prefill_size(const cgr_flashinfer_prefill_input *input
   CGR__TRY(cgr__sized_check("cgr_flashinfer_prefill_size: plan", "CGR_FLASHINFER_PLAN_INIT", plan));
   CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
-  CGR__TRY(size(function, &key, open, &arrays, in.float_workspace_bytes, &full));
+  CGR__TRY(size_plan(function, &key, open, &arrays, in.float_workspace_bytes, &full));
   cgr__sized_write(plan, &full, sizeof full);
   return CGR_OK;
 }
@@ -345,7 +346,7 @@ cgr_status cgr_flashinfer_decode_build(const cgr_flashinfer_decode_input *input,
   bool open;
   CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { NULL, in.kv_indptr, in.live_requests };
-  return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
+  return build_plan(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
 }
 
 cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashinfer_prefill_input *input, void *int_workspace,
@@ -355,7 +356,7 @@ cgr_status cgr__flashinfer_build_prefill(const char *function, const cgr_flashin
   bool open;
   CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &key, &open));
   const cgr__flashinfer_arrays arrays = { in.qo_indptr, in.kv_indptr, in.live_requests };
-  return build(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
+  return build_plan(function, &key, open, &arrays, in.float_workspace_bytes, int_workspace, int_bytes, plan);
 }
 
 cgr_status cgr_flashinfer_prefill_build(const cgr_flashinfer_prefill_input *input, void *int_workspace, size_t int_bytes,

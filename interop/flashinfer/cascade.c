@@ -12,7 +12,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------- validation */
 
-static cgr_status check_arrays(const char *function, const cgr_flashinfer_cascade *c) {
+static cgr_status check_cascade_arrays(const char *function, const cgr_flashinfer_cascade *c) {
   const struct {
     const char *name;
     const void *array;
@@ -46,21 +46,21 @@ cgr_status cgr__cascade_read(const char *function, const cgr_flashinfer_cascade 
   CGR__TRY(cgr__check_range(function, "page_size", c->page_size, 1, CGR__FORMATS_MAX_PAGE_SIZE));
   snprintf(what, sizeof what, "%s: cascade: reserved", function);
   CGR__TRY(cgr__check_unused(what, c->reserved));
-  return check_arrays(function, c);
+  return check_cascade_arrays(function, c);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- split
  * The host device's kernel runs this too: nothing here sets the thread's message. */
 
-static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 int32_t cgr__cascade_live(const cgr_flashinfer_cascade *c) {
   int32_t live = c->live_requests ? *c->live_requests : c->num_requests;
-  return live < 0 ? 0 : smaller(live, c->num_requests);
+  return live < 0 ? 0 : min_of(live, c->num_requests);
 }
 
 /* Reports the fault that makes the batch no cascade. */
-static bool wrong(cgr__cascade_fault *fault, cgr__cascade_fault what) {
+static bool set_cascade_fault(cgr__cascade_fault *fault, cgr__cascade_fault what) {
   *fault = what;
   return false;
 }
@@ -68,11 +68,12 @@ static bool wrong(cgr__cascade_fault *fault, cgr__cascade_fault what) {
 /* A running sum from 0. */
 static bool sum_is_good(const char *name, const int32_t *sum, int32_t count, cgr__cascade_fault *fault) {
   if (sum[0] != 0)
-    return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_BEGIN, .array = name, .got = sum[0] });
+    return set_cascade_fault(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_BEGIN, .array = name, .got = sum[0] });
   for (int32_t i = 0; i < count; i++)
     if (sum[i + 1] < sum[i])
-      return wrong(fault, (cgr__cascade_fault){
-                              .kind = CGR__CASCADE_FALL, .array = name, .index = i + 1, .got = sum[i + 1], .expected = sum[i] });
+      return set_cascade_fault(
+          fault, (cgr__cascade_fault){
+                     .kind = CGR__CASCADE_FALL, .array = name, .index = i + 1, .got = sum[i + 1], .expected = sum[i] });
   return true;
 }
 
@@ -82,7 +83,7 @@ static bool sums_are_good(const cgr_flashinfer_cascade *c, int32_t live, cgr__ca
     return false;
   int32_t end = c->group_start[c->num_groups];
   if (end < live || end > c->num_requests)
-    return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_END, .got = end, .expected = live });
+    return set_cascade_fault(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_END, .got = end, .expected = live });
   return true;
 }
 
@@ -91,13 +92,14 @@ static bool request_is_good(const cgr_flashinfer_cascade *c, int32_t g, int32_t 
   int32_t rows = c->qo_indptr[i + 1] - c->qo_indptr[i], pages = c->kv_indptr[i + 1] - c->kv_indptr[i];
   int32_t last = c->kv_last_page_len[i];
   if (pages > 0 && (last < 1 || last > c->page_size))
-    return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_LAST_PAGE, .index = i, .got = last });
+    return set_cascade_fault(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_LAST_PAGE, .index = i, .got = last });
   if (prefix == 0 || (pages == 0 && rows == 0))
     return true;
   int64_t before = pages == 0 ? 0 : ((int64_t)pages - 1) * c->page_size + last - rows; /* tokens before the new ones */
   if ((int64_t)prefix * c->page_size > before)
-    return wrong(fault, (cgr__cascade_fault){
-                            .kind = CGR__CASCADE_LONG_PREFIX, .index = g, .got = prefix, .request = i, .expected = before });
+    return set_cascade_fault(
+        fault,
+        (cgr__cascade_fault){ .kind = CGR__CASCADE_LONG_PREFIX, .index = g, .got = prefix, .request = i, .expected = before });
   return true;
 }
 
@@ -107,9 +109,9 @@ static bool pages_agree(const cgr_flashinfer_cascade *c, int32_t g, int32_t i, c
   const int32_t *pages = c->kv_indices + c->kv_indptr[i];
   for (int32_t k = 0; k < count; k++)
     if (pages[k] != prefix[k])
-      return wrong(fault,
-                   (cgr__cascade_fault){
-                       .kind = CGR__CASCADE_PAGE, .index = k, .got = pages[k], .expected = prefix[k], .request = i, .group = g });
+      return set_cascade_fault(
+          fault, (cgr__cascade_fault){
+                     .kind = CGR__CASCADE_PAGE, .index = k, .got = pages[k], .expected = prefix[k], .request = i, .group = g });
   return true;
 }
 
@@ -121,7 +123,7 @@ static void put_pages(int32_t *to, const int32_t *from, int32_t count) {
 /* Splits the live requests of group g into their own pages and the group's, which are those of the first that has any. */
 static bool split_group(const cgr_flashinfer_cascade *c, int32_t live, int32_t g, cgr__cascade_fault *fault) {
   int32_t shared = 0, *prefix = c->kv_indices ? c->shared_kv_indices + c->shared_kv_indptr[g] : NULL;
-  int32_t first = smaller(c->group_start[g], live), end = smaller(c->group_start[g + 1], live);
+  int32_t first = min_of(c->group_start[g], live), end = min_of(c->group_start[g + 1], live);
   for (int32_t i = first; i < end; i++) {
     int32_t pages = c->kv_indptr[i + 1] - c->kv_indptr[i], count = pages == 0 ? 0 : c->prefix_pages[g];
     if (!request_is_good(c, g, i, c->prefix_pages[g], fault))
@@ -149,7 +151,7 @@ bool cgr__cascade_split(const cgr_flashinfer_cascade *c, cgr__cascade_fault *fau
   c->shared_qo_indptr[0] = c->shared_kv_indptr[0] = c->unique_kv_indptr[0] = 0;
   for (int32_t g = 0; g < c->num_groups; g++) {
     if (c->prefix_pages[g] < 0)
-      return wrong(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_PREFIX, .index = g, .got = c->prefix_pages[g] });
+      return set_cascade_fault(fault, (cgr__cascade_fault){ .kind = CGR__CASCADE_PREFIX, .index = g, .got = c->prefix_pages[g] });
     if (!split_group(c, live, g, fault))
       return false;
   }
@@ -172,7 +174,7 @@ void cgr__cascade_clear(const cgr_flashinfer_cascade *c) {
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */
 
-static cgr_status report(const char *function, const cgr_flashinfer_cascade *c, const cgr__cascade_fault *f) {
+static cgr_status report_cascade_fault(const char *function, const cgr_flashinfer_cascade *c, const cgr__cascade_fault *f) {
   const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
   int64_t expected = f->expected, before = expected > 0 ? expected : 0;
   switch (f->kind) {
@@ -201,15 +203,15 @@ static cgr_status report(const char *function, const cgr_flashinfer_cascade *c, 
   return bad; /* there is no other kind */
 }
 
-static cgr_status split(const char *function, const cgr_flashinfer_cascade *c) {
+static cgr_status split_cascade(const char *function, const cgr_flashinfer_cascade *c) {
   cgr__cascade_fault fault;
-  return cgr__cascade_split(c, &fault) ? CGR_OK : report(function, c, &fault);
+  return cgr__cascade_split(c, &fault) ? CGR_OK : report_cascade_fault(function, c, &fault);
 }
 
 cgr_status cgr_flashinfer_cascade_split(const cgr_flashinfer_cascade *cascade) {
   cgr_flashinfer_cascade c;
   CGR__TRY(cgr__cascade_read("cgr_flashinfer_cascade_split", cascade, &c));
-  return split("cgr_flashinfer_cascade_split", &c);
+  return split_cascade("cgr_flashinfer_cascade_split", &c);
 }
 
 /* The shared level has no mask, and does not know where its rows are in their sequences. A window would leave out different keys
@@ -237,7 +239,7 @@ cgr_status cgr_flashinfer_cascade_build(const cgr_flashinfer_cascade *cascade, c
   void *plan[2];
   for (int32_t i = 0; i < 2; i++) /* both, before anything is written */
     CGR__TRY(cgr__sized_check_at("cgr_flashinfer_cascade_build: plans", "CGR_FLASHINFER_PLAN_INIT", plans, i, &plan[i]));
-  CGR__TRY(split(function, &c));
+  CGR__TRY(split_cascade(function, &c));
   const int32_t uniform_q_len = level.uniform_q_len; /* of the unique level: a group has the rows of several requests */
   level.uniform_q_len = 0;
   level.page_size = c.page_size;

@@ -14,8 +14,8 @@ static cgr_status check_graph(const char *function, const cgr__flashinfer_key *k
   return CGR_OK;
 }
 
-static cgr_status enqueue(const char *function, cgr_device *device, bool open, uint64_t float_bytes, size_t int_bytes,
-                          const cgr__flashinfer_args *args, cudaStream_t stream) {
+static cgr_status enqueue_plan(const char *function, cgr_device *device, bool open, uint64_t float_bytes, size_t int_bytes,
+                               const cgr__flashinfer_args *args, cudaStream_t stream) {
   CGR__TRY(check_graph(function, &args->key, open));
   if (!args->kv_indptr)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: kv_indptr is NULL, expected %d numbers", function, args->key.num_requests + 1);
@@ -36,7 +36,7 @@ cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfe
   args.kv_indptr = in.kv_indptr;
   args.live_requests = in.live_requests;
   args.status = in.status;
-  return enqueue(function, device, open, in.float_workspace_bytes, int_bytes, &args, stream);
+  return enqueue_plan(function, device, open, in.float_workspace_bytes, int_bytes, &args, stream);
 }
 
 cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinfer_prefill_input *input, void *int_workspace,
@@ -51,7 +51,7 @@ cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinf
   args.kv_indptr = in.kv_indptr;
   args.live_requests = in.live_requests;
   args.status = in.status;
-  return enqueue(function, device, open, in.float_workspace_bytes, int_bytes, &args, stream);
+  return enqueue_plan(function, device, open, in.float_workspace_bytes, int_bytes, &args, stream);
 }
 
 cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream) {

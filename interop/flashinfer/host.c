@@ -35,7 +35,7 @@ void cgr__flashinfer_set_tile(cgr__flashinfer_key *key, int32_t cta_tile_q) {
   key->window_pages = key->window > 0 && visible < INT32_MAX ? (int32_t)visible : INT32_MAX;
 }
 
-static int64_t place(cgr__flashinfer_places *at, int64_t bytes, int64_t alignment) {
+static int64_t place_array(cgr__flashinfer_places *at, int64_t bytes, int64_t alignment) {
   int64_t offset = (at->bytes + alignment - 1) / alignment * alignment;
   at->bytes = offset + bytes;
   return offset;
@@ -51,18 +51,18 @@ void cgr__flashinfer_set_places(cgr__flashinfer_key *key) {
   int64_t tiles = key->tiles;
   memset(at, 0, sizeof *at);
   at->q_tile_indices = at->total_num_rows = at->merge_indptr = at->valid_mask = -1;
-  at->request_indices = place(at, tiles * 4, 16);
+  at->request_indices = place_array(at, tiles * 4, 16);
   if (!key->decode)
-    at->q_tile_indices = place(at, tiles * 4, 16);
-  at->kv_tile_indices = place(at, tiles * 4, 16);
-  at->o_indptr = place(at, (key->decode ? tiles + 1 : key->num_requests + (int64_t)1) * 4, 16);
-  at->kv_chunk_size = place(at, 4, 1);
+    at->q_tile_indices = place_array(at, tiles * 4, 16);
+  at->kv_tile_indices = place_array(at, tiles * 4, 16);
+  at->o_indptr = place_array(at, (key->decode ? tiles + 1 : key->num_requests + (int64_t)1) * 4, 16);
+  at->kv_chunk_size = place_array(at, 4, 1);
   if (!key->decode && key->graph)
-    at->total_num_rows = place(at, 4, 16);
+    at->total_num_rows = place_array(at, 4, 16);
   if (key->split_kv && !key->decode)
-    at->merge_indptr = place(at, (key->total_rows + (int64_t)1) * 4, 16);
+    at->merge_indptr = place_array(at, (key->total_rows + (int64_t)1) * 4, 16);
   if (has_mask(key))
-    at->valid_mask = place(at, tiles, 16);
+    at->valid_mask = place_array(at, tiles, 16);
 }
 
 /* A q tile has cta_tile_q packed rows, which are as many rows for each query head of a group. Before 0.7.1 each had room for
@@ -187,7 +187,7 @@ bool cgr__flashinfer_complete_key(cgr__flashinfer_key *key, const cgr__flashinfe
 
 /* ----------------------------------------------------------------------------------------------------------------- fill */
 
-static int32_t *words(unsigned char *bytes, int64_t offset) { return (int32_t *)(void *)(bytes + offset); }
+static int32_t *words_at(unsigned char *bytes, int64_t offset) { return (int32_t *)(void *)(bytes + offset); }
 
 /* The tiles of a request, from `tile` on: its q tiles, and within each of them its chunks. */
 static int32_t put_tiles(const cgr__flashinfer_key *key, unsigned char *bytes, int32_t i, lengths r, int32_t chunks,
@@ -195,10 +195,10 @@ static int32_t put_tiles(const cgr__flashinfer_key *key, unsigned char *bytes, i
   int32_t q_tiles = cgr__flashinfer_q_tiles(key, r.rows);
   for (int32_t q = 0; q < q_tiles; q++) {
     for (int32_t k = 0; k < chunks; k++, tile++) {
-      words(bytes, key->at.request_indices)[tile] = i;
-      words(bytes, key->at.kv_tile_indices)[tile] = k;
+      words_at(bytes, key->at.request_indices)[tile] = i;
+      words_at(bytes, key->at.kv_tile_indices)[tile] = k;
       if (!key->decode)
-        words(bytes, key->at.q_tile_indices)[tile] = q;
+        words_at(bytes, key->at.q_tile_indices)[tile] = q;
     }
   }
   return tile;
@@ -211,8 +211,8 @@ bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_
   if (batch.tiles > key->tiles)
     return false;
   memset(bytes, 0, (size_t)key->at.bytes);
-  int32_t *o_indptr = words(bytes, key->at.o_indptr);
-  int32_t *merge_indptr = key->at.merge_indptr >= 0 ? words(bytes, key->at.merge_indptr) : NULL;
+  int32_t *o_indptr = words_at(bytes, key->at.o_indptr);
+  int32_t *merge_indptr = key->at.merge_indptr >= 0 ? words_at(bytes, key->at.merge_indptr) : NULL;
   for (int32_t i = 0; i < key->num_requests; i++) {
     lengths r = request_at(key, arrays, live, i);
     int32_t chunks = cgr__flashinfer_chunks(cgr__flashinfer_kv(key, r.pages), batch.chunk);
@@ -223,9 +223,9 @@ bool cgr__flashinfer_fill(const cgr__flashinfer_key *key, const cgr__flashinfer_
     partial += (key->decode ? 1 : r.rows) * chunks;
     o_indptr[i + 1] = partial;
   }
-  *words(bytes, key->at.kv_chunk_size) = cgr__flashinfer_chunk_word(key, batch.chunk, batch.longest);
+  *words_at(bytes, key->at.kv_chunk_size) = cgr__flashinfer_chunk_word(key, batch.chunk, batch.longest);
   if (key->at.total_num_rows >= 0)
-    *words(bytes, key->at.total_num_rows) = row;
+    *words_at(bytes, key->at.total_num_rows) = row;
   if (key->at.valid_mask >= 0)
     memset(bytes + key->at.valid_mask, 1, (size_t)tile);
   return true;

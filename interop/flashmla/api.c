@@ -8,7 +8,7 @@
 #include "interop/flashmla/host.h"
 #include "interop/limits.h"
 
-static cgr_status check_ranges(const char *function, const cgr_flashmla_input *in) {
+static cgr_status check_field_ranges(const char *function, const cgr_flashmla_input *in) {
   const bool has_extra = in->topk > 0 && in->layout == CGR_FLASHMLA_CURRENT;
   const cgr__field_range ranges[] = {
     { "num_requests", in->num_requests, 1, CGR__MAX_REQUESTS },
@@ -82,7 +82,7 @@ static cgr_status check_topk(const char *function, const cgr__flashmla_key *c) {
 }
 
 /* Refuses arrays that this layout would not read. That seq_lens is given where it is read is checked with the memory. */
-static cgr_status check_arrays(const char *function, const cgr_flashmla_input *in) {
+static cgr_status check_flashmla_arrays(const char *function, const cgr_flashmla_input *in) {
   const bool is_sparse = in->topk > 0;
   if (is_sparse && in->seq_lens)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -103,10 +103,10 @@ cgr_status cgr__flashmla_read_key(const char *function, const cgr_flashmla_input
   char what[64];
   snprintf(what, sizeof what, "%s: input", function);
   CGR__TRY(cgr__sized_read(what, "CGR_FLASHMLA_INPUT_INIT", input, &in, sizeof in));
-  CGR__TRY(check_ranges(function, &in));
+  CGR__TRY(check_field_ranges(function, &in));
   if (in.num_parts == 0)
     CGR__TRY(check_model(function, &in));
-  CGR__TRY(check_arrays(function, &in));
+  CGR__TRY(check_flashmla_arrays(function, &in));
   *c = (cgr__flashmla_key){ .is_v1 = in.layout == CGR_FLASHMLA_V1,
                             .num_requests = in.num_requests,
                             .num_parts = in.num_parts ? in.num_parts : derive_parts(&in),
