@@ -16,33 +16,33 @@ _Static_assert(sizeof(cgr__step_state) <= 128, "the table gives the step state 1
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
-static cgr_status allocate(cgr_runtime *rt, size_t bytes, enum cgr__memory_kind kind, const char *what, void **memory) {
+static cgr_status allocate_memory(cgr_runtime *rt, size_t bytes, enum cgr__memory_kind kind, const char *what, void **memory) {
   char text[128];
   snprintf(text, sizeof text, "cgr_runtime_create: allocating %zu bytes for the %s", bytes, what);
   return cgr__device_fail(rt->dev, rt->dev->ops->mem_alloc(rt->dev, bytes, kind, memory), text);
 }
 
-static cgr_status take_device_memory(cgr_runtime *rt) {
+static cgr_status take_runtime_device_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   void *arena = c->device_memory;
   if (!arena) {
-    CGR__TRY(allocate(rt, rt->layout.bytes, CGR__MEMORY_DEVICE, "arena", &arena));
+    CGR__TRY(allocate_memory(rt, rt->layout.bytes, CGR__MEMORY_DEVICE, "arena", &arena));
     rt->owns_arena = true;
   }
   rt->arena = arena;
   void *copies = NULL;
   size_t copies_bytes = rt->checks ? cgr__reserved_bytes(&rt->setup) : 0;
   if (copies_bytes > 0)
-    CGR__TRY(allocate(rt, copies_bytes, CGR__MEMORY_PINNED, "copies of the read-trash pages", &copies));
+    CGR__TRY(allocate_memory(rt, copies_bytes, CGR__MEMORY_PINNED, "copies of the read-trash pages", &copies));
   rt->reserved.copies = copies;
   copies = NULL;
   if (rt->checks)
-    CGR__TRY(allocate(rt, cgr__starts_bytes(&rt->setup), CGR__MEMORY_PINNED, "copy of query_start_loc", &copies));
+    CGR__TRY(allocate_memory(rt, cgr__starts_bytes(&rt->setup), CGR__MEMORY_PINNED, "copy of query_start_loc", &copies));
   rt->starts.copy = copies;
   rt->pinned = c->pinned_memory;
   if (rt->pinned)
     return CGR_OK;
-  CGR__TRY(allocate(rt, rt->layout.pinned_bytes, CGR__MEMORY_PINNED, "rings", &rt->pinned));
+  CGR__TRY(allocate_memory(rt, rt->layout.pinned_bytes, CGR__MEMORY_PINNED, "rings", &rt->pinned));
   rt->owns_pinned = true;
   return CGR_OK;
 }
@@ -58,7 +58,7 @@ static void take_flight(cgr_runtime *rt, unsigned char *memory) {
 }
 
 /* One block for everything that the host keeps: records, rows, batch layouts, keys. */
-static cgr_status take_host_memory(cgr_runtime *rt) {
+static cgr_status take_runtime_host_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   cgr__rows_config rows = cgr__setup_rows(&rt->setup);
   size_t bytes = cgr__setup_host_bytes(&rt->setup);
@@ -86,7 +86,7 @@ static cgr_status take_host_memory(cgr_runtime *rt) {
   return CGR_OK;
 }
 
-static int fill(void *context, const cgr__first_fill *first) {
+static int fill_buffer(void *context, const cgr__first_fill *first) {
   cgr_runtime *rt = context;
   return rt->dev->ops->fill(rt->dev, rt->arena + first->offset, first->value, first->width, first->count, rt->own_stream);
 }
@@ -95,7 +95,7 @@ static int fill(void *context, const cgr__first_fill *first) {
 static cgr_status fill_arena(cgr_runtime *rt) {
   int error = rt->dev->ops->fill(rt->dev, rt->arena, 0, 1, rt->layout.bytes, rt->own_stream);
   if (!error)
-    error = cgr__layout_first_fills(&rt->setup.limits, &rt->layout, fill, rt);
+    error = cgr__layout_first_fills(&rt->setup.limits, &rt->layout, fill_buffer, rt);
   if (!error)
     error = rt->dev->ops->stream_sync(rt->dev, rt->own_stream);
   return cgr__device_fail(rt->dev, error, "cgr_runtime_create: filling the buffers");
@@ -362,7 +362,7 @@ static void tell_setup(const cgr_runtime *rt) {
   }
 }
 
-static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
+static cgr_status build_runtime(cgr_runtime *rt, const cgr_config *config) {
   CGR__TRY(read_setup(rt, config));
   rt->tell_dump = cgr__dump_tell;
   cgr__native_complete(&rt->setup.backends[0]);
@@ -372,8 +372,8 @@ static cgr_status build(cgr_runtime *rt, const cgr_config *config) {
   rt->at_return |= rt->checks ? CGR__RETURN_LEAVES : 0;
   rt->reorder_threshold = rt->setup.reorder_threshold;
   make_graphs(rt);
-  CGR__TRY(take_host_memory(rt));
-  CGR__TRY(take_device_memory(rt));
+  CGR__TRY(take_runtime_host_memory(rt));
+  CGR__TRY(take_runtime_device_memory(rt));
   CGR__TRY(make_streams(rt));
   cgr__ranges_name(rt);
   cgr__ring_init(&rt->lane.ring, &rt->layout, rt->setup.config.ring_depth, rt->pinned);
@@ -443,7 +443,7 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory (%zu bytes)", sizeof *rt);
   memset(rt, 0, sizeof *rt);
   rt->magic = CGR__RUNTIME_MAGIC;
-  cgr_status status = build(rt, config);
+  cgr_status status = build_runtime(rt, config);
   cgr__range_end(rt);
   if (status != CGR_OK) {
     cgr__fail_in("cgr_runtime_create", status);
@@ -456,7 +456,7 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
 }
 
 /* A stream of the engine's that is gone has finished its work, and a lost device does none. */
-static int wait_for(cgr_runtime *rt, cudaStream_t stream, double deadline) {
+static int wait_for_stream(cgr_runtime *rt, cudaStream_t stream, double deadline) {
   int error = cgr__wait_idle(rt, stream, deadline);
   return error == CGR__DEVICE_INVALID || error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
@@ -467,11 +467,11 @@ static cgr_status wait_for_steps(cgr_runtime *rt) {
   const double deadline = cgr__wait_deadline(rt);
   int error = CGR__DEVICE_OK;
   if (lane->last_stream && (rt->dead || cgr__ring_completed(&lane->ring) != lane->launched))
-    error = wait_for(rt, lane->last_stream, deadline);
+    error = wait_for_stream(rt, lane->last_stream, deadline);
   if (error == CGR__DEVICE_OK)
-    error = wait_for(rt, rt->own_stream, deadline);
+    error = wait_for_stream(rt, rt->own_stream, deadline);
   if (error == CGR__DEVICE_OK)
-    error = wait_for(rt, rt->side_stream, deadline);
+    error = wait_for_stream(rt, rt->side_stream, deadline);
   if (error == CGR__DEVICE_NOT_READY)
     return cgr__fail(CGR_NOT_READY,
                      "cgr_runtime_destroy: after %d ms the steps in flight have not completed (%llu of %llu have), expected them "

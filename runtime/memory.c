@@ -57,14 +57,14 @@ typedef struct stretch {
   size_t bytes;
 } stretch;
 
-static bool meets(const stretch *s, const void *base, size_t bytes) {
+static bool stretch_meets(const stretch *s, const void *base, size_t bytes) {
   uintptr_t a = (uintptr_t)s->base, b = (uintptr_t)base;
   return a < b ? b - a < s->bytes && bytes > 0 : a - b < bytes;
 }
 
-static bool tell(cgr__use *use, const char *until, const char *format, ...) CGR__FORMAT(3, 4);
+static bool describe_use(cgr__use *use, const char *until, const char *format, ...) CGR__FORMAT(3, 4);
 
-static bool tell(cgr__use *use, const char *until, const char *format, ...) {
+static bool describe_use(cgr__use *use, const char *until, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(use->what, sizeof use->what, format, arguments);
@@ -74,16 +74,18 @@ static bool tell(cgr__use *use, const char *until, const char *format, ...) {
 }
 
 static bool tell_field(cgr__use *use, const char *array, int32_t i, const char *field) {
-  return tell(use, "cgr_runtime_destroy", "holds %s of a live runtime", cgr__field_of(array, i, field).name);
+  return describe_use(use, "cgr_runtime_destroy", "holds %s of a live runtime", cgr__field_of(array, i, field).name);
 }
 
 static bool uses_supplied(const cgr_runtime *rt, const stretch *s, cgr__use *use) {
-  if (meets(s, rt->arena, rt->layout.bytes))
-    return tell(use, "cgr_runtime_destroy", "holds %s of a live runtime", rt->owns_arena ? "the buffers" : "device_memory");
-  if (meets(s, rt->pinned, rt->layout.pinned_bytes))
-    return tell(use, "cgr_runtime_destroy", "holds %s of a live runtime", rt->owns_pinned ? "the rings" : "pinned_memory");
+  if (stretch_meets(s, rt->arena, rt->layout.bytes))
+    return describe_use(use, "cgr_runtime_destroy", "holds %s of a live runtime",
+                        rt->owns_arena ? "the buffers" : "device_memory");
+  if (stretch_meets(s, rt->pinned, rt->layout.pinned_bytes))
+    return describe_use(use, "cgr_runtime_destroy", "holds %s of a live runtime",
+                        rt->owns_pinned ? "the rings" : "pinned_memory");
   for (int32_t i = 0; i < rt->setup.config.num_groups; i++)
-    if (meets(s, rt->setup.groups[i].page_table, cgr__page_table_bytes(&rt->setup, i)))
+    if (stretch_meets(s, rt->setup.groups[i].page_table, cgr__page_table_bytes(&rt->setup, i)))
       return tell_field(use, "groups", i, "page_table");
   return false;
 }
@@ -103,18 +105,18 @@ static bool uses_layer(const cgr_runtime *rt, int32_t i, const stretch *s, cgr__
 static bool uses_graphs(const cgr_runtime *rt, const stretch *s, cgr__use *use) {
   for (int32_t i = rt->regions.first_movable; i < rt->regions.count; i++) {
     const cgr__region *r = &rt->regions.region[i];
-    int32_t count = meets(s, r->base, r->bytes) ? cgr__graphs_count_region(&rt->graphs, i) : 0;
+    int32_t count = stretch_meets(s, r->base, r->bytes) ? cgr__graphs_count_region(&rt->graphs, i) : 0;
     if (count > 0)
-      return tell(use, "cgr_region_move, cgr_region_unregister or cgr_runtime_release_graphs",
-                  "holds region %d, which %d graph%s of a live runtime hold%s", i, count, cgr__plural(count),
-                  count == 1 ? "s" : "");
+      return describe_use(use, "cgr_region_move, cgr_region_unregister or cgr_runtime_release_graphs",
+                          "holds region %d, which %d graph%s of a live runtime hold%s", i, count, cgr__plural(count),
+                          count == 1 ? "s" : "");
   }
   int32_t count = cgr__graphs_count_addresses(&rt->graphs, s->base, s->bytes);
-  return count > 0 && tell(use, "cgr_runtime_release_graphs", "is held by %d graph%s of a live runtime that can be replayed",
-                           count, cgr__plural(count));
+  return count > 0 && describe_use(use, "cgr_runtime_release_graphs",
+                                   "is held by %d graph%s of a live runtime that can be replayed", count, cgr__plural(count));
 }
 
-static bool uses(const void *context, const void *base, size_t bytes, cgr__use *use) {
+static bool runtime_uses(const void *context, const void *base, size_t bytes, cgr__use *use) {
   const cgr_runtime *rt = context;
   const stretch s = { base, bytes };
   if (__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE))
@@ -128,7 +130,7 @@ static bool uses(const void *context, const void *base, size_t bytes, cgr__use *
 }
 
 void cgr__memory_hold(cgr_runtime *rt) {
-  rt->holder = (cgr__holder){ .uses = uses, .context = rt };
+  rt->holder = (cgr__holder){ .uses = runtime_uses, .context = rt };
   cgr__holders_add(&rt->holder);
 }
 

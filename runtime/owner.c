@@ -5,7 +5,7 @@
 
 #include "runtime/runtime.h"
 
-static cgr_status refuse(cgr_runtime *rt, const char *function, uintptr_t thread) {
+static cgr_status refuse_thread(cgr_runtime *rt, const char *function, uintptr_t thread) {
   const char *inside = __atomic_load_n(&rt->owner.function, __ATOMIC_RELAXED);
   (void)cgr__fail(CGR_ERROR_STATE,
                   "%s: called by thread %#llx while thread %#llx is inside %s of this runtime, expected one thread at a time",
@@ -18,7 +18,7 @@ cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function) {
   uintptr_t self = (uintptr_t)pthread_self(), found = 0;
   if (__atomic_load_n(&rt->owner.thread, __ATOMIC_RELAXED) != self) {
     if (!__atomic_compare_exchange_n(&rt->owner.thread, &found, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-      return refuse(rt, function, found);
+      return refuse_thread(rt, function, found);
     __atomic_store_n(&rt->owner.function, function, __ATOMIC_RELAXED);
   }
   rt->owner.depth++;

@@ -17,7 +17,7 @@ static cgr_status check_count(const char *function, const char *name, int32_t va
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected 1 .. 2^20", function, name, value);
 }
 
-static cgr_status check_shape(const shape *s, const char *memory, const char *heads) {
+static cgr_status check_view_shape(const shape *s, const char *memory, const char *heads) {
   if (!s->memory)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s is NULL, expected an address", s->function, memory);
   CGR__TRY(cgr__check_choice(s->function, "dtype", &cgr__dtypes, (int32_t)s->dtype));
@@ -42,7 +42,7 @@ cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype dtype, i
                             int32_t head_dim, cgr_kv_view *view) {
   const shape s = { "cgr_kv_view_make", base, dtype, page_size, num_kv_heads, head_dim };
   CGR__REQUIRE(view, s.function);
-  CGR__TRY(check_shape(&s, "base", "num_kv_heads"));
+  CGR__TRY(check_view_shape(&s, "base", "num_kv_heads"));
   return make_kv(&s, layout, base, 1, view);
 }
 
@@ -51,7 +51,7 @@ cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dty
   const shape s = { "cgr_kv_view_make_pair", base, dtype, page_size, num_kv_heads, head_dim };
   CGR__REQUIRE(k, s.function);
   CGR__REQUIRE(v, s.function);
-  CGR__TRY(check_shape(&s, "base", "num_kv_heads"));
+  CGR__TRY(check_view_shape(&s, "base", "num_kv_heads"));
   CGR__TRY(make_kv(&s, layout, base, 2, k));
   size_t page = (size_t)page_size * (size_t)num_kv_heads * (size_t)head_dim * cgr_dtype_size(dtype);
   return make_kv(&s, layout, (unsigned char *)base + page, 2, v);
@@ -60,7 +60,7 @@ cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dty
 cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view) {
   const shape s = { "cgr_view_make", data, dtype, 1, num_heads, head_dim };
   CGR__REQUIRE(view, s.function);
-  CGR__TRY(check_shape(&s, "data", "num_heads"));
+  CGR__TRY(check_view_shape(&s, "data", "num_heads"));
   *view = (cgr_view){ data, (int32_t)dtype, 0, (int64_t)num_heads * head_dim, head_dim };
   return CGR_OK;
 }

@@ -23,7 +23,7 @@ static cgr_status audit_graph(cgr_runtime *rt, cgr__audit *audit, const cgr_key 
   return cgr__runtime_device_error(rt, cgr__audit_node_args(audit, &args[0], &args[1]), "looking for an address");
 }
 
-static cgr_status run(cgr_runtime *rt, cgr__audit *audit) {
+static cgr_status audit_graphs(cgr_runtime *rt, cgr__audit *audit) {
   cgr__node_args args[2];
   cgr_status status = CGR_OK;
   memset(args, 0, sizeof args);
@@ -38,7 +38,7 @@ static cgr_status run(cgr_runtime *rt, cgr__audit *audit) {
   return status;
 }
 
-static cgr_status check(cgr_runtime *rt, const cgr_audit *counts) {
+static cgr_status check_audit(cgr_runtime *rt, const cgr_audit *counts) {
   if (counts)
     CGR__TRY(cgr__sized_check("cgr_runtime_audit: audit", "CGR_AUDIT_INIT", counts));
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_audit"));
@@ -49,10 +49,10 @@ static cgr_status check(cgr_runtime *rt, const cgr_audit *counts) {
 }
 
 static cgr_status audit_all(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity, int32_t *count) {
-  CGR__TRY(check(runtime, audit));
+  CGR__TRY(check_audit(runtime, audit));
   cgr__audit a = { .graphs = &runtime->graphs, .counts = CGR_AUDIT_INIT };
   cgr__findings_init(&a.findings, findings, capacity);
-  cgr_status status = run(runtime, &a);
+  cgr_status status = audit_graphs(runtime, &a);
   cgr__audit_free(&a);
   if (audit)
     cgr__sized_write(audit, &a.counts, sizeof a.counts);

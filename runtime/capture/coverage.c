@@ -32,7 +32,7 @@ static void end_ranges(ranges *r, const char *unit) {
   cgr__text_add(&text, " %s%s %s", unit, one ? "" : "s", one ? "has" : "have");
 }
 
-static void tell(const cgr_runtime *rt, const char *text) {
+static void report_uncovered(const cgr_runtime *rt, const char *text) {
   rt->setup.config.log(rt->setup.config.log_context, CGR_LOG_INFO, text);
 }
 
@@ -75,7 +75,7 @@ static void tell_gap(const cgr_runtime *rt, const cgr__uniform_keys *keys, int32
     name_end(rt, keys, cause, sizeof cause);
   snprintf(text, sizeof text, "uniform steps of %d token%s: %s no %sgraph (%s)", query_len, cgr__plural(query_len), r->text,
            gap >= GAP_END_PIECES ? "FULL " : "", cause);
-  tell(rt, text);
+  report_uncovered(rt, text);
 }
 
 static void tell_uniform(const cgr_runtime *rt, int32_t query_len) {
@@ -131,14 +131,14 @@ static void tell_mixed_tokens(const cgr_runtime *rt) {
   if (padded.count > 0) {
     end_ranges(&padded, "token");
     snprintf(text, sizeof text, "mixed steps: %s no graph (those that hold them exceed max_padding)", padded.text);
-    tell(rt, text);
+    report_uncovered(rt, text);
   }
   if (before < lists->limits->max_tokens) {
     ranges above = { .count = 0 };
     add_range(&above, before + 1, lists->limits->max_tokens);
     end_ranges(&above, "token");
     snprintf(text, sizeof text, "mixed steps: %s no graph (mixed_buckets end at %d)", above.text, before);
-    tell(rt, text);
+    report_uncovered(rt, text);
   }
 }
 
@@ -155,7 +155,7 @@ static bool tell_mixed_range(const cgr_runtime *rt, int32_t first, int32_t last,
   end_ranges(&above, "request");
   snprintf(text, sizeof text, "mixed steps of %d .. %d tokens: %s no graph (mixed_buckets hold %d)",
            first > held ? first : held + 1, last, above.text, held);
-  tell(rt, text);
+  report_uncovered(rt, text);
   return true;
 }
 
@@ -176,7 +176,7 @@ static void tell_mixed_requests(const cgr_runtime *rt) {
     char text[128];
     snprintf(text, sizeof text, "mixed steps: %d more range%s of tokens have no graph for max_requests", count - MAX_RANGES,
              cgr__plural(count - MAX_RANGES));
-    tell(rt, text);
+    report_uncovered(rt, text);
   }
 }
 

@@ -18,7 +18,7 @@ static bool is_of(const sample *s, const cgr__graph_entry *entry) {
 }
 
 /* Whether an entry of the list comes earlier in it, too. */
-static bool is_repeated(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
+static bool is_repeated_key(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
   const cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
   for (int32_t k = 0; c->num_keys > 0 && k < i; k++)
     if (cgr__capture_entry(rt, c, k) == entry)
@@ -26,15 +26,15 @@ static bool is_repeated(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
   return false;
 }
 
-static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, sample *s) {
+static cgr_status measure_samples(cgr_runtime *rt, const cgr_capture *c, sample *s) {
   for (int32_t i = 0; i < cgr__capture_count(rt, c); i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
-    s->wanted += is_of(s, entry) && cgr__capture_wants(rt, c, entry) && !is_repeated(rt, c, i);
+    s->wanted += is_of(s, entry) && cgr__capture_wants(rt, c, entry) && !is_repeated_key(rt, c, i);
   }
   int32_t samples = s->wanted < SAMPLES ? s->wanted : SAMPLES, visited = 0;
   for (int32_t i = 0; i < cgr__capture_count(rt, c) && s->measured < samples; i++) {
     cgr__graph_entry *entry = cgr__capture_entry(rt, c, i);
-    if (!is_of(s, entry) || !cgr__capture_wants(rt, c, entry) || is_repeated(rt, c, i))
+    if (!is_of(s, entry) || !cgr__capture_wants(rt, c, entry) || is_repeated_key(rt, c, i))
       continue;
     /* The middle of the next of `samples` equal stretches. */
     if (visited++ < (int32_t)((2 * (int64_t)s->measured + 1) * s->wanted / (2 * samples)))
@@ -48,12 +48,12 @@ static cgr_status measure(cgr_runtime *rt, const cgr_capture *c, sample *s) {
   return CGR_OK;
 }
 
-static cgr_status estimate(cgr_runtime *rt, const cgr_capture *c, cgr_capture_estimate *out) {
+static cgr_status estimate_capture(cgr_runtime *rt, const cgr_capture *c, cgr_capture_estimate *out) {
   double bytes = 0.0, left = 0.0;
   for (int kind = CGR_KIND_PIECEWISE; kind <= CGR_KIND_FULL; kind++)
     for (int mixed = 0; mixed < 2; mixed++) {
       sample s = { .kind = (cgr_graph_kind)kind, .mixed = mixed };
-      CGR__TRY(measure(rt, c, &s));
+      CGR__TRY(measure_samples(rt, c, &s));
       out->num_keys += s.wanted;
       out->num_measured += s.measured;
       out->num_estimated += s.estimated;
@@ -71,7 +71,7 @@ static cgr_status estimate_list(cgr_runtime *runtime, const cgr_capture *capture
   cgr_capture_estimate full = CGR_CAPTURE_ESTIMATE_INIT;
   CGR__TRY(cgr__sized_check("cgr_runtime_estimate_capture: estimate", "CGR_CAPTURE_ESTIMATE_INIT", out));
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_estimate_capture", capture, &c));
-  cgr_status status = estimate(runtime, &c, &full);
+  cgr_status status = estimate_capture(runtime, &c, &full);
   cgr__capture_tell_lost(runtime);
   CGR__TRY(status);
   cgr__sized_write(out, &full, sizeof full);

@@ -32,7 +32,7 @@ static bool check_bytes(uint64_t bytes, int64_t most, int32_t i, const char *nam
 }
 
 /* Whether its numbers can be used. */
-static bool check(const cgr_backend *b, int32_t i, cgr__findings *f) {
+static bool check_plan_numbers(const cgr_backend *b, int32_t i, cgr__findings *f) {
   bool good = check_bytes(b->workspace_bytes, CGR__MAX_WORKSPACE, i, "workspace_bytes", f);
   good &= check_bytes(b->plan_bytes, CGR__MAX_PLAN, i, "plan_bytes", f);
   if ((b->flags & CGR_BACKEND_PLANS_FIRST) && b->plan && b->plan_bytes > 0)
@@ -53,7 +53,7 @@ void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *f) {
     const cgr_backend *b = &setup->backends[i];
     cgr__planning *p = &setup->planning[i];
     *p = (cgr__planning){ false, -1, -1 };
-    if (b->size == 0 || !check(b, i, f) || !cgr__setup_uses(setup, i))
+    if (b->size == 0 || !check_plan_numbers(b, i, f) || !cgr__setup_uses(setup, i))
       continue;
     p->in_use = true;
     p->workspace = add_buffer(setup, CGR_SOURCE_DEVICE, b->workspace_bytes);
@@ -66,7 +66,7 @@ void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *f) {
   }
 }
 
-static size_t round_up(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static size_t round_up_plan(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup) {
   cgr__backend_plans_layout l = { .num_keys = cgr__keys_count(&setup->keys) };
@@ -80,7 +80,7 @@ cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setu
   }
   if (!any)
     return l;
-  l.states = round_up(plan);
+  l.states = round_up_plan(plan);
   l.step = l.states + keys * (1 + CGR__MAX_BACKENDS) * sizeof(void *);
   l.made = l.step + (3 * (size_t)setup->config.max_requests + 1) * sizeof(int32_t);
   l.bytes = l.made + keys * sizeof(bool) + ALIGNMENT - 1;

@@ -10,7 +10,7 @@
 #define MAX_REASONS 32 /* of one backend for one layer */
 
 /* The i-th of the engine's. */
-static void read_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
+static void read_backend_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_backend *b = &setup->backends[1 + i];
   char *name = setup->backend_names[1 + i];
   cgr__field field = cgr__field_of("backends", i, "name");
@@ -30,7 +30,7 @@ static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
     cgr__findings_add_failure(f, status, cgr__field_of("backends", i, "").name);
     return;
   }
-  read_name(setup, i, f);
+  read_backend_name(setup, i, f);
   cgr__in_range(f, cgr__field_of("backends", i, "reorder_threshold").name, b->reorder_threshold, 0, INT32_MAX);
   if (!b->record)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, cgr__field_of("backends", i, "record").name, "is NULL, expected a function");
@@ -51,7 +51,7 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-static void check_append(const cgr_layer *l, int32_t i, int32_t max_tokens, cgr__findings *f) {
+static void check_native_append(const cgr_layer *l, int32_t i, int32_t max_tokens, cgr__findings *f) {
   size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
   if (l->k.scale || l->v.scale)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, l->k.scale ? "k.scale" : "v.scale").name,
@@ -72,7 +72,7 @@ static void check_append(const cgr_layer *l, int32_t i, int32_t max_tokens, cgr_
 }
 
 /* " (backend fa3)", for one of the engine's. */
-static const char *whose(const cgr__setup *setup, int32_t backend, char *text, size_t size) {
+static const char *backend_label(const cgr__setup *setup, int32_t backend, char *text, size_t size) {
   text[0] = 0;
   if (backend != 0)
     snprintf(text, size, " (backend %s)", setup->backend_names[backend]);
@@ -87,9 +87,9 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
     return; /* it could not be read */
   if (!(b->flags & (CGR_BACKEND_APPENDS | CGR__BACKEND_CHECKS_APPEND)) && cgr__owns_cache(l) && l->head_dim > 0 &&
       l->k.dtype != 0 && l->v.dtype != 0)
-    check_append(l, i, setup->config.max_tokens, f);
+    check_native_append(l, i, setup->config.max_tokens, f);
   memset(reasons, 0, sizeof reasons);
-  whose(setup, l->backend, by, sizeof by);
+  backend_label(setup, l->backend, by, sizeof by);
   bool can_ask = b->check && setup->device.kind != 0;
   int32_t count = can_ask ? b->check(b->context, &setup->device, cgr__group_of(setup, l->group), l, reasons, MAX_REASONS) : 0;
   for (int32_t r = 0; r < count && r < MAX_REASONS; r++) {
@@ -111,7 +111,7 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
 /* --------------------------------------------------------------------------------------------------------------- support */
 
 /* A backend that lowers the support is named in `who`, of `size` bytes. */
-static void ask(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t size) {
+static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t size) {
   const cgr_layer *l = &setup->layers[i];
   const cgr_backend *b =
       l->size != 0 && l->backend >= 0 && l->backend <= setup->config.num_backends ? &setup->backends[l->backend] : NULL;
@@ -151,7 +151,7 @@ void cgr__setup_support(cgr__setup *setup) {
                        : CGR_SUPPORT_ALWAYS;
   setup->reorder_threshold = 0;
   for (int32_t i = 0; i < c->num_layers; i++)
-    ask(setup, i, &asked, who, sizeof who);
+    ask_backend(setup, i, &asked, who, sizeof who);
   setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, setup->support, &reason);
   setup->mode_reason[0] = 0;
   if (reason[0])

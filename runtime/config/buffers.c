@@ -29,7 +29,7 @@ static void check_padding(const cgr_buffer_decl *decl, const char *field, cgr__f
 }
 
 /* A name that is no good is left out, so that no other can be the same. */
-static void read_name(cgr__setup *setup, const char *name, int32_t i, cgr__findings *f) {
+static void read_buffer_name(cgr__setup *setup, const char *name, int32_t i, cgr__findings *f) {
   cgr__field field = cgr__field_of("buffers", i, "name");
   cgr__declared *declared = setup->declared;
   if (!cgr__check_name(name, field.name, f))
@@ -66,7 +66,7 @@ static bool check_size(const cgr__declared *d, int32_t i, cgr__findings *f) {
 }
 
 /* Rows travel word by word, and the host keeps a copy of all. */
-static void check_rows(const cgr__declared *d, int32_t i, cgr__findings *f) {
+static void check_row_data(const cgr__declared *d, int32_t i, cgr__findings *f) {
   int64_t bytes = cgr__declared_bytes(d);
   if (d->source != CGR_SOURCE_STAGED || d->dimension != CGR_DIMENSION_ROWS)
     return;
@@ -88,7 +88,7 @@ static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
     decl.source = CGR_SOURCE_DEVICE;
   if (decl.width == 0)
     decl.width = 1;
-  read_name(setup, decl.name, i, f);
+  read_buffer_name(setup, decl.name, i, f);
   bool sized = check_decl(&decl, i, f);
   out->padding = decl.padding;
   out->dimension = decl.dimension;
@@ -98,7 +98,7 @@ static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
   out->rows = rows_of(&setup->config, decl.dimension);
   if (!sized || !check_size(out, i, f))
     out->width = 0; /* takes nothing */
-  check_rows(out, i, f);
+  check_row_data(out, i, f);
 }
 
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {

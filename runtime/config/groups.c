@@ -22,7 +22,7 @@ static void check_trash_pages(const cgr_group *g, int32_t i, cgr__findings *f) {
 }
 
 /* `pages`: of a row with the most tokens that it may have in the group's length set. */
-static void check_pages(const cgr_config *c, int32_t set, int64_t pages, cgr__findings *f) {
+static void check_group_pages(const cgr_config *c, int32_t set, int64_t pages, cgr__findings *f) {
   if (pages * c->max_requests > INT32_MAX)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__max_len_field(set).name,
                       "is %d, expected at most %lld pages for %d request%s in one step", cgr__max_len(c, set),
@@ -45,7 +45,7 @@ static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f
 
 /* A bad page size or number of pages is replaced, so that it causes no further findings: in `most` by the largest value, for what
  * the pages must hold; in *g by the smallest, for what the caches must have room for. */
-static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
+static void check_group_numbers(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i], most = *g;
   bool paged =
       g->page_size >= CGR__PAGE_SIZE_UNIT && g->page_size <= CGR__MAX_PAGE_SIZE && g->page_size % CGR__PAGE_SIZE_UNIT == 0;
@@ -65,7 +65,7 @@ static void check_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr__read_length_set(setup, cgr__field_of("groups", i, "length_set").name, &g->length_set, f);
   int64_t pages = ((int64_t)cgr__max_len(&setup->config, g->length_set) + most.page_size - 1) / most.page_size;
   check_trash_pages(&most, i, f);
-  check_pages(&setup->config, g->length_set, pages, f);
+  check_group_pages(&setup->config, g->length_set, pages, f);
   check_table(g, pages, i, f);
   setup->pool_tokens[i] = (most.num_pages - 2) * most.page_size;
   setup->limits.pages_per_row[i] = (int32_t)pages;
@@ -83,7 +83,7 @@ static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
     g->page_size = CGR__PAGE_SIZE_UNIT;
   if (g->read_trash_page == 0 && g->write_trash_page == 0)
     g->write_trash_page = 1;
-  check_group(setup, i, f);
+  check_group_numbers(setup, i, f);
 }
 
 /* Whether there is nothing that pages could hold. */

@@ -62,7 +62,7 @@ static void drop_lengths(cgr__setup *setup) {
   keys->num_query_lens = keys->query_lens[0] = 1;
 }
 
-static bool ascends(const cgr_bucket *b) {
+static bool bucket_ascends(const cgr_bucket *b) {
   return b[0].num_tokens < b[1].num_tokens || (b[0].num_tokens == b[1].num_tokens && b[0].num_requests < b[1].num_requests);
 }
 
@@ -72,7 +72,7 @@ static void read_pair(cgr__setup *setup, int32_t i, int32_t max_requests, cgr__f
              requests = cgr__field_of("mixed_buckets", i, "num_requests");
   bool good = cgr__in_range_why(f, tokens.name, bucket->num_tokens, 1, setup->config.max_tokens, "at most max_tokens");
   good &= cgr__in_range_why(f, requests.name, bucket->num_requests, 1, max_requests, "at most max_requests");
-  if (good && i > 0 && !ascends(bucket - 1))
+  if (good && i > 0 && !bucket_ascends(bucket - 1))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("mixed_buckets", i, "").name,
                       "is %d token%s and %d request%s, expected more than the one before, %d and %d", bucket->num_tokens,
                       cgr__plural(bucket->num_tokens), bucket->num_requests, cgr__plural(bucket->num_requests),

@@ -7,22 +7,23 @@
 #include "base/status.h"
 #include "runtime/config/config.h"
 
-static void refuse(cgr__findings *f, cgr_status status, int32_t layer, const char *name, int64_t value, const char *expected) {
+static void refuse_layer(cgr__findings *f, cgr_status status, int32_t layer, const char *name, int64_t value,
+                         const char *expected) {
   cgr__findings_add(f, status, cgr__field_of("layers", layer, name).name, "is %lld, expected %s", (long long)value, expected);
 }
 
 /* From here on, what is found bad is set to 0, which stands for a number that is not known: it is not reported again. */
 
 /* What is reserved for later versions whatever the kernel. */
-static void check_reserved(cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_layer_reserved(cgr_layer *l, int32_t i, cgr__findings *f) {
   if (l->program != 0)
-    refuse(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
+    refuse_layer(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
 }
 
-static void check_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_layer_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
   bool kv = l->num_kv_heads >= 1;
   if (!kv)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "num_kv_heads", l->num_kv_heads, "at least 1");
+    refuse_layer(f, CGR_ERROR_INVALID_ARGUMENT, i, "num_kv_heads", l->num_kv_heads, "at least 1");
   bool q = cgr__in_range(f, cgr__field_of("layers", i, "num_q_heads").name, l->num_q_heads, 1, CGR__MAX_Q_HEADS);
   bool grouped = kv && q && l->num_q_heads % l->num_kv_heads == 0;
   if (kv && q && !grouped)
@@ -36,7 +37,7 @@ static void check_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
     l->num_q_heads = 0;
 }
 
-static void check_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
+static void check_layer_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
   if (!cgr__is_one(f, cgr__field_of("layers", i, name).name, *dtype, &cgr__dtypes))
     *dtype = 0;
 }
@@ -68,7 +69,7 @@ static void check_array(const float **values, int32_t i, const char *name, cgr__
   *values = NULL;
 }
 
-static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_layer_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   (void)cgr__is_one(f, cgr__field_of("layers", i, "flags").name, l->flags, &cgr__layer_flags);
   check_float(&l->scale, i, "scale", f);
   check_float(&l->softcap, i, "softcap", f);
@@ -81,7 +82,7 @@ static void check_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
 
 /* Where there is one group, no other can be meant. How many groups there are may not be known: that has a finding of its own.
  * None at all is good for layers without a cache. */
-static void check_group(const cgr_config *c, cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_layer_group(const cgr_config *c, cgr_layer *l, int32_t i, cgr__findings *f) {
   int32_t last = c->num_groups < 1 ? INT32_MAX : c->num_groups - 1;
   if (c->num_groups == 0 && l->flags & CGR_LAYER_NO_CACHE)
     last = 0;
@@ -90,7 +91,7 @@ static void check_group(const cgr_config *c, cgr_layer *l, int32_t i, cgr__findi
 }
 
 /* Of two numbers, neither of which need be known. */
-static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
+static bool known_differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
 static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i, cgr__findings *f) {
   bool grouped = l->group >= 0 && source->group >= 0;
@@ -100,8 +101,8 @@ static void check_source(const cgr_layer *source, const cgr_layer *l, int32_t i,
     return;
   }
   int32_t dim_v = l->head_dim_v ? l->head_dim_v : l->head_dim; /* the default is not set yet */
-  if (differ(l->num_kv_heads, source->num_kv_heads) || differ(l->head_dim, source->head_dim) ||
-      differ(dim_v, source->head_dim_v) || (grouped && l->group != source->group))
+  if (known_differ(l->num_kv_heads, source->num_kv_heads) || known_differ(l->head_dim, source->head_dim) ||
+      known_differ(dim_v, source->head_dim_v) || (grouped && l->group != source->group))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "kv_source").name,
                       "is layer %d + 1, which has %d KV head%s of dim %d (of v %d) in group %d, expected %d, %d (%d) and %d as "
                       "here",
@@ -116,7 +117,7 @@ static void resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr
   if (l->kv_source >= 1 && l->kv_source <= i)
     source = &setup->layers[l->kv_source - 1];
   else
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0, or an earlier layer + 1");
+    refuse_layer(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0, or an earlier layer + 1");
   if (source->size != 0)
     check_source(source, l, i, f);
   l->k = source->k;
@@ -129,7 +130,7 @@ static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, cons
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
                       "has %s %p, expected NULL with CGR_LAYER_NO_CACHE", view->base ? "base" : "scale",
                       view->base ? view->base : (void *)view->scale);
-  if (differ(view->dtype, l->dtype))
+  if (known_differ(view->dtype, l->dtype))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
                       "has dtype %s, expected %s as in dtype, or 0, with CGR_LAYER_NO_CACHE",
                       cgr_dtype_name((cgr_dtype)view->dtype), cgr_dtype_name((cgr_dtype)l->dtype));
@@ -139,11 +140,11 @@ static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, cons
 }
 
 static void check_no_cache(cgr_layer *l, int32_t i, cgr__findings *f) {
-  check_dtype(&l->dtype, i, "dtype", f); /* there is no cache to take it from */
+  check_layer_dtype(&l->dtype, i, "dtype", f); /* there is no cache to take it from */
   check_no_view(l, &l->k, i, "k", f);
   check_no_view(l, &l->v, i, "v", f);
   if (l->kv_source != 0)
-    refuse(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0 with CGR_LAYER_NO_CACHE");
+    refuse_layer(f, CGR_ERROR_INVALID_ARGUMENT, i, "kv_source", l->kv_source, "0 with CGR_LAYER_NO_CACHE");
   l->kv_source = 0;
 }
 
@@ -153,13 +154,13 @@ static void check_dtypes(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findin
   } else if (l->kv_source != 0) {
     resolve_source(setup, l, i, f);
   } else {
-    check_dtype(&l->k.dtype, i, "k.dtype", f);
-    check_dtype(&l->v.dtype, i, "v.dtype", f);
+    check_layer_dtype(&l->k.dtype, i, "k.dtype", f);
+    check_layer_dtype(&l->v.dtype, i, "v.dtype", f);
   }
   if (l->dtype != 0)
-    check_dtype(&l->dtype, i, "dtype", f);
+    check_layer_dtype(&l->dtype, i, "dtype", f);
   if (l->out_dtype != 0)
-    check_dtype(&l->out_dtype, i, "out_dtype", f);
+    check_layer_dtype(&l->out_dtype, i, "out_dtype", f);
 }
 
 static void set_defaults(cgr_layer *l) {
@@ -173,7 +174,7 @@ static void set_defaults(cgr_layer *l) {
     l->scale = 1.0f / sqrtf((float)l->head_dim);
 }
 
-static void check_cache(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+static void check_layer_cache(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
   cgr__findings_add_used(f, cgr__field_of("layers", i, "k.reserved").name, l->k.reserved);
   cgr__findings_add_used(f, cgr__field_of("layers", i, "v.reserved").name, l->v.reserved);
   cgr__check_kv_view(setup, l, i, &l->k, "k", f);
@@ -209,20 +210,20 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
     cgr__findings_add_failure(f, status, cgr__field_of("layers", i, "").name);
     return;
   }
-  check_reserved(l, i, f);
-  check_numbers(l, i, f);
-  check_group(c, l, i, f);
+  check_layer_reserved(l, i, f);
+  check_layer_numbers(l, i, f);
+  check_layer_group(c, l, i, f);
   cgr__check_length_set(setup, l, i, f);
-  check_heads(l, i, f);
+  check_layer_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);
   if (is_backend(setup, l->backend, i, f))
     cgr__check_backend(setup, l, i, f);
   if (cgr__owns_cache(l))
-    check_cache(setup, l, i, f);
+    check_layer_cache(setup, l, i, f);
 }
 
-static bool make_room(cgr__setup *setup, cgr__findings *f) {
+static bool make_layer_room(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   if (!cgr__check_list(f, "num_layers", "layers", c->num_layers, CGR__MAX_LAYERS, c->layers))
     return false;
@@ -237,7 +238,7 @@ static bool make_room(cgr__setup *setup, cgr__findings *f) {
 
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
-  if (!make_room(setup, f))
+  if (!make_layer_room(setup, f))
     c->num_layers = 0;
   for (int32_t i = 0; i < c->num_layers; i++) {
     f->layer = i;

@@ -5,7 +5,7 @@
 #include "runtime/config/config.h"
 #include "runtime/config/strided_set.h"
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
 
 static void check_supplied(const char *name, const void *memory, size_t have, size_t need, cgr__findings *f) {
   char size[32];
@@ -33,14 +33,14 @@ static stretch stretch_of(const char *field, const void *base, int64_t bytes) {
   return (stretch){ field, placed ? address : 0, placed ? bytes : 0 };
 }
 
-static void refuse(const char *field, const char *other, cgr__findings *f) {
+static void refuse_overlap(const char *field, const char *other, cgr__findings *f) {
   cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "overlaps %s, expected memory of its own", other);
 }
 
 static void check_apart(const stretch *a, const stretch *b, cgr__findings *f) {
   bool apart = a->base + a->bytes <= b->base || b->base + b->bytes <= a->base;
   if (a->bytes > 0 && b->bytes > 0 && !apart)
-    refuse(a->field, b->field, f);
+    refuse_overlap(a->field, b->field, f);
 }
 
 /* Whether one of the rows of an engine's page table is in the stretch; of a table with a bad stride the first is known. */
@@ -67,7 +67,7 @@ static void check_layers(const cgr__setup *setup, const char *field, overlap ove
       if (!cgr__layer_part(l, cgr__group_of(setup, l->group), (cgr__part)part, &strided) ||
           !cgr__strided_set_is_placed(&strided) || !overlaps(setup, &strided, context))
         continue;
-      refuse(field, cgr__field_of("layers", i, cgr__part_name((cgr__part)part)).name, f);
+      refuse_overlap(field, cgr__field_of("layers", i, cgr__part_name((cgr__part)part)).name, f);
       return;
     }
   }
@@ -95,15 +95,15 @@ static void check_tables(const cgr__setup *setup, const stretch *supplied, int32
     f->group = -1;
     for (int32_t j = 0; j < count; j++)
       if (meets_table(setup, i, &supplied[j]))
-        refuse(supplied[j].field, field.name, f);
+        refuse_overlap(supplied[j].field, field.name, f);
   }
 }
 
 void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   const stretch supplied[] = {
-    stretch_of("device_memory", c->device_memory, (int64_t)smaller(c->device_memory_size, layout->bytes)),
-    stretch_of("pinned_memory", c->pinned_memory, (int64_t)smaller(c->pinned_memory_size, layout->pinned_bytes)),
+    stretch_of("device_memory", c->device_memory, (int64_t)min_of(c->device_memory_size, layout->bytes)),
+    stretch_of("pinned_memory", c->pinned_memory, (int64_t)min_of(c->pinned_memory_size, layout->pinned_bytes)),
   };
   check_supplied("device_memory", c->device_memory, c->device_memory_size, layout->bytes, f);
   check_supplied("pinned_memory", c->pinned_memory, c->pinned_memory_size, layout->pinned_bytes, f);

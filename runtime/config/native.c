@@ -3,8 +3,8 @@
 #include "runtime/config/config.h"
 
 /* `context`: the setup, which keeps what is chosen. `layer` is one of its own. */
-static int32_t check(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
-                     cgr_finding *out, int32_t capacity) {
+static int32_t check_native_layer(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
+                                  cgr_finding *out, int32_t capacity) {
   cgr__setup *setup = context;
   cgr__findings reasons;
   (void)group;
@@ -13,7 +13,7 @@ static int32_t check(void *context, const cgr_device_info *device, const cgr_gro
   return reasons.count;
 }
 
-static cgr_graph_support support(void *context, const cgr_device_info *device, const cgr_group *group) {
+static cgr_graph_support native_support(void *context, const cgr_device_info *device, const cgr_group *group) {
   (void)context;
   (void)device;
   (void)group;
@@ -24,8 +24,8 @@ cgr_backend cgr__native_backend(cgr__setup *setup) {
   cgr_backend b = CGR_BACKEND_INIT;
   b.name = "cgr";
   b.context = setup;
-  b.check = check;
-  b.support = support;
+  b.check = check_native_layer;
+  b.support = native_support;
   b.flags = CGR_BACKEND_PLANS_FIRST | CGR__BACKEND_FOLLOWS_APPEND | CGR__BACKEND_CHECKS_APPEND;
   return b;
 }

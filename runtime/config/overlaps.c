@@ -16,14 +16,14 @@ static bool is_cache(const item *i) { return i->part == CGR__PART_K || i->part =
 
 static bool is_scale(const item *i) { return i->part == CGR__PART_K_SCALE || i->part == CGR__PART_V_SCALE; }
 
-static const cgr_kv_view *view_of(const cgr__setup *setup, const item *i) {
+static const cgr_kv_view *item_view(const cgr__setup *setup, const item *i) {
   const cgr_layer *l = &setup->layers[i->layer];
   return i->part == CGR__PART_K || i->part == CGR__PART_K_SCALE ? &l->k : &l->v;
 }
 
 /* Whether each page has its own: then it belongs to the pages, which groups may share. Otherwise no step writes it. */
 static bool is_paged(const cgr__setup *setup, const item *i) {
-  const cgr_kv_view *view = view_of(setup, i);
+  const cgr_kv_view *view = item_view(setup, i);
   return is_cache(i) || (is_scale(i) && (view->scale_stride_page > 0 || view->scale_stride_token > 0));
 }
 
@@ -63,7 +63,7 @@ static bool is_same_scale(const cgr_kv_view *a, const cgr_kv_view *b) {
 
 /* Factors that no step writes may be the same for any two views; those of pages only where v is a part of k, or vice versa. */
 static bool scales_may_share(const cgr__setup *setup, const item *a, const item *b) {
-  if (!is_same_scale(view_of(setup, a), view_of(setup, b)))
+  if (!is_same_scale(item_view(setup, a), item_view(setup, b)))
     return false;
   return !is_paged(setup, a) || (a->layer == b->layer && kv_may_share(setup, a->layer));
 }
@@ -82,7 +82,7 @@ static bool may_share(const cgr__setup *setup, const item *a, const item *b) {
 /* ---------------------------------------------------------------------------------------------------------------- findings */
 
 /* What the message suggests instead. */
-static const char *remedy(const item *a, const item *b) {
+static const char *overlap_remedy(const item *a, const item *b) {
   if (is_cache(a) && is_cache(b))
     return a->layer == b->layer
                ? " (or with CGR_BACKEND_APPENDS one inside of the other, of the same strides and dtype, as in MLA)"
@@ -99,13 +99,13 @@ static void check_against(const cgr__setup *setup, const item *all, int32_t coun
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, cgr__part_name(last->part)).name,
                       "overlaps layers[%d].%s, taking %lld bytes with num_pages %lld, expected memory of its own%s", all[i].layer,
                       cgr__part_name(all[i].part), (long long)last->strided.span,
-                      (long long)cgr__group_of(setup, last->group)->num_pages, remedy(&all[i], last));
+                      (long long)cgr__group_of(setup, last->group)->num_pages, overlap_remedy(&all[i], last));
     f->layer = -1;
     return;
   }
 }
 
-static void compare(const cgr__setup *setup, item *all, cgr__findings *f) {
+static void compare_items(const cgr__setup *setup, item *all, cgr__findings *f) {
   int32_t count = 0;
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
@@ -126,6 +126,6 @@ void cgr__check_overlaps(const cgr__setup *setup, cgr__findings *f) {
   if (bytes > 0 && !all)
     cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory to be compared", bytes);
   if (all)
-    compare(setup, all, f);
+    compare_items(setup, all, f);
   free(all);
 }

@@ -64,7 +64,7 @@ static cgr_device *find_device(const cgr_config *config, bool *owns, cgr__findin
 }
 
 /* What the device can do: nothing, with kind 0, when that is not known. */
-static void ask_device(cgr__setup *setup, cgr_device *dev, cgr__findings *f) {
+static void ask_device_abilities(cgr__setup *setup, cgr_device *dev, cgr__findings *f) {
   setup->device = (cgr_device_info)CGR_DEVICE_INFO_INIT;
   setup->checks = dev && dev->report;
   int error = dev ? dev->ops->info(dev, &setup->device) : 0;
@@ -112,7 +112,7 @@ static void check_time_every(cgr_config *c, cgr__findings *f) {
   c->time_every = 1;
 }
 
-static void check_limits(cgr_config *c, cgr__findings *f) {
+static void check_config_limits(cgr_config *c, cgr__findings *f) {
   bool rows_given = c->max_rows != 0;
   check_limit(f, "max_requests", &c->max_requests, 1, CGR__MAX_REQUESTS, 1);
   if (rows_given)
@@ -136,29 +136,29 @@ static void check_limits(cgr_config *c, cgr__findings *f) {
   check_time_every(c, f);
 }
 
-static void check_enums(const cgr_config *c, cgr__findings *f) {
+static void check_config_enums(const cgr_config *c, cgr__findings *f) {
   (void)cgr__is_one(f, "graph_mode", c->graph_mode, &cgr__graph_modes);
   (void)cgr__is_one(f, "attention_support", c->attention_support, &cgr__graph_supports);
   (void)cgr__is_one(f, "wait_mode", c->wait_mode, &cgr__wait_modes);
 }
 
-static void check_reserved(cgr__findings *f, const char *field, int64_t value, int64_t most) {
+static void check_config_reserved(cgr__findings *f, const char *field, int64_t value, int64_t most) {
   if (value < 0 || value > most)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, field, "is %lld, expected %s in this version", (long long)value,
                       most == 0 ? "0" : "0 or 1");
 }
 
 static void check_modes(const cgr_config *c, cgr__findings *f) {
-  check_enums(c, f);
+  check_config_enums(c, f);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
   cgr__in_range(f, "labels", c->labels, 0, 1);
   cgr__in_range(f, "check_values", c->check_values, 0, 1);
   if (!cgr__is_choice(&cgr__timing_modes, c->timing))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "timing", "%s", cgr__choices_refusal(&cgr__timing_modes, c->timing).text);
-  check_reserved(f, "num_programs", c->num_programs, 1);
-  check_reserved(f, "num_lanes", c->num_lanes, 1);
-  check_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);
-  check_reserved(f, "max_steps", c->max_steps, 0);
+  check_config_reserved(f, "num_programs", c->num_programs, 1);
+  check_config_reserved(f, "num_lanes", c->num_lanes, 1);
+  check_config_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);
+  check_config_reserved(f, "max_steps", c->max_steps, 0);
   cgr__findings_add_used(f, "reserved", c->reserved);
   cgr__findings_add_used(f, "reserved_end", c->reserved_end);
   cgr__findings_add_used(f, "reserved_last", c->reserved_last);
@@ -200,7 +200,7 @@ static int32_t largest_bucket(const cgr_config *config) {
 /* `setup->config` becomes complete along the way, so the order matters. */
 static void make_setup(cgr__setup *setup, cgr__findings *f) {
   int32_t largest = largest_bucket(&setup->config);
-  check_limits(&setup->config, f);
+  check_config_limits(&setup->config, f);
   check_modes(&setup->config, f);
   cgr__setup_groups(setup, f);
   cgr__setup_backends(setup, f);
@@ -218,7 +218,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
 
 /* If the arena would be too large, it is laid out again without page tables, partial outputs and declared buffers, which alone
  * can be that large. The result is a lower bound of its size. */
-static void lay_out(const cgr__setup *setup, cgr__layout *layout, cgr__findings *f) {
+static void lay_out_buffers(const cgr__setup *setup, cgr__layout *layout, cgr__findings *f) {
   cgr__limits limits = setup->limits;
   cgr_status status = cgr__layout_make(&limits, setup->declared, setup->num_declared, layout);
   if (status == CGR_OK)
@@ -240,9 +240,9 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
     setup->config.device_handle = *dev;
   *dev = find_device(&setup->config, owns, f);
   *owns = *owns && *dev;
-  ask_device(setup, *dev, f);
+  ask_device_abilities(setup, *dev, f);
   make_setup(setup, f);
-  lay_out(setup, layout, f);
+  lay_out_buffers(setup, layout, f);
   cgr__check_memory(setup, layout, f);
   return CGR_OK;
 }

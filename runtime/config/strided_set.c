@@ -4,7 +4,7 @@
 
 enum { DIMS = CGR__STRIDED_SET_DIMS };
 
-static void sort(cgr__strided_set *l) {
+static void sort_dims(cgr__strided_set *l) {
   for (int i = 1; i < DIMS; i++)
     for (int j = i; j > 0 && l->stride[j] > l->stride[j - 1]; j--) {
       int64_t stride = l->stride[j], count = l->count[j];
@@ -16,18 +16,18 @@ static void sort(cgr__strided_set *l) {
 }
 
 /* Fills in the extent and sorts the dimensions. The stride of a dimension of one point means nothing. */
-static void complete(cgr__strided_set *l) {
+static void complete_set(cgr__strided_set *l) {
   l->span = l->run;
   for (int d = 0; d < DIMS; d++) {
     l->span += (l->count[d] - 1) * l->stride[d];
     l->stride[d] = l->count[d] > 1 ? l->stride[d] : l->run;
   }
-  sort(l);
+  sort_dims(l);
 }
 
 cgr__strided_set cgr__strided_set_of_run(const void *base, int64_t bytes) {
   cgr__strided_set l = { .base = (int64_t)(uintptr_t)base, .run = bytes, .count = { 1, 1, 1, 1 } };
-  complete(&l);
+  complete_set(&l);
   return l;
 }
 
@@ -95,7 +95,7 @@ const char *cgr__part_name(cgr__part part) {
   return names[part];
 }
 
-static cgr__strided_set view_of(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
+static cgr__strided_set view_set(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
   const int64_t size = cgr__known_size(view);
   const bool known = view->stride_page != 0;
   cgr__strided_set l = { .base = (int64_t)(uintptr_t)view->base };
@@ -107,7 +107,7 @@ static cgr__strided_set view_of(const cgr_layer *layer, const cgr_group *group, 
   l.count[1] = known ? group->page_size : 1;
   l.count[2] = known ? cgr__or_one(layer->num_kv_heads) : 1;
   l.count[3] = 1;
-  complete(&l);
+  complete_set(&l);
   return l;
 }
 
@@ -123,7 +123,7 @@ static cgr__strided_set scale_of(const cgr_layer *layer, const cgr_group *group,
     l.stride[d] = strides[d] * size;
     l.count[d] = strides[d] > 0 ? counts[d] : 1;
   }
-  complete(&l);
+  complete_set(&l);
   return l;
 }
 
@@ -138,6 +138,6 @@ bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part p
   if (!cgr__owns_cache(layer))
     return false;
   bool is_scale = part == CGR__PART_K_SCALE || part == CGR__PART_V_SCALE;
-  *strided = is_scale ? scale_of(layer, group, view) : view_of(layer, group, view);
+  *strided = is_scale ? scale_of(layer, group, view) : view_set(layer, group, view);
   return !is_scale || view->scale;
 }

@@ -18,7 +18,7 @@ static void tell_sizes(const reading *r, cgr_memory_sizes *sizes) {
 }
 
 /* Checks a configuration on `device`, or on the one that it names. `sizes`, if given, are filled in when nothing is found. */
-static cgr_status check(const cgr_config *config, cgr_device *device, cgr__findings *findings, cgr_memory_sizes *sizes) {
+static cgr_status check_config(const cgr_config *config, cgr_device *device, cgr__findings *findings, cgr_memory_sizes *sizes) {
   reading *r = calloc(1, sizeof *r);
   if (!r)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "config: no host memory (%zu bytes)", sizeof *r);
@@ -33,8 +33,8 @@ static cgr_status check(const cgr_config *config, cgr_device *device, cgr__findi
   return status;
 }
 
-static cgr_status validate(const cgr_config *config, cgr_device *device, cgr__findings *findings) {
-  cgr_status status = check(config, device, findings, NULL);
+static cgr_status validate_config(const cgr_config *config, cgr_device *device, cgr__findings *findings) {
+  cgr_status status = check_config(config, device, findings, NULL);
   if (status != CGR_OK) {
     cgr__findings_add_failure(findings, status, "config");
     return cgr__fail_in("cgr_validate", status); /* with the message that creation fails with */
@@ -46,7 +46,7 @@ cgr_status cgr_validate(const cgr_config *config, cgr_device *device, cgr_findin
   cgr__findings findings;
   CGR__TRY(cgr__findings_check("cgr_validate", list, capacity, count));
   cgr__findings_init(&findings, list, capacity);
-  cgr_status status = validate(config, device, &findings);
+  cgr_status status = validate_config(config, device, &findings);
   *count = findings.count;
   return status;
 }
@@ -61,7 +61,7 @@ static cgr_status find_sizes(const cgr_config *config, cgr_memory_sizes *sizes) 
   asked.device_memory_size = asked.pinned_memory_size = 0;
   cgr__findings_init(&findings, NULL, 0);
   findings.see = "cgr_validate";
-  CGR__TRY(check(&asked, NULL, &findings, &full));
+  CGR__TRY(check_config(&asked, NULL, &findings, &full));
   CGR__TRY(cgr__findings_status(&findings, "cgr_runtime_memory: config"));
   cgr__sized_write(sizes, &full, sizeof full);
   return CGR_OK;

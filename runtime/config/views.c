@@ -76,7 +76,7 @@ typedef struct scale_strides {
   int64_t value[SCALE_DIMS];
 } scale_strides;
 
-static scale_strides strides_of(const cgr_kv_view *view) {
+static scale_strides scale_strides_of(const cgr_kv_view *view) {
   return (scale_strides){ { view->scale_stride_page, view->scale_stride_token, view->scale_stride_head, view->scale_stride_d } };
 }
 
@@ -88,7 +88,7 @@ static cgr__field stride_field(int32_t index, const char *name, int dim) {
 }
 
 bool cgr__check_no_scale_strides(const cgr_kv_view *view, int32_t index, const char *name, cgr__findings *f) {
-  const scale_strides strides = strides_of(view);
+  const scale_strides strides = scale_strides_of(view);
   bool none = true;
   for (int d = 0; d < SCALE_DIMS; d++)
     if (strides.value[d] != 0) {
@@ -100,7 +100,7 @@ bool cgr__check_no_scale_strides(const cgr_kv_view *view, int32_t index, const c
 }
 
 static bool check_scale_strides(const cgr_kv_view *view, int32_t index, const char *name, cgr__findings *f) {
-  const scale_strides strides = strides_of(view);
+  const scale_strides strides = scale_strides_of(view);
   bool good = true;
   for (int d = 0; d < SCALE_DIMS; d++)
     if (strides.value[d] < 0 || strides.value[d] > CGR__MAX_STRIDE) {
@@ -114,7 +114,7 @@ static bool check_scale_strides(const cgr_kv_view *view, int32_t index, const ch
 /* Whether each factor has a place of its own, within memory. */
 static void check_scale_places(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view, const char *field,
                                cgr__findings *f) {
-  const scale_strides s = strides_of(view);
+  const scale_strides s = scale_strides_of(view);
   const long long page = (long long)s.value[0], token = (long long)s.value[1], head = (long long)s.value[2],
                   d = (long long)s.value[3];
   const int64_t size = sizeof *view->scale;

@@ -46,7 +46,7 @@ static int32_t source_of(const cgr__step_recorder *rec, int32_t layer) {
 }
 
 /* Marks the layer; CGR_ERROR_INVALID_ARGUMENT when it is marked already. */
-static cgr_status mark(uint8_t *layers, int32_t layer, const char *what) {
+static cgr_status mark_layer(uint8_t *layers, int32_t layer, const char *what) {
   if (is_marked(layers, layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer %d was %s already in this step, expected once",
                      layer, what);
@@ -200,7 +200,7 @@ static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const wor
 }
 
 /* Makes the calls, or keeps them for every replay. */
-static cgr_status enqueue(cgr__step_recorder *rec, const call_list *list) {
+static cgr_status enqueue_attention(cgr__step_recorder *rec, const call_list *list) {
   cgr_status status = CGR_OK;
   if (rec->base.pieces)
     return cgr__recorder_break(&rec->base, list->call, list->count, "cgr_record_attention");
@@ -221,18 +221,18 @@ static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a
   return check_view(&a->v, &v);
 }
 
-static cgr_status check_append(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   CGR__TRY(check_kv(rec, a, l));
   if (is_marked(rec->marks.read, a->layer) && !is_marked(rec->marks.appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
                      a->layer);
-  return mark(rec->marks.appended, a->layer, "appended");
+  return mark_layer(rec->marks.appended, a->layer, "appended");
 }
 
 /* One CTA must not write queries that another has yet to read; nor keys, in a layer whose keys are the step's own. An out that is
  * q is read by the CTA that writes it. */
-static cgr_status check_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+static cgr_status check_attention_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__tensor q = { &a->q, view_shape_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim) };
   const cgr__tensor k = { &a->k, view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
   const cgr__tensor v = { &a->v, view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
@@ -256,8 +256,8 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   CGR__TRY(check_view(&a->out, &out));
   if (a->lse.data)
     CGR__TRY(check_view(&a->lse, &lse));
-  CGR__TRY(check_overlaps(rec, a, l));
-  CGR__TRY(mark(rec->marks.attended, a->layer, "attended"));
+  CGR__TRY(check_attention_overlaps(rec, a, l));
+  CGR__TRY(mark_layer(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
     rec->marks.read[source / 8] |= (uint8_t)(1u << source % 8);
@@ -265,7 +265,7 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
 }
 
 /* A graph holds what its attention reads and writes. */
-static cgr_status hold_views(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const void *const addresses[] = { a->q.data, a->k.data, a->v.data, a->out.data, a->lse.data, l->alibi_slopes, l->sinks };
   for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
     if (addresses[i])
@@ -291,15 +291,15 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   const work w = decide(rec, &a);
-  CGR__TRY(hold_views(rec, &a, layer));
+  CGR__TRY(hold_attention_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer, &comes));
   if (w.fills)
-    CGR__TRY(check_append(rec, &a, layer));
+    CGR__TRY(check_append_views(rec, &a, layer));
   if (w.attends)
     CGR__TRY(check_attend(rec, &a, layer));
   make_list(rec, &a, &w, comes, &list);
-  return enqueue(rec, &list);
+  return enqueue_attention(rec, &list);
 }
 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {

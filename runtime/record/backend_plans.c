@@ -32,7 +32,7 @@ void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory) {
 
 /* ---------------------------------------------------------------------------------------------------------------- states */
 
-static int32_t index_of(const cgr_runtime *rt, const cgr__graph_entry *entry) {
+static int32_t entry_index(const cgr_runtime *rt, const cgr__graph_entry *entry) {
   return entry ? (int32_t)(entry - rt->graphs.entry) : rt->backend_plans.num_keys;
 }
 
@@ -41,11 +41,11 @@ static void **states_of(const cgr_runtime *rt, int32_t index) {
 }
 
 void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry) {
-  return rt->backend_plans.states ? states_of(rt, index_of(rt, entry)) : NULL;
+  return rt->backend_plans.states ? states_of(rt, entry_index(rt, entry)) : NULL;
 }
 
 /* The device memory of a declared buffer; NULL: there is none. */
-static void *memory_of(const cgr_runtime *rt, int32_t declared) {
+static void *declared_memory(const cgr_runtime *rt, int32_t declared) {
   return declared < 0 ? NULL : rt->arena + rt->layout.declared[declared].offset;
 }
 
@@ -59,9 +59,9 @@ static cgr_plan_key plan_key(const cgr_runtime *rt, int32_t backend, const cgr_k
   k.query_len = key ? key->query_len : 0;
   k.variant = key ? key->variant : 0;
   k.device = rt->dev;
-  k.workspace = memory_of(rt, planning_of(rt, backend)->workspace);
+  k.workspace = declared_memory(rt, planning_of(rt, backend)->workspace);
   k.workspace_bytes = rt->setup.backends[backend].workspace_bytes;
-  k.plan = memory_of(rt, planning_of(rt, backend)->plan);
+  k.plan = declared_memory(rt, planning_of(rt, backend)->plan);
   k.plan_bytes = rt->setup.backends[backend].plan_bytes;
   return k;
 }
@@ -103,13 +103,13 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
 }
 
 /* `create` and `destroy` run inside the runtime, as `record` does, but in no step: they may destroy the backend's own streams. */
-static bool enter(cgr_runtime *rt) {
+static bool enter_backend(cgr_runtime *rt) {
   bool was_inside = rt->recording;
   rt->recording = true;
   return was_inside;
 }
 
-static void leave(cgr_runtime *rt, bool was_inside) { rt->recording = was_inside; }
+static void leave_backend(cgr_runtime *rt, bool was_inside) { rt->recording = was_inside; }
 
 static cgr_status plan_on_host(cgr_runtime *rt, int32_t backend, void *state, cgr_plan_step *step) {
   const cgr_backend *b = &rt->setup.backends[backend];
@@ -123,10 +123,10 @@ static cgr_status plan_on_host(cgr_runtime *rt, int32_t backend, void *state, cg
 
 static void destroy_one(cgr_runtime *rt, int32_t backend, void **state) {
   const cgr_backend *b = &rt->setup.backends[backend];
-  bool was_inside = enter(rt);
+  bool was_inside = enter_backend(rt);
   if (planning_of(rt, backend)->in_use && b->create && b->destroy)
     b->destroy(b->context, *state);
-  leave(rt, was_inside);
+  leave_backend(rt, was_inside);
   *state = NULL;
 }
 
@@ -135,9 +135,9 @@ static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *ke
   const cgr_plan_key k = plan_key(rt, backend, key);
   uint64_t before = cgr__failures();
   *state = NULL;
-  bool was_inside = enter(rt);
+  bool was_inside = enter_backend(rt);
   cgr_status status = b->create ? b->create(b->context, &k, state) : CGR_OK;
-  leave(rt, was_inside);
+  leave_backend(rt, was_inside);
   if (status != CGR_OK) {
     *state = NULL;
     return fail_of(rt, backend, "create", status, before);
@@ -163,7 +163,7 @@ static void destroy_some(cgr_runtime *rt, int32_t index, int32_t count) {
 cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *entry) {
   if (!rt->backend_plans.states)
     return CGR_OK;
-  int32_t index = index_of(rt, entry);
+  int32_t index = entry_index(rt, entry);
   if (rt->backend_plans.has_states[index])
     return CGR_OK;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
@@ -180,8 +180,8 @@ cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *en
 }
 
 void cgr__backend_plans_destroy(cgr_runtime *rt, const cgr__graph_entry *entry) {
-  if (rt->backend_plans.states && rt->backend_plans.has_states[index_of(rt, entry)])
-    destroy_some(rt, index_of(rt, entry), 1 + rt->setup.config.num_backends);
+  if (rt->backend_plans.states && rt->backend_plans.has_states[entry_index(rt, entry)])
+    destroy_some(rt, entry_index(rt, entry), 1 + rt->setup.config.num_backends);
 }
 
 bool cgr__backend_plans_has_states(const cgr_runtime *rt) {
@@ -300,7 +300,8 @@ int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream) {
   for (int32_t i = 0; i <= rt->setup.config.num_backends && !error; i++) {
     int32_t declared = planning_of(rt, i)->workspace;
     if (declared >= 0)
-      error = rt->dev->ops->fill(rt->dev, memory_of(rt, declared), 0, 1, (size_t)rt->setup.backends[i].workspace_bytes, stream);
+      error =
+          rt->dev->ops->fill(rt->dev, declared_memory(rt, declared), 0, 1, (size_t)rt->setup.backends[i].workspace_bytes, stream);
   }
   return error;
 }

@@ -8,7 +8,7 @@ enum { MAX_HEAD_DIM = 1024 };
 
 enum { A, B, A_LSE, B_LSE, OUT, LSE, NUM_TENSORS };
 
-static cgr_status check_overlaps(const cgr__tensor *t) {
+static cgr_status check_merge_overlaps(const cgr__tensor *t) {
   for (int i = A; i <= B_LSE; i++) {
     CGR__TRY(cgr__tensor_check_apart(FUNCTION, &t[OUT], &t[i], i == A || i == B));
     CGR__TRY(cgr__tensor_check_apart(FUNCTION, &t[LSE], &t[i], i == A_LSE || i == B_LSE));
@@ -18,7 +18,7 @@ static cgr_status check_overlaps(const cgr__tensor *t) {
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
-static cgr_status check_numbers(const cgr_recorder *recorder, const cgr_merge *m) {
+static cgr_status check_merge_numbers(const cgr_recorder *recorder, const cgr_merge *m) {
   if (recorder->in_plan)
     return cgr__fail(CGR_ERROR_STATE, FUNCTION ": called inside a backend's plan, expected a call outside of it");
   if (m->num_heads < 1 || m->num_heads > CGR__MAX_Q_HEADS)
@@ -29,7 +29,7 @@ static cgr_status check_numbers(const cgr_recorder *recorder, const cgr_merge *m
   return cgr__check_unused(FUNCTION ": reserved", m->reserved);
 }
 
-static cgr_status check_dtype(const cgr_view *view, const char *name) {
+static cgr_status check_merge_dtype(const cgr_view *view, const char *name) {
   if (view->dtype == CGR_DTYPE_FP32 || view->dtype == CGR_DTYPE_FP16 || view->dtype == CGR_DTYPE_BF16)
     return CGR_OK;
   return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
@@ -44,27 +44,27 @@ static cgr_status check_views(const cgr_recorder *recorder, const cgr_merge *m, 
   for (int i = 0; i < NUM_TENSORS; i++) {
     const bool is_lse = i == A_LSE || i == B_LSE || i == LSE;
     if (!is_lse)
-      CGR__TRY(check_dtype(views[i], names[i]));
+      CGR__TRY(check_merge_dtype(views[i], names[i]));
     t[i].view = views[i];
     t[i].shape = is_lse ? cgr__view_shape_of_lse(names[i], tokens, m->num_heads)
                         : cgr__view_shape_of(names[i], views[i]->dtype, tokens, m->num_heads, m->head_dim);
     if (i != LSE || views[i]->data)
       CGR__TRY(cgr__view_check(FUNCTION, views[i], &t[i].shape));
   }
-  return check_overlaps(t);
+  return check_merge_overlaps(t);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
 /* A graph holds what its merges read and write. */
-static cgr_status hold_views(const cgr_recorder *recorder, const cgr__tensor *t) {
+static cgr_status hold_merge_views(const cgr_recorder *recorder, const cgr__tensor *t) {
   for (int i = 0; recorder->capture && i < NUM_TENSORS; i++)
     if (t[i].view->data)
       CGR__TRY(cgr__capture_hold_address(recorder->capture, t[i].view->data));
   return CGR_OK;
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, const cgr_merge *m) {
+static cgr_status enqueue_merge(cgr__step_recorder *rec, const cgr_merge *m) {
   cgr_runtime *rt = rec->runtime;
   cgr__merge_args args = { .a = m->a, .b = m->b, .out = m->out, .a_lse = m->a_lse, .b_lse = m->b_lse, .lse = m->lse };
   args.counts = rt->lane.args.buffers.counts;
@@ -81,10 +81,10 @@ static cgr_status record_merge(cgr__step_recorder *rec, const cgr_merge *merge) 
   cgr_merge m;
   cgr__tensor tensors[NUM_TENSORS];
   CGR__TRY(cgr__sized_read(FUNCTION ": merge", "CGR_MERGE_INIT", merge, &m, sizeof m));
-  CGR__TRY(check_numbers(&rec->base, &m));
+  CGR__TRY(check_merge_numbers(&rec->base, &m));
   CGR__TRY(check_views(&rec->base, &m, tensors));
-  CGR__TRY(hold_views(&rec->base, tensors));
-  return enqueue(rec, &m);
+  CGR__TRY(hold_merge_views(&rec->base, tensors));
+  return enqueue_merge(rec, &m);
 }
 
 cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge) {

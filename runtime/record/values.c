@@ -3,7 +3,7 @@
 
 #define FUNCTION "cgr_record_check_values"
 
-static int64_t row_bytes(const cgr_value_check *c) { return c->width * (int64_t)cgr_dtype_size((cgr_dtype)c->dtype); }
+static int64_t value_row_bytes(const cgr_value_check *c) { return c->width * (int64_t)cgr_dtype_size((cgr_dtype)c->dtype); }
 
 static cgr_status check_kinds(const cgr_recorder *recorder, const cgr_value_check *c) {
   if (recorder->in_plan)
@@ -18,7 +18,7 @@ static cgr_status check_kinds(const cgr_recorder *recorder, const cgr_value_chec
   return cgr__check_unused(FUNCTION ": reserved", c->reserved);
 }
 
-static cgr_status check_rows(const cgr_value_check *c, int32_t num_rows) {
+static cgr_status check_value_rows(const cgr_value_check *c, int32_t num_rows) {
   const size_t size = cgr_dtype_size((cgr_dtype)c->dtype);
   if (!c->data)
     return cgr__fail(CGR_ERROR_NULL_POINTER, FUNCTION ": data is NULL, expected an address");
@@ -29,7 +29,7 @@ static cgr_status check_rows(const cgr_value_check *c, int32_t num_rows) {
   if (c->stride < c->width || c->stride > CGR__MAX_STRIDE)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": stride is %lld, expected width (%lld) .. 2^31, or 0",
                      (long long)c->stride, (long long)c->width);
-  const int64_t stretches = (row_bytes(c) + CGR__VALUES_STRETCH - 1) / CGR__VALUES_STRETCH;
+  const int64_t stretches = (value_row_bytes(c) + CGR__VALUES_STRETCH - 1) / CGR__VALUES_STRETCH;
   if (num_rows * stretches > INT32_MAX)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      FUNCTION ": width is %lld, which makes %lld stretches of %d bytes in %d rows, expected less than 2^31",
@@ -37,7 +37,7 @@ static cgr_status check_rows(const cgr_value_check *c, int32_t num_rows) {
   return CGR_OK;
 }
 
-static cgr_status enqueue(cgr__step_recorder *rec, const cgr_value_check *c, int32_t num_rows) {
+static cgr_status enqueue_value_check(cgr__step_recorder *rec, const cgr_value_check *c, int32_t num_rows) {
   cgr_runtime *rt = rec->runtime;
   const cgr__step_args *step = &rt->lane.args;
   cgr__check_values_args args = { .data = c->data, .width = c->width, .stride = c->stride };
@@ -62,12 +62,12 @@ static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *g
   const cgr_key *key = &rec->base.key;
   const int32_t num_rows = c.dimension == CGR_DIMENSION_REQUESTS ? key->num_requests : key->num_tokens;
   CGR__TRY(check_kinds(&rec->base, &c));
-  CGR__TRY(check_rows(&c, num_rows));
+  CGR__TRY(check_value_rows(&c, num_rows));
   if (rec->runtime->setup.limits.value_words == 0)
     return CGR_OK;
   if (rec->base.capture)
     CGR__TRY(cgr__capture_hold_address(rec->base.capture, c.data));
-  return enqueue(rec, &c, num_rows);
+  return enqueue_value_check(rec, &c, num_rows);
 }
 
 cgr_status cgr_record_check_values(cgr_recorder *recorder, const cgr_value_check *check) {

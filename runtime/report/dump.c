@@ -23,7 +23,7 @@ static cgr_guard guard_of(const cgr_runtime *rt, uint64_t seq) {
   return (cgr_guard){ result->error, result->error_row, result->error_index, 0, result->error_value };
 }
 
-static cgr_key key_of(const cgr_runtime *rt, const cgr__flight_entry *e) {
+static cgr_key record_key(const cgr_runtime *rt, const cgr__flight_entry *e) {
   cgr_key key = CGR_KEY_INIT;
   if (e->key >= 0)
     return rt->graphs.entry[e->key].key;
@@ -45,7 +45,7 @@ static cgr_flight_record read_entry(const cgr_runtime *rt, const cgr__flight_ent
   r.num_requests = e->num_requests;
   r.num_tokens = e->num_tokens;
   r.layout = e->layout;
-  r.key = key_of(rt, e);
+  r.key = record_key(rt, e);
   r.seq = e->seq;
   if (e->outcome == CGR_FLIGHT_REFUSED)
     r.repeats = e->repeats;

@@ -3,7 +3,7 @@
 #include "runtime/report/timing.h"
 
 /* The next record, begun: all that is known of a step that has no batch. */
-static cgr__flight_entry *begin(cgr_runtime *rt, cgr_flight_outcome outcome, uint64_t at) {
+static cgr__flight_entry *begin_record(cgr_runtime *rt, cgr_flight_outcome outcome, uint64_t at) {
   cgr__flight_entry *e = cgr__flight_at(&rt->flight, rt->flight.count);
   *e = (cgr__flight_entry){
     .at = at, .key = -1, .outcome = (uint8_t)outcome, .reason = CGR_REASON_INTERNAL, .layout = (uint32_t)rt->graphs.captured_hash
@@ -12,7 +12,7 @@ static cgr__flight_entry *begin(cgr_runtime *rt, cgr_flight_outcome outcome, uin
 }
 
 /* `launched_at`: ticks, when launch began; 0: it did not. */
-static void end(cgr_runtime *rt, uint64_t launched_at) {
+static void end_record(cgr_runtime *rt, uint64_t launched_at) {
   if (cgr__is_timed(rt))
     rt->timing.launched_at[rt->flight.count & rt->flight.mask] = launched_at;
   rt->flight.count++;
@@ -45,7 +45,7 @@ static void launch_over(cgr_runtime *rt, cgr_flight_outcome outcome, uint64_t be
   e->seq = seq;
   e->status = (uint8_t)status;
   e->launch_ticks = began > 0 ? cgr__ticks_between(began, cgr__ticks()) : 0;
-  end(rt, began);
+  end_record(rt, began);
 }
 
 void cgr__flight_launched(cgr_runtime *rt, uint64_t began) {
@@ -60,7 +60,7 @@ void cgr__flight_cancelled(cgr_runtime *rt) {
   cgr__flight_entry *e = cgr__flight_at(&rt->flight, rt->flight.count);
   cgr__flight_describe(rt, CGR_FLIGHT_CANCELLED, e);
   e->status = (uint8_t)cgr__failure_of_prepared(rt);
-  end(rt, 0);
+  end_record(rt, 0);
 }
 
 /* Whether the last record is a refusal that this one only repeats: an engine may ask a hundred times a millisecond whether the
@@ -78,13 +78,13 @@ void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
   cgr__runtime_tell(rt); /* of a death that this call ran into: what the runtime did before it */
   const cgr__graph_entry *missed = rt->lane.prepared.ticket == 0 ? choice->missed : NULL;
   bool for_want = missed || status == CGR_ERROR_FALLBACK || status == CGR_ERROR_STALE_GRAPH;
-  cgr__flight_entry *e = begin(rt, CGR_FLIGHT_REFUSED, began);
+  cgr__flight_entry *e = begin_record(rt, CGR_FLIGHT_REFUSED, began);
   e->status = (uint8_t)status;
   e->prepare_ticks = cgr__ticks_between(began, cgr__ticks());
   e->reason = for_want ? (uint8_t)choice->reason : CGR__NO_REASON;
   e->key = missed ? missed->index : -1;
   if (!repeats_last(rt, e)) {
-    end(rt, 0);
+    end_record(rt, 0);
     return;
   }
   cgr__flight_at(&rt->flight, rt->flight.count - 1)->repeats++;
@@ -93,19 +93,19 @@ void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
 }
 
 void cgr__flight_internal(cgr_runtime *rt, uint64_t seq, uint64_t bytes) {
-  cgr__flight_entry *e = begin(rt, CGR_FLIGHT_INTERNAL, cgr__ticks());
+  cgr__flight_entry *e = begin_record(rt, CGR_FLIGHT_INTERNAL, cgr__ticks());
   e->seq = seq;
   e->bytes_staged = bytes;
-  end(rt, 0);
+  end_record(rt, 0);
 }
 
 void cgr__flight_failed(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status) {
-  cgr__flight_entry *e = begin(rt, CGR_FLIGHT_ABANDONED, cgr__ticks());
+  cgr__flight_entry *e = begin_record(rt, CGR_FLIGHT_ABANDONED, cgr__ticks());
   e->seq = seq;
   e->status = (uint8_t)status;
   e->padded_requests = (uint16_t)key->num_requests;
   e->padded_tokens = key->num_tokens;
   e->query_len = key->query_len;
   e->variant = key->variant;
-  end(rt, 0);
+  end_record(rt, 0);
 }

@@ -77,7 +77,7 @@ static void write_graph(const cgr_runtime *rt, cgr__text *text, const cgr__graph
   cgr__text_add(text, "]}");
 }
 
-static void write_page(const cgr_runtime *rt, cgr__text *text) {
+static void write_labels(const cgr_runtime *rt, cgr__text *text) {
   const cgr_device_info *device = &rt->setup.device;
   bool is_first = true;
   cgr__text_add(text, "{\"version\": ");
@@ -99,7 +99,7 @@ cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capa
   CGR__ONE_THREAD(runtime, "cgr_runtime_graph_labels");
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_graph_labels", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
-  write_page(runtime, &text);
+  write_labels(runtime, &text);
   *length = text.length;
   return CGR_OK;
 }

@@ -47,7 +47,7 @@ void cgr__ranges_name(const cgr_runtime *rt) {
   cgr__nvtx_name_event(rt->order_event, "cgr order");
 }
 
-static cgr__nvtx_range_key key_of(const cgr_key *key, const cgr__graph_entry *entry) {
+static cgr__nvtx_range_key nvtx_key_of(const cgr_key *key, const cgr__graph_entry *entry) {
   return (cgr__nvtx_range_key){ .graph = entry ? entry->index : -1,
                                 .kind = key->kind,
                                 .padded_requests = key->num_requests,
@@ -58,7 +58,7 @@ static cgr__nvtx_range_key key_of(const cgr_key *key, const cgr__graph_entry *en
 
 static cgr__nvtx_range_step prepared_step(const cgr_runtime *rt) {
   const cgr__prepared *p = &rt->lane.prepared;
-  return (cgr__nvtx_range_step){ .key = key_of(&p->choice.key, p->choice.entry),
+  return (cgr__nvtx_range_step){ .key = nvtx_key_of(&p->choice.key, p->choice.entry),
                                  .num_requests = p->batch.num_requests,
                                  .num_tokens = p->batch.num_tokens,
                                  .reason = (int32_t)p->choice.reason,
@@ -67,7 +67,7 @@ static cgr__nvtx_range_step prepared_step(const cgr_runtime *rt) {
 }
 
 void cgr__ranges_begin_key(cgr_runtime *rt, const cgr_key *key) {
-  const cgr__nvtx_range_key range_key = key_of(key, cgr__graphs_find(&rt->graphs, key));
+  const cgr__nvtx_range_key range_key = nvtx_key_of(key, cgr__graphs_find(&rt->graphs, key));
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &range_key);
 }
 

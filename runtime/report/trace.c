@@ -18,7 +18,7 @@ static void write_head(const cgr_runtime *rt, cgr__text *text) {
   cgr__events_begin(text, &head);
 }
 
-static cgr_status compare(cgr_runtime *rt, const char *function) {
+static cgr_status compare_clocks(cgr_runtime *rt, const char *function) {
   cgr__tick_clock_compare(&rt->statistics.clock);
   return asks_device(rt) ? cgr__timing_compare(rt, function, true) : CGR_OK;
 }
@@ -31,7 +31,7 @@ static cgr_status write_device(cgr_runtime *rt, const char *function, const cgr_
 }
 
 /* A text that could not be written whole becomes empty. */
-static cgr_status finish(cgr_status status, const cgr__text *text, size_t *length) {
+static cgr_status finish_text(cgr_status status, const cgr__text *text, size_t *length) {
   if (status == CGR_OK)
     *length = text->length;
   else if (text->capacity > 0)
@@ -39,14 +39,15 @@ static cgr_status finish(cgr_status status, const cgr__text *text, size_t *lengt
   return status;
 }
 
-static cgr_status check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length) {
+static cgr_status check_trace_arguments(cgr_runtime *rt, const char *function, const char *out, size_t capacity,
+                                        const size_t *length) {
   CGR__TRY(cgr__text_check(rt, function, out, capacity, length));
   return rt->recording ? cgr__runtime_check_outside(rt, function) : CGR_OK;
 }
 
-static cgr_status write_page(cgr_runtime *rt, cgr__text *text) {
+static cgr_status write_trace(cgr_runtime *rt, cgr__text *text) {
   static const char function[] = "cgr_runtime_trace";
-  CGR__TRY(compare(rt, function));
+  CGR__TRY(compare_clocks(rt, function));
   write_head(rt, text);
   for (int32_t i = 0; i < cgr__flight_count(rt); i++) {
     const cgr_flight_record record = cgr__flight_read(rt, i);
@@ -60,18 +61,18 @@ static cgr_status write_page(cgr_runtime *rt, cgr__text *text) {
 
 cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_trace");
-  CGR__TRY(check(runtime, "cgr_runtime_trace", out, capacity, length));
+  CGR__TRY(check_trace_arguments(runtime, "cgr_runtime_trace", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
-  return finish(write_page(runtime, &text), &text, length);
+  return finish_text(write_trace(runtime, &text), &text, length);
 }
 
 cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_trace_head");
-  CGR__TRY(check(runtime, "cgr_runtime_trace_head", out, capacity, length));
+  CGR__TRY(check_trace_arguments(runtime, "cgr_runtime_trace_head", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
-  CGR__TRY(compare(runtime, "cgr_runtime_trace_head"));
+  CGR__TRY(compare_clocks(runtime, "cgr_runtime_trace_head"));
   write_head(runtime, &text);
-  return finish(CGR_OK, &text, length);
+  return finish_text(CGR_OK, &text, length);
 }
 
 /* The newest record with this number: an older one is of a step that was abandoned, and whose number was used again. */
@@ -101,5 +102,5 @@ cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out,
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_trace_step"));
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_trace_step", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
-  return finish(write_step(runtime, seq, &text), &text, length);
+  return finish_text(write_step(runtime, seq, &text), &text, length);
 }

@@ -8,7 +8,8 @@
 static const cgr_key apply_key = { .num_tokens = 1, .num_requests = 1 };
 
 /* A step without requests whose slot is filled; `bytes` count for it if it succeeds. */
-static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes, cgr__launch_error *failure) {
+static cgr_status launch_empty_step(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes,
+                                    cgr__launch_error *failure) {
   cgr__enqueue_result result;
   cgr__ring_commit(cgr__ring_slot(&rt->lane.ring, seq), seq);
   failure->seq = seq;
@@ -21,7 +22,8 @@ static cgr_status launch(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqu
 cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   while (rt->lane.launched + 1 < rt->lane.prepared.seq)
-    CGR__TRY(launch(rt, rt->lane.launched + 1, &enqueue, 0, failure)); /* its bytes are among those of the prepared step */
+    CGR__TRY(
+        launch_empty_step(rt, rt->lane.launched + 1, &enqueue, 0, failure)); /* its bytes are among those of the prepared step */
   return CGR_OK;
 }
 
@@ -38,7 +40,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
   cgr__stage_empty(rt, slot);
   if (changes)
     bytes = cgr__stage_changes(rt, slot);
-  cgr_status status = launch(rt, seq, enqueue, bytes, failure);
+  cgr_status status = launch_empty_step(rt, seq, enqueue, bytes, failure);
   if (status != CGR_OK)
     cgr__unstage(rt, seq, seq);
   return status;
@@ -59,7 +61,7 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr
   return status;
 }
 
-static cgr_status flush(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
+static cgr_status flush_changes(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_flush"));
   CGR__TRY(cgr__check_stream(rt, "cgr_runtime_flush", stream));
@@ -77,7 +79,7 @@ cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t st
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_flush"));
   CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_runtime_flush", lane));
   cgr__range_begin(runtime, CGR__RANGE_FLUSH);
-  cgr_status status = flush(runtime, stream, seq);
+  cgr_status status = flush_changes(runtime, stream, seq);
   cgr__range_end(runtime);
   return cgr__fail_in("cgr_runtime_flush", status);
 }

@@ -43,7 +43,7 @@ static cgr_status wait_for_slot(cgr_runtime *rt, int32_t timeout_ms, double dead
                    function, timeout_ms, (unsigned long long)seq);
 }
 
-static cgr_status make_room(cgr_runtime *rt, cgr_status refusal, int32_t timeout_ms, double deadline, cudaStream_t stream) {
+static cgr_status make_ring_room(cgr_runtime *rt, cgr_status refusal, int32_t timeout_ms, double deadline, cudaStream_t stream) {
   cgr_status status = CGR_ERROR_BUSY;
   if (refusal == CGR_ERROR_CHANGES_PENDING) {
     CGR__TRY(check_collected(rt));
@@ -56,7 +56,7 @@ static cgr_status make_room(cgr_runtime *rt, cgr_status refusal, int32_t timeout
 static bool lacks_room(cgr_status status) { return status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING; }
 
 /* An attempt that will be repeated leaves no record. */
-static cgr_status attempt(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
+static cgr_status attempt_prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
   rt->flags |= CGR__RUNTIME_REPEATS;
   cgr_status status = cgr_step_prepare(rt, batch, step);
   rt->flags &= (uint8_t)~CGR__RUNTIME_REPEATS;
@@ -64,17 +64,17 @@ static cgr_status attempt(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
 }
 
 /* The first attempt was refused with `prepared`. */
-static cgr_status repeat(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step, cgr_status prepared, int32_t timeout_ms,
-                         cudaStream_t stream) {
+static cgr_status repeat_prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step, cgr_status prepared, int32_t timeout_ms,
+                                 cudaStream_t stream) {
   const uint64_t began = cgr__ticks();
   const double deadline = cgr__now_ms() + timeout_ms;
   while (lacks_room(prepared)) {
-    cgr_status made = make_room(rt, prepared, timeout_ms, deadline, stream);
+    cgr_status made = make_ring_room(rt, prepared, timeout_ms, deadline, stream);
     if (made != CGR_OK) {
       cgr__flight_refused(rt, began, made);
       return made;
     }
-    prepared = attempt(rt, batch, step);
+    prepared = attempt_prepare(rt, batch, step);
   }
   return prepared;
 }
@@ -86,6 +86,6 @@ cgr_status cgr_step_prepare_wait(cgr_runtime *runtime, const cgr_batch *batch, c
   CGR__TRY(cgr__wait_timeout(runtime, function, &timeout_ms));
   if (cgr__is_default_stream(stream))
     return cgr__check_stream(runtime, function, stream);
-  cgr_status status = attempt(runtime, batch, step);
-  return lacks_room(status) ? repeat(runtime, batch, step, status, timeout_ms, stream) : status;
+  cgr_status status = attempt_prepare(runtime, batch, step);
+  return lacks_room(status) ? repeat_prepare(runtime, batch, step, status, timeout_ms, stream) : status;
 }

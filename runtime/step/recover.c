@@ -59,8 +59,8 @@ static cgr_status die_waiting(cgr_runtime *rt, const cause *c, cudaStream_t stre
   return die_of(rt, c, stream, then);
 }
 
-static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued,
-                          cgr__launch_error *failure) {
+static cgr_status recover_launch(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued,
+                                 cgr__launch_error *failure) {
   if (rt->dead)
     return fail_with(c);
   int error = nothing_enqueued ? CGR__DEVICE_OK : wait_for_streams(rt, stream);
@@ -77,12 +77,12 @@ static cgr_status recover(cgr_runtime *rt, const cause *c, cudaStream_t stream, 
 
 cgr_status cgr__recover(cgr_runtime *rt, cgr_status status, cudaStream_t stream, cgr__launch_error *failure) {
   const cause c = take_cause(status);
-  return recover(rt, &c, stream, false, failure);
+  return recover_launch(rt, &c, stream, false, failure);
 }
 
 cgr_status cgr__recover_replay(cgr_runtime *rt, int error, cudaStream_t stream, cgr__launch_error *failure) {
   const cause c = take_cause(cgr__runtime_device_error(rt, error, "cgr_step_launch: launching the graph"));
-  return recover(rt, &c, stream, cgr__device_did_nothing(error), failure);
+  return recover_launch(rt, &c, stream, cgr__device_did_nothing(error), failure);
 }
 
 cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure) {

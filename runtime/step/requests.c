@@ -15,7 +15,7 @@ static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function
   return CGR_OK;
 }
 
-static cgr_status check_row(cgr_runtime *rt, const char *function, int32_t row) {
+static cgr_status check_row_idle(cgr_runtime *rt, const char *function, int32_t row) {
   CGR__TRY(cgr__runtime_check_outside(rt, function));
   return cgr__rows_check(&rt->rows, function, row);
 }
@@ -29,13 +29,14 @@ cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row) {
 
 cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row) {
   CGR__ONE_THREAD(runtime, "cgr_request_close");
-  CGR__TRY(check_row(runtime, "cgr_request_close", row));
+  CGR__TRY(check_row_idle(runtime, "cgr_request_close", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_close", row));
   return cgr__rows_close(&runtime->rows, row);
 }
 
 /* That no step of another request is still at work in these pages. */
-static cgr_status check_free(cgr_runtime *rt, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count) {
+static cgr_status check_pages_free(cgr_runtime *rt, int32_t row, int32_t group, int32_t first, const int32_t *pages,
+                                   int32_t count) {
   uint64_t completed = cgr__ring_completed(&rt->lane.ring);
   cgr_status status = cgr__ledger_check_pages(&rt->rows, row, group, first, pages, count, completed);
   return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, status);
@@ -44,18 +45,18 @@ static cgr_status check_free(cgr_runtime *rt, int32_t row, int32_t group, int32_
 cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                  int32_t count) {
   CGR__ONE_THREAD(runtime, "cgr_request_set_pages");
-  CGR__TRY(check_row(runtime, "cgr_request_set_pages", row));
+  CGR__TRY(check_row_idle(runtime, "cgr_request_set_pages", row));
   CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_set_pages", group));
   if (cgr__rows_replaces_pages(&runtime->rows, row, group, first, pages, count))
     CGR__TRY(check_not_prepared(runtime, "cgr_request_set_pages", row));
   if (runtime->checks)
-    CGR__TRY(check_free(runtime, row, group, first, pages, count));
+    CGR__TRY(check_pages_free(runtime, row, group, first, pages, count));
   return cgr__rows_set_pages(&runtime->rows, row, group, first, pages, count);
 }
 
 cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count) {
   CGR__ONE_THREAD(runtime, "cgr_request_drop_pages");
-  CGR__TRY(check_row(runtime, "cgr_request_drop_pages", row));
+  CGR__TRY(check_row_idle(runtime, "cgr_request_drop_pages", row));
   CGR__TRY(cgr__rows_check_group(&runtime->rows, "cgr_request_drop_pages", group));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_drop_pages", row));
   return cgr__rows_drop_pages(&runtime->rows, row, group, first, count);
@@ -63,14 +64,14 @@ cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t gro
 
 cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens) {
   CGR__ONE_THREAD(runtime, "cgr_request_set_length");
-  CGR__TRY(check_row(runtime, "cgr_request_set_length", row));
+  CGR__TRY(check_row_idle(runtime, "cgr_request_set_length", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_set_length", row));
   return cgr__rows_set_length(&runtime->rows, row, num_tokens);
 }
 
 cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens) {
   CGR__ONE_THREAD(runtime, "cgr_request_set_other_length");
-  CGR__TRY(check_row(runtime, "cgr_request_set_other_length", row));
+  CGR__TRY(check_row_idle(runtime, "cgr_request_set_other_length", row));
   CGR__TRY(check_not_prepared(runtime, "cgr_request_set_other_length", row));
   return cgr__rows_set_other_length(&runtime->rows, row, set, num_tokens);
 }

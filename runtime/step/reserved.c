@@ -21,9 +21,9 @@ static page_of page_of_layer(const cgr__setup *setup, const cgr_layer *layer, bo
                     is_v && layer->head_dim_v > 0 ? layer->head_dim_v : layer->head_dim };
 }
 
-static size_t row_bytes(const page_of *p) { return (size_t)p->dim * cgr_dtype_size((cgr_dtype)p->view->dtype); }
+static size_t head_bytes(const page_of *p) { return (size_t)p->dim * cgr_dtype_size((cgr_dtype)p->view->dtype); }
 
-static size_t page_bytes(const page_of *p) { return (size_t)p->num_tokens * (size_t)p->num_heads * row_bytes(p); }
+static size_t page_bytes(const page_of *p) { return (size_t)p->num_tokens * (size_t)p->num_heads * head_bytes(p); }
 
 size_t cgr__reserved_bytes(const cgr__setup *setup) {
   size_t bytes = 0;
@@ -51,7 +51,7 @@ static int copy_page(cgr_runtime *rt, const page_of *p, unsigned char *to, cudaS
   int error = 0;
   for (int32_t o = 0; o < num_outer && !error; o++)
     for (int32_t i = 0; i < (runs ? 1 : num_inner) && !error; i++) {
-      size_t bytes = runs ? row_bytes(p) * (size_t)num_inner : row_bytes(p);
+      size_t bytes = runs ? head_bytes(p) * (size_t)num_inner : head_bytes(p);
       error = rt->dev->ops->copy(rt->dev, to, from + (o * outer + i * inner) * size, bytes, stream);
       to += bytes;
     }
@@ -110,7 +110,7 @@ static bool find_bad(const page_of *p, const unsigned char *copy, int32_t *token
   return i < count;
 }
 
-static void tell(cgr_runtime *rt, int32_t layer, bool is_v, const page_of *p, int32_t token, int32_t head) {
+static void report_reserved(cgr_runtime *rt, int32_t layer, bool is_v, const page_of *p, int32_t token, int32_t head) {
   (void)cgr__fail(CGR_ERROR_STATE,
                   "page %d of group %d, its read-trash page, had NaN or an infinity in layers[%d].%s, token %d, head %d, in step "
                   "%llu, expected finite numbers: the engine fills it once, and nothing writes it (cgr_group.read_trash_page)",
@@ -133,7 +133,7 @@ void cgr__reserved_look(cgr_runtime *rt) {
       const page_of p = page_of_layer(setup, &setup->layers[i], v == 1);
       found = find_bad(&p, copy, &token, &head);
       if (found)
-        tell(rt, i, v == 1, &p, token, head);
+        report_reserved(rt, i, v == 1, &p, token, head);
       copy += page_bytes(&p);
     }
   r->next = found ? 0 : r->seq + LAUNCHES_BETWEEN;

@@ -108,7 +108,7 @@ static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__
 }
 
 /* That no two rows use one page as no two may. */
-static cgr_status check_pages(cgr_runtime *rt, const cgr__prepared *prepared) {
+static cgr_status check_step_pages(cgr_runtime *rt, const cgr__prepared *prepared) {
   cgr_status status = cgr__ledger_check_step(&rt->rows, &prepared->batch, prepared->seq);
   return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, cgr__fail_in("cgr_step_prepare", status));
 }
@@ -121,7 +121,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->seq = rt->lane.launched + 1 + (uint64_t)change_steps;
   prepared->bytes = 0;
   if (rt->checks)
-    CGR__TRY(check_pages(rt, prepared));
+    CGR__TRY(check_step_pages(rt, prepared));
   cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
   uint64_t plans = 0;
   if (rt->flags & CGR__RUNTIME_PLANS_ON_HOST) /* first: a plan that fails leaves nothing behind */

@@ -47,7 +47,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
 }
 
 /* A batch that was given whole and does not just repeat the last. */
-static cgr_status validate(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
+static cgr_status validate_batch(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
   const cgr_config *c = &rt->setup.config;
   return cgr__batch_validate(&rt->rows, &rt->lane.batch_layouts, batch, set, c->max_requests, c->max_tokens, checked);
 }
@@ -57,7 +57,7 @@ static cgr_status validate_other_set(cgr_runtime *rt, const cgr_batch *batch, in
   if (batch->num_requests == CGR_BATCH_STANDING)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: variant is %u, of length set %d, expected one of set 0 for the standing batch", batch->variant, set);
-  return validate(rt, batch, set, checked);
+  return validate_batch(rt, batch, set, checked);
 }
 
 /* Validates the batch and chooses its graph. `choice` may be an earlier one. */
@@ -70,7 +70,7 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   else if (batch->num_requests == CGR_BATCH_STANDING)
     CGR__TRY(cgr__standing_validate(&rt->rows, rt->reorder_threshold, checked));
   else if (!cgr__batch_is_known(&rt->rows, batch, checked))
-    CGR__TRY(validate(rt, batch, 0, checked));
+    CGR__TRY(validate_batch(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
     CGR__TRY(cgr__batch_check_order(checked->batch_layout, rt->reorder_threshold));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
@@ -80,7 +80,7 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
 }
 
-static cgr_status choose(cgr_runtime *rt, const cgr_batch *batch, cgr_key *key) {
+static cgr_status choose_key(cgr_runtime *rt, const cgr_batch *batch, cgr_key *key) {
   cgr_batch copy;
   cgr__checked_batch checked;
   cgr__choice choice = { .is_best = false };
@@ -95,7 +95,7 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
   CGR__ONE_THREAD(runtime, "cgr_step_choose");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_choose"));
   cgr__range_begin(runtime, CGR__RANGE_CHOOSE);
-  cgr_status status = choose(runtime, batch, key);
+  cgr_status status = choose_key(runtime, batch, key);
   cgr__range_end(runtime);
   return cgr__fail_in("cgr_step_choose", status);
 }
@@ -136,7 +136,7 @@ static cgr_status check_record(const cgr_runtime *rt, const cgr__prepared *prepa
                    cgr__plural(prepared->batch.num_tokens), cgr_reason_name(prepared->choice.reason));
 }
 
-static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
+static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step *step) {
   cgr_batch copy;
   cgr__prepared *prepared = &rt->lane.prepared;
   if (prepared->ticket == 0)
@@ -171,7 +171,7 @@ static cgr_status prepare(cgr_runtime *rt, const cgr_batch *batch, cgr_step *ste
 }
 
 /* In a loop of milliseconds every line is a miss, so all are requested together, not one by one as the code comes to them. */
-static void prefetch(const cgr_runtime *rt) {
+static void prefetch_runtime(const cgr_runtime *rt) {
   cgr__lane_prefetch(&rt->lane);
   cgr__rows_prefetch(&rt->rows);
   cgr__graphs_prefetch(&rt->graphs, &rt->lane.prepared.choice);
@@ -192,9 +192,9 @@ static void tell_refused(cgr_runtime *rt, uint64_t began, cgr_status status) {
 cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step) {
   CGR__TRY(cgr__runtime_enter(runtime, "cgr_step_prepare"));
   uint64_t began = cgr__ticks();
-  prefetch(runtime);
+  prefetch_runtime(runtime);
   cgr__range_begin(runtime, CGR__RANGE_PREPARE);
-  cgr_status status = prepare(runtime, batch, step);
+  cgr_status status = prepare_step(runtime, batch, step);
   cgr__range_end_prepare(runtime, status);
   if (status == CGR_OK)
     cgr__flight_prepared(runtime, began);
@@ -271,7 +271,7 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
 }
 
 /* The step is on its stream: the host follows. */
-static void commit(cgr_runtime *rt, cudaStream_t stream) {
+static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__prepared *p = &rt->lane.prepared;
   bool standing = p->batch.standing;
   cgr__batch_layout *batch = standing ? cgr__standing_snapshot(&rt->rows, &rt->lane.batch_layouts) : p->batch.batch_layout;
@@ -290,7 +290,7 @@ static void commit(cgr_runtime *rt, cudaStream_t stream) {
     rt->graphs.entry[p->choice.turned_down - 1].turned_down++;
 }
 
-static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
+static cgr_status launch_prepared(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
   cgr__launch_error failure = { 0, false };
   uint64_t began = cgr__flight_launching(rt);
   cgr__prepared *prepared = &rt->lane.prepared;
@@ -307,7 +307,7 @@ static cgr_status launch(cgr_runtime *rt, cgr_step *step, cudaStream_t stream) {
     cgr__abandon(rt, step, &failure, began, status);
     return status;
   }
-  commit(rt, stream);
+  commit_step(rt, stream);
   if (rt->checks)
     cgr__starts_note(rt);
   cgr__flight_launched(rt, began);
@@ -321,7 +321,7 @@ cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t st
   cgr_status status = check_prepared(runtime, step, "cgr_step_launch");
   if (status == CGR_OK) {
     cgr__range_begin_prepared(runtime, CGR__RANGE_LAUNCH);
-    status = launch(runtime, step, stream);
+    status = launch_prepared(runtime, step, stream);
     cgr__range_end(runtime);
   }
   cgr__runtime_leave(runtime);

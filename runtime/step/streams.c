@@ -24,7 +24,7 @@ cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t
 }
 
 /* An event recorded on a stream that the engine captures meanwhile would pull the step into that capture. */
-static cgr_status order(cgr_runtime *rt, cudaStream_t stream) {
+static cgr_status order_after_last_stream(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__device_ops *ops = rt->dev->ops;
   cudaStream_t last = rt->lane.last_stream;
   int capturing = 0;
@@ -43,5 +43,5 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__lane *lane = &rt->lane;
   if (!lane->last_stream || lane->last_stream == stream || cgr__ring_completed(&lane->ring) == lane->launched)
     return CGR_OK;
-  return order(rt, stream);
+  return order_after_last_stream(rt, stream);
 }

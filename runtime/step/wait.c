@@ -45,14 +45,14 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-static void spin(const cgr__ring *ring, uint64_t seq) {
+static void spin_for_step(const cgr__ring *ring, uint64_t seq) {
   for (int i = 0; i < SPINS_BEFORE_CLOCK && cgr__ring_completed(ring) < seq; i++)
     pause_briefly();
 }
 
 /* Asks whether the last launch's stream is idle or has failed; asking also lets the host device make progress. An idle stream
  * whose step has not completed means that a kernel was lost without the device saying so. */
-static cgr_status ask_device(cgr_runtime *rt, uint64_t seq) {
+static cgr_status ask_device_progress(cgr_runtime *rt, uint64_t seq) {
   char message[128];
   int state = rt->dev->ops->stream_query(rt->dev, rt->lane.last_stream);
   if (state == CGR__DEVICE_NOT_READY || cgr__ring_completed(&rt->lane.ring) >= seq)
@@ -66,7 +66,7 @@ static cgr_status ask_device(cgr_runtime *rt, uint64_t seq) {
   return cgr__runtime_die(rt, 0, message);
 }
 
-static cgr_status block(cgr_runtime *rt, uint64_t seq, double ms) {
+static cgr_status block_for_step(cgr_runtime *rt, uint64_t seq, double ms) {
   int error = rt->dev->ops->waiter_wait(rt->dev, rt->waiter, seq, (uint64_t)(ms * 1e6));
   return error == CGR__DEVICE_NOT_READY ? CGR_OK : cgr__runtime_device_error(rt, error, "waiting for a step by blocking");
 }
@@ -76,12 +76,12 @@ static cgr_status do_round(cgr_runtime *rt, const wait_plan *plan, uint64_t seq,
   *asks = plan->asks_always;
   if (now >= plan->block_at) {
     *asks = true;
-    return block(rt, seq, deadline - now < MS_BLOCKED ? deadline - now : MS_BLOCKED);
+    return block_for_step(rt, seq, deadline - now < MS_BLOCKED ? deadline - now : MS_BLOCKED);
   }
   if (plan->mode == CGR_WAIT_YIELD)
     sched_yield();
   else
-    spin(&rt->lane.ring, seq);
+    spin_for_step(&rt->lane.ring, seq);
   return CGR_OK;
 }
 
@@ -98,7 +98,7 @@ static cgr_status wait_completed(cgr_runtime *rt, const char *function, uint64_t
     now = cgr__now_ms();
     if (!asks && now < ask_at && now < deadline)
       continue;
-    CGR__TRY(ask_device(rt, seq));
+    CGR__TRY(ask_device_progress(rt, seq));
     ask_at = now + MS_BEFORE_QUERY;
   }
   if (cgr__ring_completed(ring) >= seq)
@@ -114,7 +114,7 @@ cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t s
     return wait_completed(rt, function, seq, timeout_ms);
   if (rt->dev->kind == CGR_DEVICE_KIND_HOST)
     sched_yield();
-  CGR__TRY(ask_device(rt, seq));
+  CGR__TRY(ask_device_progress(rt, seq));
   return cgr__ring_completed(ring) >= seq ? CGR_OK : CGR_NOT_READY;
 }
 

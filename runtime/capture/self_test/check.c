@@ -31,7 +31,7 @@ static cgr_status check_watched(const cgr_self_test *g) {
 }
 
 /* Of one group: in the pool, no trash, none twice. */
-static cgr_status check_pages(const cgr_runtime *rt, const cgr_self_test *g, int32_t group) {
+static cgr_status check_scratch_pages(const cgr_runtime *rt, const cgr_self_test *g, int32_t group) {
   const cgr_group *of = &rt->setup.groups[group];
   const int32_t *pages = g->pages + (size_t)group * (size_t)g->num_pages;
   unsigned char *given = calloc(1, (size_t)of->num_pages);
@@ -81,6 +81,6 @@ cgr_status cgr__test_check(const cgr_runtime *rt, cgr_self_test *g) {
   CGR__TRY(cgr__test_check_data(rt, g));
   CGR__TRY(check_state(rt));
   for (int32_t i = 0; i < rt->setup.config.num_groups; i++)
-    CGR__TRY(check_pages(rt, g, i));
+    CGR__TRY(check_scratch_pages(rt, g, i));
   return CGR_OK;
 }

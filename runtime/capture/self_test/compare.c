@@ -5,7 +5,7 @@
 #include "runtime/capture/self_test/self_test.h"
 
 /* One element as text. */
-static void print(char *text, size_t size, const cgr__test_item *item, const unsigned char *row, int64_t byte) {
+static void print_element(char *text, size_t size, const cgr__test_item *item, const unsigned char *row, int64_t byte) {
   int32_t narrow;
   int64_t wide;
   if (item->dtype == CGR_DTYPE_I64) {
@@ -19,12 +19,12 @@ static void print(char *text, size_t size, const cgr__test_item *item, const uns
   }
 }
 
-static void tell(cgr__self_test *t, const cgr__test_item *item, int32_t row, int64_t byte, const unsigned char *a,
-                 const unsigned char *b, const char *in_a, const char *in_b) {
+static void report_difference(cgr__self_test *t, const cgr__test_item *item, int32_t row, int64_t byte, const unsigned char *a,
+                              const unsigned char *b, const char *in_a, const char *in_b) {
   char x[24], y[24];
   size_t size = cgr_dtype_size(item->dtype);
-  print(x, sizeof x, item, a, byte);
-  print(y, sizeof y, item, b, byte);
+  print_element(x, sizeof x, item, a, byte);
+  print_element(y, sizeof y, item, b, byte);
   cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "%.31s[%d][%lld]%s is %s %s, %s %s",
                     item->name, row, (long long)(size > 0 ? byte / (int64_t)size : byte),
                     item->of_next ? " of the next step" : "", x, in_a, y, in_b);
@@ -44,7 +44,7 @@ static int32_t compare_item(const cgr__test_item *item, const cgr__test_run *in_
 /* A page in one of the caches: k counts keys and values of each. */
 static const char *cache_name(int32_t k) { return k % 2 ? "values" : "keys"; }
 
-static int32_t page_at(const cgr__self_test *t, int32_t group, int32_t place) {
+static int32_t test_page_at(const cgr__self_test *t, int32_t group, int32_t place) {
   return place == t->given.num_pages ? t->rt->setup.groups[group].read_trash_page
                                      : t->pages[(int64_t)group * t->given.num_pages + place];
 }
@@ -68,7 +68,7 @@ static void tell_page(cgr__self_test *t, int32_t cache, int32_t place, const cha
   t->findings.layer = layer;
   t->findings.group = group;
   cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d (layer %d, %s)%s",
-                    page_at(t, group, place), layer, cache_name(cache), what);
+                    test_page_at(t, group, place), layer, cache_name(cache), what);
   t->findings.layer = t->findings.group = -1;
 }
 
@@ -101,7 +101,7 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
     y += row * item->stride;
     while (x[byte] == y[byte])
       byte++;
-    tell(t, item, row, byte, x, y, in_a, in_b);
+    report_difference(t, item, row, byte, x, y, in_a, in_b);
     count++;
   }
   return count;

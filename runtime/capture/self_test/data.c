@@ -57,7 +57,7 @@ static uint8_t to_fp8(double x, int32_t dtype) {
   return (uint8_t)(nearest | (x < 0 ? 0x80 : 0));
 }
 
-static void store(void *to, double x, int32_t dtype) {
+static void store_element(void *to, double x, int32_t dtype) {
   switch (dtype) {
   case CGR_DTYPE_I8:
   case CGR_DTYPE_U8:
@@ -85,7 +85,7 @@ static void store(void *to, double x, int32_t dtype) {
 }
 
 /* `count` elements for what `seed` names. */
-static void draw(const cgr_staged_range *range, int32_t dtype, uint64_t seed, int64_t count, unsigned char *to) {
+static void draw_elements(const cgr_staged_range *range, int32_t dtype, uint64_t seed, int64_t count, unsigned char *to) {
   size_t size = cgr_dtype_size((cgr_dtype)dtype);
   bool whole = limits_of(dtype).whole;
   uint64_t numbers = whole ? (uint64_t)(range->high - range->low) + 1 : 0;
@@ -93,7 +93,7 @@ static void draw(const cgr_staged_range *range, int32_t dtype, uint64_t seed, in
     uint64_t bits = cgr__pages_mix(seed + (uint64_t)e);
     double part = (double)(bits >> 11) * 0x1p-53; /* 0 .. 1 */
     double x = whole ? range->low + (double)(bits % numbers) : range->low * (1.0 - part) + range->high * part;
-    store(to + (size_t)e * size, x, dtype);
+    store_element(to + (size_t)e * size, x, dtype);
   }
 }
 
@@ -108,7 +108,7 @@ static cgr_status check_bound(const char *which, double bound, int32_t i, const 
                    d->name, cgr_dtype_name((cgr_dtype)d->dtype), l.whole ? "a whole number in " : "", l.least, l.most);
 }
 
-static cgr_status check_range(const cgr_runtime *rt, const cgr_staged_range *range, int32_t i, uint64_t before) {
+static cgr_status check_staged_range(const cgr_runtime *rt, const cgr_staged_range *range, int32_t i, uint64_t before) {
   if (range->buffer < 0 || range->buffer >= rt->setup.config.num_buffers)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_runtime_self_test: staged[%d].buffer is %d, expected the index of a declared buffer (num_buffers is "
@@ -143,7 +143,7 @@ cgr_status cgr__test_check_data(const cgr_runtime *rt, const cgr_self_test *give
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_runtime_self_test: staged is NULL, expected %d range%s", given->num_staged,
                      cgr__plural(given->num_staged));
   for (int32_t i = 0; i < given->num_staged; i++) {
-    CGR__TRY(check_range(rt, &given->staged[i], i, named));
+    CGR__TRY(check_staged_range(rt, &given->staged[i], i, named));
     named |= (uint64_t)1 << given->staged[i].buffer;
   }
   return CGR_OK;
@@ -168,7 +168,7 @@ void cgr__test_tell_unvaried(const cgr__self_test *t) {
 
 /* --------------------------------------------------------------------------------------------------------------- filling */
 
-static size_t bytes_of(const cgr__self_test *t, const cgr__declared *d) {
+static size_t declared_bytes(const cgr__self_test *t, const cgr__declared *d) {
   const cgr_config *c = &t->rt->setup.config;
   int64_t count = d->dimension == CGR_DIMENSION_TOKENS     ? c->max_tokens
                   : d->dimension == CGR_DIMENSION_REQUESTS ? c->max_requests
@@ -179,18 +179,18 @@ static size_t bytes_of(const cgr__self_test *t, const cgr__declared *d) {
 size_t cgr__test_data_bytes(const cgr__self_test *t) {
   size_t bytes = 0;
   for (int32_t i = 0; i < t->given.num_staged; i++)
-    bytes += bytes_of(t, &t->rt->layout.declared[t->given.staged[i].buffer]);
+    bytes += declared_bytes(t, &t->rt->layout.declared[t->given.staged[i].buffer]);
   return bytes;
 }
 
 /* Every request, or every buffer of it, has numbers of its own. */
 static uint64_t seed_for(uint64_t seed, int32_t buffer) { return cgr__pages_mix(seed ^ (uint64_t)(buffer + 1) << 48); }
 
-static void fill(const cgr__self_test *t, const cgr_staged_range *range, const cgr__declared *d, unsigned char *to) {
+static void fill_range(const cgr__self_test *t, const cgr_staged_range *range, const cgr__declared *d, unsigned char *to) {
   const cgr__test_batch *b = &t->batch;
   for (int32_t i = 0; i < b->num_requests; i++) {
     int64_t items = d->dimension == CGR_DIMENSION_TOKENS ? b->lens[i] : 1;
-    draw(range, d->dtype, seed_for(b->seeds[i], range->buffer), items * d->width, to);
+    draw_elements(range, d->dtype, seed_for(b->seeds[i], range->buffer), items * d->width, to);
     to += items * cgr__declared_bytes(d);
   }
 }
@@ -203,9 +203,9 @@ int32_t cgr__test_batch_data(cgr__self_test *t, cgr_staged staged[]) {
     const cgr__declared *d = &t->rt->layout.declared[range->buffer];
     if (d->dimension == CGR_DIMENSION_ROWS)
       continue;
-    fill(t, range, d, at);
+    fill_range(t, range, d, at);
     staged[count++] = (cgr_staged){ range->buffer, 0, at };
-    at += bytes_of(t, d);
+    at += declared_bytes(t, d);
   }
   return count;
 }
@@ -216,7 +216,7 @@ cgr_status cgr__test_set_row_data(cgr__self_test *t, int32_t row, uint64_t seed)
     const cgr__declared *d = &t->rt->layout.declared[range->buffer];
     if (d->dimension != CGR_DIMENSION_ROWS)
       continue;
-    draw(range, d->dtype, seed_for(seed, range->buffer), d->width, t->data);
+    draw_elements(range, d->dtype, seed_for(seed, range->buffer), d->width, t->data);
     CGR__TRY(cgr_request_set_data(t->rt, row, range->buffer, t->data));
   }
   return CGR_OK;

@@ -4,7 +4,7 @@
 
 #include "runtime/capture/self_test/self_test.h"
 
-static int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ----------------------------------------------------------------------------------------------------- the case's requests */
 
@@ -20,13 +20,13 @@ static void compose_first(cgr__self_test *t) {
   int32_t n = c->of.count, length = c->key.query_len, left = c->key.num_tokens - c->of.num_tokens;
   for (int32_t i = 0; i < n; i++) {
     int32_t len = length > 0 ? length : c->of.lens[i] > 0 ? c->of.lens[i] : left > 0;
-    c->first_lens[i] = smaller(len, capacity_of(t, i));
+    c->first_lens[i] = min_of(len, capacity_of(t, i));
     left -= c->first_lens[i] - c->of.lens[i];
   }
   if (length > 0 || n == 0)
     return;
   int32_t chunk = c->num_requests - 1;
-  c->first_lens[chunk] = smaller(c->first_lens[chunk] + left, capacity_of(t, chunk));
+  c->first_lens[chunk] = min_of(c->first_lens[chunk] + left, capacity_of(t, chunk));
 }
 
 void cgr__test_compose_around(cgr__self_test *t) {
@@ -47,7 +47,7 @@ void cgr__test_compose_around(cgr__self_test *t) {
 static int32_t free_pages(const cgr__self_test *t) {
   int32_t pages = INT32_MAX;
   for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++)
-    pages = smaller(pages, t->given.num_pages - t->test_case.of.owned[g]);
+    pages = min_of(pages, t->given.num_pages - t->test_case.of.owned[g]);
   return pages;
 }
 
@@ -55,14 +55,14 @@ static void add_uniform(cgr__self_test *t, int32_t count, int32_t share, int32_t
   int32_t length = t->test_case.key.query_len;
   bool exact = t->rt->graphs.exact_lengths;
   for (int32_t i = 0; i < count && !(exact && room < length); i++)
-    (void)cgr__test_add_request(t, &t->decoy, exact ? length : 1 + cgr__test_pick(t, smaller(length, room)), 0, share);
+    (void)cgr__test_add_request(t, &t->decoy, exact ? length : 1 + cgr__test_pick(t, min_of(length, room)), 0, share);
 }
 
 /* One of them is a chunk. */
 static void add_mixed(cgr__self_test *t, int32_t count, int32_t tokens, int32_t share, int32_t room) {
-  count = smaller(count, tokens);
+  count = min_of(count, tokens);
   for (int32_t i = 0; i < count; i++) {
-    int32_t most = i + 1 < count ? 1 : smaller(room, tokens - i);
+    int32_t most = i + 1 < count ? 1 : min_of(room, tokens - i);
     (void)cgr__test_add_request(t, &t->decoy, 1 + cgr__test_pick(t, most), 0, share);
   }
 }
@@ -111,15 +111,15 @@ static void clear_decoy(cgr__self_test *t) {
 
 void cgr__test_compose_decoy(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
-  int32_t pages = free_pages(t), count = smaller(c->key.num_requests, t->rt->rows.limits->max_rows - c->of.count);
+  int32_t pages = free_pages(t), count = min_of(c->key.num_requests, t->rt->rows.limits->max_rows - c->of.count);
   clear_decoy(t);
   if (add_twins(t))
     return;
   clear_decoy(t);
-  count = smaller(count, pages);
+  count = min_of(count, pages);
   if (count == 0)
     return;
-  int32_t share = smaller(pages / count, 1 << 20), longest = t->rt->setup.limits.max_lens[c->set];
+  int32_t share = min_of(pages / count, 1 << 20), longest = t->rt->setup.limits.max_lens[c->set];
   int64_t most = (int64_t)share * cgr__test_smallest_page(t->rt);
   int32_t room = most < longest ? (int32_t)most : longest;
   if (c->key.query_len > 0)
@@ -147,7 +147,7 @@ static void add_to_batch(cgr__test_batch *b, const cgr__self_test *t, int32_t ro
 
 /* Ascending lengths put the decodes first, whatever a backend takes for one. Requests without tokens are left out. Returns how
  * many entries of t->order name a request in their low half. */
-static int32_t sort(cgr__self_test *t, const int32_t *lens, int32_t count) {
+static int32_t sort_rows(cgr__self_test *t, const int32_t *lens, int32_t count) {
   int32_t with_tokens = 0;
   for (int32_t i = 0; i < count; i++)
     if (lens[i] > 0)
@@ -159,7 +159,7 @@ static int32_t sort(cgr__self_test *t, const int32_t *lens, int32_t count) {
 void cgr__test_batch_first(cgr__self_test *t, uint64_t seed) {
   const cgr__test_case *c = &t->test_case;
   begin_batch(t, &c->key, CGR_KIND_NONE);
-  for (int32_t k = 0, count = sort(t, c->first_lens, c->of.count); k < count; k++) {
+  for (int32_t k = 0, count = sort_rows(t, c->first_lens, c->of.count); k < count; k++) {
     int32_t i = (int32_t)(t->order[k] & INT32_MAX);
     add_to_batch(&t->batch, t, c->of.rows[i], c->first_lens[i], c->of.seeds[i] ^ seed);
   }
@@ -168,7 +168,7 @@ void cgr__test_batch_first(cgr__self_test *t, uint64_t seed) {
 void cgr__test_batch_decoy(cgr__self_test *t) {
   const cgr__test_requests *d = &t->decoy;
   begin_batch(t, &t->test_case.key, CGR_KIND_NONE);
-  for (int32_t k = 0, count = d->is_twin ? d->count : sort(t, d->lens, d->count); k < count; k++) {
+  for (int32_t k = 0, count = d->is_twin ? d->count : sort_rows(t, d->lens, d->count); k < count; k++) {
     int32_t i = d->is_twin ? k : (int32_t)(t->order[k] & INT32_MAX);
     add_to_batch(&t->batch, t, d->rows[i], d->lens[i], d->seeds[i]);
   }
@@ -186,7 +186,7 @@ cgr_status cgr__test_batch_next(cgr__self_test *t, cgr_graph_kind kind) {
   const cgr__test_case *c = &t->test_case;
   cgr__test_batch *b = &t->batch;
   begin_batch(t, &c->key, kind);
-  for (int32_t k = 0, count = sort(t, c->next_lens, c->of.count); k < count; k++) {
+  for (int32_t k = 0, count = sort_rows(t, c->next_lens, c->of.count); k < count; k++) {
     cgr_request_info info = CGR_REQUEST_INFO_INIT;
     int32_t i = (int32_t)(t->order[k] & INT32_MAX), at = b->num_tokens;
     CGR__TRY(cgr_request_get_info(t->rt, c->of.rows[i], &info));

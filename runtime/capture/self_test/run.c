@@ -6,10 +6,12 @@
 #include "runtime/step/step.h"
 #include "runtime/capture/self_test/self_test.h"
 
-static cgr_status failed(cgr__self_test *t, int error, const char *what) { return cgr__runtime_device_error(t->rt, error, what); }
+static cgr_status test_failed(cgr__self_test *t, int error, const char *what) {
+  return cgr__runtime_device_error(t->rt, error, what);
+}
 
-static cgr_status sync(cgr__self_test *t) {
-  return failed(t, t->rt->dev->ops->stream_sync(t->rt->dev, t->rt->own_stream), "cgr_runtime_self_test: waiting");
+static cgr_status sync_stream(cgr__self_test *t) {
+  return test_failed(t, t->rt->dev->ops->stream_sync(t->rt->dev, t->rt->own_stream), "cgr_runtime_self_test: waiting");
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- pages */
@@ -49,7 +51,7 @@ static cgr_status digest_pages(cgr__self_test *t, bool of_case, uint64_t *digest
     }
   if (!error && t->num_caches > 0)
     error = ops->copy(t->rt->dev, digests, pages_args(t, 0, 0).digest, cgr__test_digest_bytes(t), t->rt->own_stream);
-  return failed(t, error, "cgr_runtime_self_test: summing up the pages");
+  return test_failed(t, error, "cgr_runtime_self_test: summing up the pages");
 }
 
 /* Every run has its own noise in all pages; written over it, what requests have in their cache is the same in each. */
@@ -64,14 +66,14 @@ static cgr_status fill_pages(cgr__self_test *t, int run, bool of_case) {
       if (!error && of_case)
         error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &context, t->rt->own_stream);
     }
-  return failed(t, error, "cgr_runtime_self_test: filling the pages");
+  return test_failed(t, error, "cgr_runtime_self_test: filling the pages");
 }
 
 cgr_status cgr__test_fill_pages(cgr__self_test *t) {
   for (int run = 0; run < 3; run++) {
     CGR__TRY(fill_pages(t, run, false));
     CGR__TRY(digest_pages(t, false, t->filled[run]));
-    CGR__TRY(sync(t));
+    CGR__TRY(sync_stream(t));
   }
   return CGR_OK;
 }
@@ -104,7 +106,7 @@ static cgr_status send_tokens(cgr__self_test *t) {
   if (list > 0)
     error = t->rt->dev->ops->copy(t->rt->dev, (int32_t *)(void *)t->device + list, t->tokens, 2 * list * sizeof *t->tokens,
                                   t->rt->own_stream);
-  return failed(t, error, "cgr_runtime_self_test: sending what the pages hold");
+  return test_failed(t, error, "cgr_runtime_self_test: sending what the pages hold");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ step */
@@ -146,7 +148,7 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   rt->lane.device_batch = 0; /* the batch layout that was there */
   if (!error)
     error = ops->copy(rt->dev, &rt->lane.args.state->padding_token, padding, sizeof *padding, rt->own_stream);
-  return failed(t, error, "cgr_runtime_self_test: writing what is stale");
+  return test_failed(t, error, "cgr_runtime_self_test: writing what is stale");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ rows */
@@ -288,7 +290,7 @@ static cgr_status read_items(cgr__self_test *t, cgr__test_run *run, bool of_next
       error = t->rt->dev->ops->copy(t->rt->dev, run->content + item->offset, item->data,
                                     (size_t)((item->rows - 1) * item->stride + item->row_bytes), t->rt->own_stream);
   }
-  return failed(t, error, "cgr_runtime_self_test: reading what the step wrote");
+  return test_failed(t, error, "cgr_runtime_self_test: reading what the step wrote");
 }
 
 /* What the host is told. */
@@ -352,13 +354,13 @@ static cgr_status run_case(cgr__self_test *t, int index, cgr_graph_kind kind, in
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   cgr_status status = run_batch(t, &result);
   if (status != CGR_OK) {
-    (void)sync(t); /* `padding` is read until then */
+    (void)sync_stream(t); /* `padding` is read until then */
     return status;
   }
   keep_result(t, &t->runs[index], &result);
   CGR__TRY(digest_pages(t, true, t->runs[index].digests));
   CGR__TRY(read_items(t, &t->runs[index], false));
-  return sync(t);
+  return sync_stream(t);
 }
 
 /* Whether what has been sampled can be the input of the next step. What is missing in a graph may leave anything there, and then
@@ -392,7 +394,7 @@ static cgr_status run_next(cgr__self_test *t, cgr__test_run *run, cgr_graph_kind
   CGR__TRY(cgr__test_batch_next(t, kind));
   CGR__TRY(run_batch(t, NULL));
   CGR__TRY(read_items(t, run, true));
-  return sync(t);
+  return sync_stream(t);
 }
 
 cgr_status cgr__test_run_case(cgr__self_test *t, int index, cgr_graph_kind kind, int stale, int32_t padding) {

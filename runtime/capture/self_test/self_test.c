@@ -21,7 +21,7 @@ static void lay_out_requests(const cgr__self_test *t, cgr__test_requests *of, cg
   of->num_pages = cgr__block_take(b, r * groups, sizeof *of->num_pages);
 }
 
-static size_t lay_out(cgr__self_test *t, unsigned char *base) {
+static size_t lay_out_test(cgr__self_test *t, unsigned char *base) {
   cgr__block b = { base, 0 };
   size_t r = (size_t)t->rt->setup.config.max_requests;
   lay_out_requests(t, &t->test_case.of, &b);
@@ -37,8 +37,8 @@ static size_t lay_out(cgr__self_test *t, unsigned char *base) {
   return b.used;
 }
 
-static cgr_status take_host_memory(cgr__self_test *t) {
-  size_t bytes = lay_out(t, NULL), digests = cgr__test_digest_bytes(t);
+static cgr_status take_test_host_memory(cgr__self_test *t) {
+  size_t bytes = lay_out_test(t, NULL), digests = cgr__test_digest_bytes(t);
   t->block = malloc(bytes);
   t->tokens = malloc(2 * cgr__test_list_length(t) * sizeof *t->tokens + 1);
   bool all = t->block && t->tokens;
@@ -49,7 +49,7 @@ static cgr_status take_host_memory(cgr__self_test *t) {
   if (!all)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_self_test: no memory for %zu bytes, and digests of %zu bytes each",
                      bytes, digests);
-  lay_out(t, t->block);
+  lay_out_test(t, t->block);
   for (int32_t i = 0; i < t->rt->setup.config.max_requests; i++)
     t->test_case.of.rows[i] = t->decoy.rows[i] = -1;
   return CGR_OK;
@@ -74,7 +74,7 @@ static cgr_status shuffle_pages(cgr__self_test *t) {
 }
 
 /* The lists of pages, each with the read-trash page at its end, and room for the digests. */
-static cgr_status take_device_memory(cgr__self_test *t) {
+static cgr_status take_test_device_memory(cgr__self_test *t) {
   cgr_runtime *rt = t->rt;
   const cgr__device_ops *ops = rt->dev->ops;
   size_t pages = (size_t)cgr__test_num_pages(t), groups = (size_t)rt->setup.config.num_groups;
@@ -92,7 +92,7 @@ static cgr_status take_device_memory(cgr__self_test *t) {
   return cgr__runtime_device_error(rt, error, "cgr_runtime_self_test: memory for pages and digests");
 }
 
-static void release(cgr__self_test *t) {
+static void release_test(cgr__self_test *t) {
   if (t->device)
     t->rt->dev->ops->mem_free(t->rt->dev, t->device, CGR__MEMORY_DEVICE);
   for (int i = 0; i < 3; i++)
@@ -172,7 +172,7 @@ static cgr_status try_graphs(cgr__self_test *t) {
 }
 
 /* The padded tokens are 0 again, whatever has happened. */
-static cgr_status restore(cgr__self_test *t) {
+static cgr_status restore_runtime(cgr__self_test *t) {
   static const int32_t zero = 0;
   cgr_runtime *rt = t->rt;
   int error = rt->dev->ops->copy(rt->dev, &rt->lane.args.state->padding_token, &zero, sizeof zero, rt->own_stream);
@@ -181,7 +181,7 @@ static cgr_status restore(cgr__self_test *t) {
   return cgr__runtime_device_error(rt, error, "cgr_runtime_self_test: restoring the padding");
 }
 
-static cgr_status run(cgr__self_test *t) {
+static cgr_status run_test(cgr__self_test *t) {
   const cgr_config *c = &t->rt->setup.config;
   t->random = t->given.seed;
   for (int32_t i = 0; i < c->num_layers; i++)
@@ -190,18 +190,18 @@ static cgr_status run(cgr__self_test *t) {
   cgr__test_tell_unvaried(t);
   cgr_status status = shuffle_pages(t);
   if (status == CGR_OK)
-    status = take_host_memory(t);
+    status = take_test_host_memory(t);
   if (status == CGR_OK)
-    status = take_device_memory(t);
+    status = take_test_device_memory(t);
   if (status == CGR_OK) {
     status = try_graphs(t);
-    cgr_status restored = restore(t);
+    cgr_status restored = restore_runtime(t);
     status = status == CGR_OK ? restored : status;
   }
   return status;
 }
 
-static cgr_status wait_for_steps(cgr_runtime *rt) {
+static cgr_status wait_for_test_steps(cgr_runtime *rt) {
   if (rt->lane.launched > 0)
     CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_self_test", rt->lane.launched, rt->setup.config.wait_timeout_ms));
   cgr__captured_inputs_refresh(rt);
@@ -219,10 +219,10 @@ static cgr_status self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr
   if (status == CGR_OK)
     status = cgr__test_check(runtime, &t->given);
   if (status == CGR_OK)
-    status = wait_for_steps(runtime);
+    status = wait_for_test_steps(runtime);
   if (status == CGR_OK)
-    status = run(t);
-  release(t);
+    status = run_test(t);
+  release_test(t);
   *count = t->findings.count;
   if (status == CGR_OK)
     status = cgr__findings_status(&t->findings, "cgr_runtime_self_test");
