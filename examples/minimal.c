@@ -93,7 +93,7 @@ static cgr_status generate(struct engine *e, const char *text) {
     if (before)
       TRY(show(e, before));
     steps++, replays += step.key.kind != CGR_KIND_NONE;
-    batch.query_lens = batch.tokens = NULL; /* from now on one token, which is on the device */
+    batch.query_lens = batch.tokens = NULL; /* from here on each step takes one token, which is on the device */
   }
   TRY(show(e, step.seq));
   printf("\n%d steps, %d of them graph replays\n", steps, replays);

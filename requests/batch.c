@@ -326,7 +326,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const c
   if (!fitted) { /* what rows gain from now on counts */
     cgr__steady_schedule(rows);
     checked->headroom = min_of(checked->headroom, CGR__SCHEDULE_HORIZON - 1);
-  } else if (steady->scheduled) { /* no day may pass unseen */
+  } else if (steady->scheduled) { /* no deadline may pass unchecked */
     checked->headroom = left;
   }
   return CGR_OK;

@@ -45,7 +45,7 @@ typedef struct cgr__checked_batch {
   int32_t headroom;                 /* further steps like this one that fit */
   bool standing;                    /* it is the standing batch: its batch layout does not stay as it is */
   bool same_rows;                   /* rows and query lengths are those of the step launched last */
-  bool append_first;                /* a row is `shared_prefix` */
+  bool append_first;                /* a row has a `shared_prefix` */
   uint8_t set;                      /* whose tokens the step has; unless it is 0, the rows stay as they are */
 } cgr__checked_batch;
 

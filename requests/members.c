@@ -4,9 +4,9 @@
 #include "requests/schedule.h"
 
 _Static_assert(sizeof(cgr__row) == CGR__ROW_BYTES, "a row is one line");
-/* Between two steps there may be more members than a day can count. The count then wraps, and is right again once there are few
- * enough. */
-_Static_assert(CGR__MAX_REQUESTS < 1 << 16, "a day of a calendar holds every row of a batch");
+/* Between two steps there may be more members than a step of the schedule can count. The count then wraps, and is right again
+ * once there are few enough. */
+_Static_assert(CGR__MAX_REQUESTS < 1 << 16, "a step of a schedule counts every row of a batch");
 
 void cgr__members_init(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;

@@ -107,7 +107,7 @@ typedef struct cgr__steady {
   int32_t headroom;         /* further steps that surely fit every row's pages and max_lens[0] */
   int32_t pending;          /* steps launched and not yet added to the rows */
   bool has_tokens;          /* every row's last token is on the device */
-  bool scheduled;           /* every row is in the schedule: its next day tells, whatever the headroom */
+  bool scheduled;           /* all rows are in the schedule, which alone decides when to validate again */
   uint32_t steps;           /* launched of batches that repeated; the schedule counts so */
   uint64_t last_seq;        /* of the pending steps */
   cgr__schedule *schedule;
@@ -171,7 +171,7 @@ typedef struct cgr__ledger {
   uint32_t num_requests;
   uint64_t ticket;              /* of the step that was checked last */
   int32_t *sure[CGR__MAX_SETS]; /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
-                                   that are `shared_prefix`, the others' are all */
+                                   with a `shared_prefix`, the others' are all */
 } cgr__ledger;
 
 /* The fields that a step reads come first. */

@@ -1,6 +1,6 @@
-/* A schedule of a batch's steps: for each step, how many of its rows have pages for no further step. A step whose day is empty
- * needs no look at the rows. The schedule holds only numbers, so a row that gets a page moves without touching others. A row that
- * fits for longer than the schedule reaches is scheduled under its furthest day, and must be looked at again when that day comes.
+/* A schedule of a batch's steps: for each step, how many of its rows have pages up to it and no further. A step that no row is
+ * due at needs no check of the rows. The schedule holds only numbers, so a row that gets a page moves without touching others. A
+ * row that fits beyond the horizon is due at the horizon, and must be checked again then.
  */
 #ifndef CGR_REQUESTS_SCHEDULE_H
 #define CGR_REQUESTS_SCHEDULE_H
@@ -15,7 +15,7 @@ static inline bool cgr__schedule_is_free(const cgr__schedule *schedule, uint64_t
   return schedule[step % CGR__SCHEDULE_STEPS] == 0;
 }
 
-/* The day of a row for which `fit` steps fit from step `step` on. */
+/* The deadline of a row for which `fit` steps fit from step `step` on. */
 static inline int16_t cgr__schedule_add(cgr__schedule *schedule, uint64_t step, int32_t fit) {
   fit = fit < 0 ? 0 : fit < CGR__SCHEDULE_HORIZON ? fit : CGR__SCHEDULE_HORIZON;
   uint64_t deadline = (step + (uint64_t)fit) % CGR__SCHEDULE_STEPS;

@@ -140,7 +140,7 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
 
 /* ------------------------------------------------------------------------------------------------------------------- edits */
 
-/* Takes a member's work away; its row still says what that was. */
+/* Clears a request's work; the row keeps its last query_len. */
 static void drop_work(cgr__rows *rows, int32_t index) {
   cgr__standing *s = &rows->standing;
   int32_t query_len = rows->row[index].query_len;

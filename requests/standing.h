@@ -1,6 +1,6 @@
 /* The standing batch: requests that stay in the batch from step to step, and the edits of it.
  *
- * The cost of a step on the host depends on what has changed, not on what there is:
+ * The cost of a step on the host depends on what has changed, not on the size of the batch:
  * - Edits may come in any order, so they are judged one by one only for what no step can have. How many requests and tokens they
  *   lead to is known at any time, and judged with a step. Between two steps every row may be a member.
  * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when somebody looks at it

@@ -64,14 +64,14 @@ static cgr_status check_schedule(cgr__rows *rows) {
     const cgr__row *row = &rows->row[index];
     if (row->deadline != (int16_t)(s->steps % CGR__SCHEDULE_STEPS))
       continue;
-    cgr__members_revalidate(rows, index); /* to a later day, or back to this one */
+    cgr__members_revalidate(rows, index); /* to a later deadline, or back to this one */
     if (!cgr__row_can_step(row, row->query_len))
       return cgr__batch_refuse_length(rows, index, (int64_t)row->computed + row->query_len);
   }
   return CGR_OK;
 }
 
-/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens is `shared_prefix`: it
+/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens has a `shared_prefix`: it
  * was given the next one, so it is irregular. */
 static bool find_shape(const cgr__rows *rows, cgr__batch_layout *members) {
   const cgr__standing *s = &rows->standing;

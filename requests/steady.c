@@ -45,7 +45,7 @@ void cgr__steady_schedule(cgr__rows *rows) {
   steady->scheduled = true;
 }
 
-/* A row that another validation has seen since keeps its day, which comes too early for it: no harm. */
+/* A row that was validated again since keeps its deadline, which is too early for it: no harm. */
 void cgr__steady_add_pages(cgr__rows *rows, int32_t index) {
   cgr__row *row = &rows->row[index];
   if (!rows->steady.scheduled || row->mark != rows->steady.mark)

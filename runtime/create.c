@@ -232,8 +232,9 @@ static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = ops->stream_create(rt->dev, CGR__STREAM_NORMAL, &rt->own_stream);
   if (!error)
-    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->side_stream); /* eager steps: not behind an engine's blocks;
-                                                                                    in a graph its place is what counts */
+    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT,
+                               &rt->side_stream); /* Urgent, so that in eager steps the planner is not queued after the engine's
+                                                     blocks. In graphs, order decides. */
   if (!error)
     error = ops->event_create(rt->dev, &rt->fork_event);
   if (!error)

@@ -107,8 +107,8 @@ CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
  * (cgr_validate).
  *
  * Windows in other libraries' terms: one of W tokens is window_left = W, FlashAttention's (W - 1, 0); an encoder's,
- * (W - 1, W - 1), is window_left = W and window_right = W - 1 with CGR_LAYER_BIDIRECTIONAL; (0, 0) of an encoder, its own token
- * alone, is window_left = 1 without that flag; none, (-1, -1), is 0 and 0.
+ * (W - 1, W - 1), is window_left = W and window_right = W - 1 with CGR_LAYER_BIDIRECTIONAL. An
+ * encoder's (0, 0), which sees only the query's own token, is window_left = 1 without that flag. No window, (-1, -1), is 0 and 0.
  *
  * A row has a length in each length set: its sequence, set 0, and what the engine sets for others
  * (cgr_request_set_other_length), such as an encoder's. A step has tokens of one set (cgr_variant.length_set), which decides what
@@ -397,13 +397,13 @@ typedef struct cgr_backend {
   void (*destroy)(void *context, void *state);
   /* Plans on the host, in cgr_step_prepare, so it has to be quick: no allocation, no waiting. Called for every step that is
    * prepared, even one that is then cancelled or fails, and once after `create`, with CGR_PLAN_CAPTURE: that step has the tokens
-   * of the key spread evenly over its requests, and its plan goes nowhere. A failure refuses the step (CGR_ERROR_CALLBACK, with
+   * of the key spread evenly over its requests, and no step uses its plan. A failure refuses the step (CGR_ERROR_CALLBACK, with
    * its message), and nothing of the runtime has changed. Needs plan_bytes. On the device, steps of a warm-up or refused by a
    * guard find zeros in place of the plan, which have to mean no work; and a request that a guard emptied has length 0 there. */
   cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
-  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info gives: a branch beside
-   * the first kernels of `record`, joined before the first attention, and before a cgr_record_buffer in `record` for a buffer on
-   * demand. It begins after the on-demand buffers and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the step's first
+  /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info gives: a branch
+   * alongside the first kernels of `record`, joined before the first attention, and before a cgr_record_buffer in `record` for an
+   * on-demand buffer. It begins after the on-demand buffers and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the step's first
    * kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture, those of an
    * audit or an estimate too. May call what `record` of a backend may, except cgr_record_call; a failure does what one of
    * `record` does. */

@@ -11,8 +11,8 @@
  *   of more than 4096 bytes, or of a size that is no multiple of 8, is refused with CGR_ERROR_INVALID_STRUCT. An array of them is
  *   stepped through by the size of its first element. An output struct is filled as far as this library knows it and the caller
  *   has room; the rest stays as it is. Structs without `size` never grow.
- * - In every struct that is read, zero means the default, and is refused if there is none. Fields named `reserved` are 0; in such
- *   a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
+ * - In every struct that is read, zero selects the default; a field without a default rejects zero. Fields named `reserved` are 0;
+ *   in such a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the
  *   engine's own. CUDA's default streams (NULL, legacy, per-thread) are refused: they belong to the calling thread's current
  *   device, not to a handle.

@@ -239,8 +239,8 @@ typedef enum cgr_buffer {
 } cgr_buffer;
 
 /* On-demand buffers, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
- * one of them: by cgr_config.on_demand, or by cgr_backend.on_demand of a backend that a layer names. In both, each has bit buffer -
- * CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
+ * one of them: by cgr_config.on_demand, or by cgr_backend.on_demand of a backend that a layer names. In both, each has bit
+ * buffer - CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
  * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
  *
  * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
@@ -339,7 +339,7 @@ CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32
 
 typedef struct cgr_request_info {
   uint32_t size;
-  int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, but for last_seq */
+  int32_t open;       /* 0 or 1; all fields below are 0 for a closed row, except last_seq */
   int32_t num_tokens; /* in the cache after every step launched so far */
   int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
   uint64_t tag;

@@ -55,7 +55,7 @@ typedef struct cgr_plan_input {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_plan_size(const cgr_plan_input *input, size_t *plan_size);
 
-/* `plan` is aligned to 16 bytes. All bytes that cgr_plan_size tells are written, unused ones as 0. Allocates scratch.
+/* `plan` is aligned to 16 bytes. Writes all the bytes that cgr_plan_size returned; unused bytes are 0. Allocates scratch.
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size);
 

@@ -10,8 +10,8 @@
  * All of this also works on a dead runtime, whose last steps are the ones to look at, except what asks the device:
  * cgr_runtime_timing and cgr_runtime_trace_step answer CGR_ERROR_DEAD, and cgr_runtime_trace writes only the host's part.
  *
- * Calls with a runtime count the records that have not been counted yet, so they belong on the thread that makes its steps,
- * between two steps, or under the lock around the steps. To answer a scrape from another thread, hand it a text written this way.
+ * Calls with a runtime fold pending records into its statistics. Make them on the thread that makes its steps, between two steps,
+ * or under the lock around the steps. To answer a scrape from another thread, hand it a text written this way.
  * They refuse a bad handle (CGR_ERROR_NULL_POINTER, CGR_ERROR_INVALID_ARGUMENT), NULL where an address is needed
  * (CGR_ERROR_NULL_POINTER), and a struct without its _INIT macro (CGR_ERROR_INVALID_STRUCT). */
 #ifndef CGR_TRACING_H

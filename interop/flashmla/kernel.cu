@@ -152,7 +152,8 @@ __device__ __forceinline__ void follow(const cgr__flashmla_circle &o, uint4 (*an
     reinterpret_cast<uint32_t *>(angles[n])[lane] = chunk[n].place.angle;
     low[n] = high[n] = kNoLanes;
   }
-  /* Nothing among 0 .. 15 follows on lanes 16 .. 31. So they ask that half of the second chunk for the others. */
+  /* A request on lanes 16 .. 31 is never followed by one on lanes 0 .. 15, so those lanes test the low half of the second chunk
+   * on behalf of lanes 0 .. 15. */
   uint32_t second_cursor = kSpan > 1 ? __shfl_sync(~0u, chunk[kLast].place.angle, lane & 15) : 0;
   if (kSpan > 1 && lane >= 16)
     low_cursor = second_cursor;

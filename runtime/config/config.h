@@ -99,7 +99,7 @@ void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
 /* Where things lie in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
 typedef struct cgr__backend_plans_layout {
   int32_t num_keys;          /* with a graph; eager steps come after them */
-  size_t states, step, made; /* of cgr__backend_plans; a plan that goes nowhere comes first */
+  size_t states, step, made; /* of cgr__backend_plans; a scratch plan, which no step uses, is at offset 0 */
   size_t bytes;              /* 0: nothing */
 } cgr__backend_plans_layout;
 cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup);

@@ -273,8 +273,8 @@ static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_
   return CGR_OK;
 }
 
-/* The fetch of the next step runs beside the last two layers that `record` comes to: one alone may be shorter than the bus takes,
- * if nothing comes after it. */
+/* The fetch of the next step runs alongside the last two layers that `record` comes to. A single layer may be shorter than the
+ * PCIe read, when nothing follows it. */
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
   cgr__range_enter_layer(rec, layer);
   *comes = !is_marked(rec->marks.appended, layer) && !is_marked(rec->marks.attended, layer);

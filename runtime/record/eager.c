@@ -269,7 +269,7 @@ static int join_all(cgr__step_recorder *recorder, const char **what) {
 }
 
 /* A step that `record` or a call gave up still ends with an epilogue, which commits nothing, so that the device's counter and the
- * host's stay together. If the device proves lost here, the earlier failure was the first symptom and is kept as the cause. */
+ * host's stay together. If the device is lost here, the earlier failure is reported as the cause. */
 static cgr_status end_step(cgr__step_recorder *recorder, cgr__step_args *args, cgr_status recorded, cgr__enqueue_result *result) {
   cgr_runtime *rt = recorder->runtime;
   const char *what = "step: joining the branch of plans and on-demand buffers, or the fetch of the next step";

@@ -153,7 +153,7 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
     return refuse_choice(prepared, chosen);
   cgr_status staged = cgr__stage_step(rt, batch, prepared);
   if (staged != CGR_OK) {
-    prepared->choice.missed = NULL; /* the step that comes to it counts */
+    prepared->choice.missed = NULL; /* the retry counts the miss */
     return staged;
   }
   prepared->batch.batch_layout->uses++;
@@ -170,7 +170,7 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
   return CGR_OK;
 }
 
-/* In a loop of milliseconds every line is a miss, so all are requested together, not one by one as the code comes to them. */
+/* When steps take milliseconds, every cache line misses: they are prefetched all at once. */
 static void prefetch_runtime(const cgr_runtime *rt) {
   cgr__lane_prefetch(&rt->lane);
   cgr__rows_prefetch(&rt->rows);

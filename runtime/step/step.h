@@ -42,7 +42,7 @@ void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batc
 /* The same for a step without requests, for which the device has read `bytes`. */
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
 
-/* What became of a launch that failed. */
+/* A launch that failed. */
 typedef struct cgr__launch_error {
   uint64_t seq; /* the number that was committed and used up */
   bool ran;     /* the device ran the step in spite of the failure that it reported */

@@ -23,7 +23,7 @@ cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t
   return error || capturing ? refuse_stream(rt, function, stream, error) : CGR_OK;
 }
 
-/* An event recorded on a stream that the engine captures meanwhile would pull the step into that capture. */
+/* If the engine is capturing the previous stream, waiting on its event would pull this step into that capture. */
 static cgr_status order_after_last_stream(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__device_ops *ops = rt->dev->ops;
   cudaStream_t last = rt->lane.last_stream;

@@ -261,7 +261,7 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
   }
 }
 
-// Every row may be a member between two steps, also where a day of the schedule cannot count them.
+// Every row may be a member between two steps, also where a step of the schedule cannot count them.
 TEST(Standing, EveryRowMayBeAMember) {
   enum { kRows = (1 << 16) + 3, kRequests = 2 };
   Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);

@@ -38,8 +38,8 @@ template <int kHeadDim, bool kGeneral> __device__ __forceinline__ int32_t dim_of
   return kGeneral ? a.head_dim_v : kHeadDim;
 }
 
-/* Merges two partials into one, the left one first. An empty left one leaves the right one unchanged, bit for bit, so it does not
- * matter who folds how far. */
+/* Merges two partials into one, the left one first. An empty left one leaves the right one unchanged, bit for bit, so results
+ * do not depend on which CTA folds which splits. */
 __device__ __forceinline__ float fold(float left_weight, float right_weight, float left, float right) {
   return __fmaf_rn(right, right_weight, __fmul_rn(left, left_weight));
 }
