@@ -67,7 +67,7 @@ typedef struct cgr__buffer_shape {
   enum cgr__shape shape;
   enum cgr__source source;
   int64_t rows, columns;
-  int32_t copies;  /* 0: nobody asked for it */
+  int32_t copies;  /* 0: it was not asked for */
   int32_t padding; /* a number or CGR__PADDING_* */
 } cgr__buffer_shape;
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_t copy);
@@ -76,7 +76,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_
  * `declared` has been validated. */
 cgr_status cgr__layout_make(const cgr__limits *limits, const cgr__declared *declared, int32_t num_declared, cgr__layout *layout);
 
-/* The addresses of all buffers in an arena at `base`; NULL for those that nobody asked for. */
+/* The addresses of all buffers in an arena at `base`; NULL for those that were not asked for. */
 void cgr__layout_view(const cgr__limits *limits, const cgr__layout *layout, unsigned char *base, cgr__buffers *view);
 
 /* A range of the arena and its elements' initial value. */

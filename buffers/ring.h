@@ -2,7 +2,7 @@
  *
  * cgr__ring_acquire checks the fence: the slot of step s is free once step s - depth has completed. cgr__ring_slot returns the
  * same slot without checking, for a caller that has acquired or committed it. cgr__ring_commit is the only way to make a slot
- * count; until then nobody may rely on what it holds. The whole protocol: PROTOCOL.md. */
+ * count; until then its contents may not be relied on. The whole protocol: PROTOCOL.md. */
 #ifndef CGR_BUFFERS_RING_H
 #define CGR_BUFFERS_RING_H
 

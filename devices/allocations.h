@@ -1,5 +1,5 @@
 /* The memory that a device has given out and not got back. A free of anything else is refused, instead of passed to an allocator
- * that would abort, or free somebody else's memory. Any thread. */
+ * that would abort, or free memory of others. Any thread. */
 #ifndef CGR_DEVICES_ALLOCATIONS_H
 #define CGR_DEVICES_ALLOCATIONS_H
 

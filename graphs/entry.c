@@ -147,7 +147,7 @@ cgr_status cgr__graphs_drop_oldest(cgr__graphs *graphs, uint64_t keep_bytes) {
   for (int32_t i = 0; i < graphs->count; i++) {
     oldest[i] = &graphs->entry[i];
     if (cgr__graph_state_of(graphs, oldest[i]) == CGR_GRAPH_STALE && (uint64_t)graphs->device_bytes > keep_bytes)
-      forget_entry(graphs, oldest[i]); /* nobody can use it */
+      forget_entry(graphs, oldest[i]); /* it can no longer be used */
   }
   qsort(oldest, (size_t)graphs->count, sizeof(cgr__graph_entry *), by_last_use);
   for (int32_t i = 0; i < graphs->count && (uint64_t)graphs->device_bytes > keep_bytes; i++)

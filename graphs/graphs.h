@@ -142,7 +142,7 @@ typedef struct cgr__graphs {
   int32_t count;
   uint64_t failures;                /* of captures */
   int64_t device_bytes;             /* of all graphs */
-  int64_t expected_kb;              /* likewise */
+  int64_t expected_kb;              /* the same */
   bool labels;                      /* graphs captured from now on have labels */
   struct cgr__labelling *labelling; /* of the capture under way; NULL: there is none, or it has no labels */
   int32_t num_lost;

@@ -80,8 +80,8 @@ static int list_piece_nodes(struct cgr__labelling *l, size_t *count) {
   return ops->capture_nodes(l->dev, l->stream, l->listed, (size_t)l->capacity, count);
 }
 
-/* Labels what has come since the last border. Devices have been seen to list nodes in the order in which they were made; nobody
- * promises that, so a node counts as new if it was not there before, whatever its place. */
+/* Labels what has come since the last border. Devices have been seen to list nodes in the order in which they were made, but that
+ * is not promised, so a node counts as new if it was not there before, whatever its place. */
 static void mark_border(struct cgr__labelling *l) {
   size_t count = 0;
   if (!l->captures || is_off(l))

@@ -44,7 +44,7 @@ struct cgr_recorder {
   int32_t real_tokens, real_requests;                 /* -1 when capturing */
   int32_t max_seq_len, max_query_len;
   int32_t num_decodes, num_decode_tokens;      /* -1: when capturing, or not known */
-  void (*find_bounds)(cgr_recorder *recorder); /* sets the four above, when somebody asks; NULL: they are set */
+  void (*find_bounds)(cgr_recorder *recorder); /* sets the four above, when asked; NULL: they are set */
   cgr__running running;                        /* of backends */
   cgr_status failed;                           /* first failure, or CGR_OK */
   bool named;                                  /* the message says whose it is: a backend's */
@@ -57,7 +57,7 @@ typedef struct cgr__title {
 } cgr__title;
 cgr__title cgr__title_of(const cgr__running *running);
 
-/* A range, if somebody watches. */
+/* A range, if a tool watches. */
 void cgr__recorder_watch_begin(const cgr_recorder *recorder, cgr__nvtx_range range);
 void cgr__recorder_watch_end(const cgr_recorder *recorder);
 static inline void cgr__recorder_range_begin(const cgr_recorder *recorder, cgr__nvtx_range range) {

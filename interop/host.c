@@ -28,7 +28,7 @@ void cgr__host_flashinfer(const void *pointer) {
 
 void cgr__host_cascade(const void *pointer) {
   const cgr_flashinfer_cascade *c = (const cgr_flashinfer_cascade *)pointer;
-  cgr__cascade_fault fault; /* nobody is told more than the status */
+  cgr__cascade_fault fault; /* only the status is reported */
   bool fits = !c->kv_indices || c->kv_indptr[cgr__cascade_live(c)] <= c->max_indices;
   bool good = fits && cgr__cascade_split(c, &fault);
   if (!good)

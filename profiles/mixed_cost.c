@@ -38,7 +38,7 @@ typedef struct one_launch {
 
 static one_launch launches[MOST_LAUNCHES];
 static int32_t num_launches;
-static const cgr__device_ops *real_ops; /* while somebody watches */
+static const cgr__device_ops *real_ops; /* while the calls are watched */
 
 static one_launch *next_launch(void) {
   if (num_launches == MOST_LAUNCHES)

@@ -136,7 +136,7 @@ static void bare_block(run *r, bench_series *s) {
 
 static bool is_unchanged(bench_load_kind kind) { return kind == BENCH_UNCHANGED || kind == BENCH_UNCHANGED_STANDING; }
 
-/* Most that prepare and launch may take, in bare launches; 0: nobody has said. */
+/* Most that prepare and launch may take, in bare launches; 0: not given. */
 static double target_of(const run *r) {
   bool large = r->load.requests > 256;
   if (r->loop->pace_ns > 0 || r->loop->touch)

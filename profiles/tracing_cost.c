@@ -21,7 +21,7 @@
 #define SINGLE_ROUNDS 100000
 #define MOST_BLOCKS 1000
 
-/* Kept from the compiler, which would otherwise drop what nobody reads. */
+/* Kept from the compiler, which would otherwise drop what is never read. */
 static volatile uint64_t seen;
 
 static void read_counter(cgr_runtime *rt) {

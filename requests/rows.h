@@ -2,7 +2,7 @@
  *
  * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
  * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
- * added when somebody looks (cgr__rows_sync). So are those of the standing batch, row by row (standing.h). What the device does
+ * added when a row is read (cgr__rows_sync). So are those of the standing batch, row by row (standing.h). What the device does
  * not have yet is kept by changes.h. */
 #ifndef CGR_REQUESTS_ROWS_H
 #define CGR_REQUESTS_ROWS_H

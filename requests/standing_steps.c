@@ -184,7 +184,7 @@ static void bring_up(const cgr__standing *s, cgr__batch_layout *copy) {
   copy->version = s->version;
 }
 
-/* Of the copies that nobody refers to, the one with the latest edits. */
+/* Of the copies that are not referred to, the one with the latest edits. */
 static cgr__batch_layout *free_copy(const cgr__rows *rows, const cgr__batch_layouts *pool) {
   cgr__batch_layout *latest = NULL;
   for (int32_t i = 0; i < pool->depth + CGR__SPARE_BATCH_LAYOUTS; i++) {

@@ -1,4 +1,4 @@
-/* The steady batch: steps of one batch layout, whose rows are brought up to date only when somebody asks. */
+/* The steady batch: steps of one batch layout, whose rows are brought up to date only when they are read. */
 #include <string.h>
 
 #include "requests/schedule.h"

@@ -24,7 +24,7 @@ cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t l
                      function, shape.name);
   if (shape.copies == 0)
     return cgr__fail(CGR_ERROR_STATE,
-                     "%s: buffer is %s, which nobody asked for, expected its CGR_ON_DEMAND bit in cgr_config.on_demand, or in "
+                     "%s: buffer is %s, which was not asked for, expected its CGR_ON_DEMAND bit in cgr_config.on_demand, or in "
                      "that of a backend in use",
                      function, shape.name);
   if (index < 0 || index >= shape.copies)

@@ -205,7 +205,7 @@ static void make_on_demand_group(cgr_runtime *rt, int32_t i) {
   g->prefill_kv_last_page_len = b->prefill_kv_last_page_len;
 }
 
-/* What nobody asked for is NULL. */
+/* What was not asked for is NULL. */
 static void make_on_demand_args(cgr_runtime *rt) {
   cgr__on_demand_args *a = &rt->lane.on_demand_args;
   const cgr__buffers *b = &rt->lane.args.buffers;

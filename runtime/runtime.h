@@ -76,7 +76,7 @@ typedef struct cgr__timing {
   cgr__device_clock clock;
 } cgr__timing;
 
-/* What guards refused in the last such steps that somebody waited for, whose results are soon overwritten. */
+/* What guards refused in the last such steps that were waited for, whose results are soon overwritten. */
 typedef struct cgr__kept_guards {
   uint64_t count; /* kept so far; the i-th of them is in [i % CGR__KEPT_GUARDS] */
   struct cgr__kept_guard {

@@ -1,5 +1,5 @@
 /* Statistics: sums over the records of the flight recorder. Records are folded in batches before the ring overwrites them, and
- * whenever somebody asks, so a step writes its record and nothing else. */
+ * whenever they are read, so a step writes its record and nothing else. */
 #ifndef CGR_TRACING_STATISTICS_H
 #define CGR_TRACING_STATISTICS_H
 

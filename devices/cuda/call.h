@@ -8,7 +8,7 @@
 #include "devices/cuda/cuda_device.h"
 
 int cgr__cuda_host_call(cgr_device *dev, cgr_host_function function, const void *args, size_t args_size, cudaStream_t stream);
-/* The function and the arguments of a captured one; NULL for a host node that somebody else has made. */
+/* The function and the arguments of a captured one; NULL for a host node that is not the library's. */
 cgr_host_function cgr__cuda_call_of(const CUDA_HOST_NODE_PARAMS *node, const void **args, size_t *args_size);
 void cgr__cuda_calls_free(struct cuda_device *cuda); /* at close, when nothing runs any more */
 

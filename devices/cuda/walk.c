@@ -68,7 +68,7 @@ static void show_words(struct walk *w, const uint64_t words[3]) {
     w->error = cgr__show_words(&w->param, words, 3, w->visit, w->context);
 }
 
-/* 0: an array, whose address nobody knows. */
+/* 0: an array, whose address is not known. */
 static uint64_t address_of(CUmemorytype type, const void *host, CUdeviceptr device) {
   if (type == CU_MEMORYTYPE_HOST)
     return (uintptr_t)host;

@@ -41,7 +41,7 @@ int cgr__host_stream_create(cgr_device *dev, enum cgr__stream_priority priority,
 
 void cgr__host_stream_retire(struct host_device *host, struct host_stream *stream) {
   stream->alive = false;
-  stream->stop = true; /* until the thread is gone nobody may take this stream again */
+  stream->stop = true; /* until the thread is gone this stream may not be taken again */
   cgr__host_wait(host, stream, stream->enqueued);
   if (host->schedule == CGR_SCHEDULE_ASYNC) {
     pthread_cond_signal(&stream->wake);

@@ -233,7 +233,7 @@ def structural_plants(answer):
     yield "a request one token short", alter(answer, generated=[first[:-1], second, *rest])
     yield "two requests changed places", alter(answer, generated=[second, first, *rest])
     yield "one sampled token not the argmax", alter(answer, logits={**answer.logits, first_key: (other, row)})
-    yield "a row of logits for nobody", alter(answer, logits={**answer.logits, (last, 1 << 20): (token, row)})
+    yield "a row of logits for no request", alter(answer, logits={**answer.logits, (last, 1 << 20): (token, row)})
     yield "a NaN", alter(answer, logits={**answer.logits, first_key: (token, array.array("f", [math.nan] * len(row)))})
 
 

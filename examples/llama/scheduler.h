@@ -72,7 +72,7 @@ int llama_scheduler_add(llama_scheduler *scheduler, llama_request *request);
 /* Ends a request early: its client has gone. */
 int llama_scheduler_cancel(llama_scheduler *scheduler, llama_request *request);
 
-/* The next step; num_requests is 0 when nobody can run now. Launch it, or drop it by composing again. */
+/* The next step; num_requests is 0 when no request can run now. Launch it, or drop it by composing again. */
 int llama_scheduler_compose(llama_scheduler *scheduler, llama_work *work);
 /* The composed step was launched, as seq[i] on runtime i. */
 int llama_scheduler_launched(llama_scheduler *scheduler, const uint64_t *seq);

@@ -176,7 +176,7 @@ typedef struct cgr_attention {
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
   cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND, kv_source, or keys of another length set */
-  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v]; likewise. If the layer's backend has CGR_BACKEND_APPENDS, it may be a
+  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v], as k. If the layer's backend has CGR_BACKEND_APPENDS, it may be a
                      part of k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
   cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
@@ -334,7 +334,7 @@ typedef struct cgr_plan_step {
   int32_t padded_requests;  /* those of the key; an eager step has only its own, at least 1 */
   int32_t padded_tokens;
   int32_t max_query_len;    /* of this step, at least 1 */
-  int32_t max_seq_len;      /* likewise */
+  int32_t max_seq_len;      /* the same */
   int32_t num_decodes;      /* as CGR_COUNT_DECODES; -1 with CAPTURE, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens;
   int32_t length_set;       /* whose tokens the step has: those of the variant */

@@ -241,7 +241,7 @@ typedef enum cgr_buffer {
 /* On-demand buffers, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
  * one of them: by cgr_config.on_demand, or by cgr_backend.on_demand of a backend that a layer names. In both, each has bit
  * buffer - CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
- * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
+ * cgr_buffer_get of one that was not asked for is CGR_ERROR_STATE.
  *
  * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
  * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers, from the start of `record`.
@@ -253,7 +253,7 @@ typedef enum cgr_buffer {
 /* The words of CGR_BUFFER_COUNTS. */
 typedef enum cgr_count {
   CGR_COUNT_REQUESTS = 0, /* real; 0 when a guard emptied the step */
-  CGR_COUNT_TOKENS = 1,   /* likewise */
+  CGR_COUNT_TOKENS = 1,   /* the same */
   CGR_COUNT_PADDED_REQUESTS = 2,
   CGR_COUNT_PADDED_TOKENS = 3,
   CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
@@ -367,7 +367,7 @@ typedef struct cgr_record_info {
   int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing, the set's bound */
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing, the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
-  int32_t num_decode_tokens; /* likewise */
+  int32_t num_decode_tokens; /* the same */
 } cgr_record_info;
 #define CGR_RECORD_INFO_INIT \
   { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }

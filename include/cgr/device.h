@@ -34,7 +34,7 @@ typedef enum cgr_device_kind { CGR_DEVICE_KIND_HOST = 1, CGR_DEVICE_KIND_CUDA = 
 typedef enum cgr_host_schedule {
   CGR_SCHEDULE_ASYNC = 0,    /* a worker thread per stream */
   CGR_SCHEDULE_EARLIEST = 1, /* in the call that enqueues, as soon as its dependencies are met */
-  CGR_SCHEDULE_LATEST = 2,   /* only when somebody waits or queries */
+  CGR_SCHEDULE_LATEST = 2,   /* only when a thread waits or queries */
   CGR_SCHEDULE_RANDOM = 3    /* a seeded choice at each call */
 } cgr_host_schedule;
 

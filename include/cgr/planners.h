@@ -281,7 +281,7 @@ CGR_API const char *cgr_flashmla_layout_name(cgr_flashmla_layout layout);
  *
  * A length is at most M = min(2^30, (2^29 / num_requests - fixed_overhead) * block_size), so that no sum wraps around, as
  * upstream's would. On the device, lengths outside 0 .. M (topk_lens: 0 .. topk) count as the nearest in it, live_requests
- * likewise. */
+ * the same. */
 typedef struct cgr_flashmla_input {
   uint32_t size;
   int32_t layout;                 /* cgr_flashmla_layout */
@@ -362,7 +362,7 @@ typedef struct cgr_block_table_layout {
   int32_t max_query_len;  /* max_q_len: the same */
   int32_t max_seq_len;    /* max_kv_len */
   size_t bytes;           /* of all */
-  size_t block_table;     /* byte of i32 [num_requests][max_pages]: pages, then the read-trash page; padding likewise */
+  size_t block_table;     /* byte of i32 [num_requests][max_pages]: pages, then the read-trash page; padding the same */
   size_t seq_lens;        /* byte of i32 [num_requests]; padding 0 */
   size_t query_start_loc; /* byte of i32 [num_requests + 1]; padding repeats the last value */
   size_t kv_start_loc;    /* byte of i32 [num_requests + 1]: running sum of seq_lens; padding repeats the last value */

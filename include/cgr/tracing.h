@@ -78,14 +78,14 @@ typedef struct cgr_key_stats {
   uint64_t reasons[16];      /* [cgr_reason]; adds up to steps */
   uint64_t real_requests;    /* of steps with requests */
   uint64_t padded_requests;  /* the same, with the padding that they were launched with */
-  uint64_t real_tokens, padded_tokens; /* likewise */
+  uint64_t real_tokens, padded_tokens; /* the same */
   uint64_t bytes_staged;     /* that the device read for them */
   uint64_t misses;           /* steps that would have used its graph and could not, since it was last captured */
   int64_t num_nodes;         /* of its graph, like the next two, as in cgr_graph_stats; 0: it has none */
   int64_t device_bytes;
   double capture_ms;         /* what capturing it took */
   cgr_histogram prepare;     /* host time in cgr_step_prepare, of those steps that were timed (cgr_config.time_every) */
-  cgr_histogram launch;      /* likewise in cgr_step_launch; neither has the runtime's own steps. It ends when the record is
+  cgr_histogram launch;      /* the same for cgr_step_launch; neither has the runtime's own steps. It ends when the record is
                                 written: every 256th call also counts 256 records; those microseconds are not in it */
   uint64_t turned_down;      /* steps that would have used or missed its graph without cgr_config.max_padding */
   int32_t bytes_estimated;   /* as in cgr_graph_stats */
@@ -150,7 +150,7 @@ typedef struct cgr_flight_record {
   uint64_t bytes_staged; /* of a step that was preceded by changes sent ahead, theirs included */
   uint64_t at_ns;        /* when prepare began, or when a step of the runtime's was launched: CLOCK_MONOTONIC */
   uint64_t prepare_ns;   /* host time in cgr_step_prepare; 0: the step was not timed */
-  uint64_t launch_ns;    /* likewise in cgr_step_launch */
+  uint64_t launch_ns;    /* the same for cgr_step_launch */
   cgr_guard guard;       /* what the device refused of the step: known for ring_depth steps; for the last 16 such steps that
                             cgr_step_wait told of, as long as the record */
   uint64_t launch_at_ns; /* when launch began, in a runtime with cgr_config.timing; 0: not known, or not launched */

@@ -59,7 +59,7 @@ typedef struct bench_options {
   cgr_graph_mode mode;    /* 0: FULL_DECODE_ONLY */
   const int32_t *buckets; /* NULL: the default ones */
   int32_t num_buckets;
-  const cgr_bucket *mixed; /* likewise */
+  const cgr_bucket *mixed; /* the same */
   int32_t num_mixed;
   bool estimate;                /* before the capture */
   int32_t nvtx, labels, timing; /* as in cgr_config */

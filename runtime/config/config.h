@@ -103,7 +103,7 @@ typedef struct cgr__backend_plans_layout {
   size_t bytes;              /* 0: nothing */
 } cgr__backend_plans_layout;
 cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup);
-/* on_demand.c: the on-demand buffers that anybody asks for, once the limits are known. */
+/* on_demand.c: the on-demand buffers that are asked for, once the limits are known. */
 void cgr__setup_on_demand(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);

@@ -237,7 +237,7 @@ cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prep
                                       uint64_t *bytes) {
   cgr_plan_step step = empty_step(rt);
   const cgr__graph_entry *entry = prepared->choice.entry;
-  if (!entry && !rt->record) /* nobody reads what this step has: there are no states yet */
+  if (!entry && !rt->record) /* what this step has is not read: there are no states yet */
     return CGR_OK;
   void *const *states = cgr__backend_plans_states(rt, entry);
   fill_step(rt, prepared, &step);

@@ -87,7 +87,7 @@ TEST(Regions, NumbersThatNobodyGaveAreRefused) {
   EXPECT_EQ(r.regions->epoch, 0u);
 }
 
-// A message "expected one of 3 .. 2" would help nobody.
+// A message "expected one of 3 .. 2" would be no help.
 TEST(Regions, TheMessageSaysWhenThereAreNoneToMove) {
   Registry r(3);
   ExpectMessage(r.Move(0, r.memory, 8), CGR_ERROR_INVALID_ARGUMENT, { "cgr_region_move", "region is 0", "cgr_region_register" });

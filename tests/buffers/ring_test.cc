@@ -1,4 +1,4 @@
-// The staging ring and the readback ring against a model: which slot a step may have, what a slot's number says, and that nobody
+// The staging ring and the readback ring against a model: which slot a step may have, what a slot's number says, and that no one
 // writes what a step in flight may still read (PROTOCOL.md).
 #include <gtest/gtest.h>
 

@@ -385,7 +385,7 @@ TEST_P(HostCaptureTest, EndOnAForkedStreamIsUnmatched) {
   EXPECT_EQ(dev->ops->capture_end(dev, b, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(dev->last_raw, 903);
   EXPECT_EQ(dev->ops->capture_end(dev, a, &graph), CGR__DEVICE_CAPTURE_INVALID);
-  // Once a capture is over, nobody outside can wait for its event.
+  // Once a capture is over, nothing outside can wait for its event.
   EXPECT_EQ(dev->ops->event_wait(dev, event, b), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_EQ(dev->last_raw, 907);
   ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);

@@ -59,7 +59,7 @@ TEST_F(CudaGraphsTest, AWalkHidesWhatTheDriverDoesNotTell) {
     EXPECT_EQ(Walk(), lines);
   }
   driver.failures.clear();
-  driver.nodes = { CU_GRAPH_NODE_TYPE_HOST }; // somebody else's
+  driver.nodes = { CU_GRAPH_NODE_TYPE_HOST }; // not the library's
   EXPECT_EQ(Walk(), Lines{ "0 host function 0 hidden" });
   driver.nodes = { CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_MEMCPY };
   for (const char *name : { "GraphGetNodes", "GraphNodeGetType" }) {

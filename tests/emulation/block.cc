@@ -159,7 +159,7 @@ void Block::GiveWay() {
 
 void Block::Sleep(Site site) {
   if (!MaySleep())
-    Fail("waits too long: nobody does anything that it could wait for", site);
+    Fail("waits too long: no other thread does anything that it could wait for", site);
   GiveWay();
 }
 
@@ -268,7 +268,7 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
 
 // --------------------------------------------------------------------------------------------------------------- copies
 
-// The source is read at the issue or when somebody waits for the copy, at random. The destination holds poison until then.
+// The source is read at the issue or when the copy is waited for, at random. The destination holds poison until then.
 void Block::CopyAsync(void *to, const void *from) {
   uint16_t poison[8];
   std::fill_n(poison, 8, kPoison);

@@ -6,9 +6,9 @@
 // which is not C++ at all, is confined to headers of the product; a stand-in header replaces each by defining its include guard
 // (stand_ins/). The emulated kernels have their own names (stand_ins/names.h), so that a test can have both kinds.
 //
-// What it finds: wrong indices, masks and walks, by their results; reads of shared memory that nobody wrote and writes past its
-// end; a missing barrier or wait for copies, if the random order exposes it; lanes that miss a meeting; deadlocks. What it does
-// not model: weak memory order, the read-only cache, timing, rounding in the tensor cores.
+// What it finds: wrong indices, masks and walks, by their results; reads of shared memory that was never written and writes past
+// its end; a missing barrier or wait for copies, if the random order exposes it; lanes that miss a meeting; deadlocks. What it
+// does not model: weak memory order, the read-only cache, timing, rounding in the tensor cores.
 //
 // A __shared__ variable is thread_local. A variable in dynamic shared memory (extern __shared__) must be defined before the
 // kernel, in its namespace: CGR_EMULATED_SHARED(type, name).

@@ -21,7 +21,7 @@ public:
 
   // Restarts the fiber at `entry`, which never returns; whatever it was doing is forgotten.
   void Begin(void (*entry)());
-  // Leaves `from`, on which the caller runs, and resumes this one; returns when somebody resumes `from`. `forever`: nobody
+  // Leaves `from`, on which the caller runs, and resumes this one; returns when `from` is resumed. `forever`: nothing
   // will.
   void SwitchFrom(Fiber *from, bool forever = false);
   // An entry must call this first.

@@ -233,7 +233,7 @@ std::vector<Shape> Shapes(const Graphs &g, int32_t n, Random &random) {
       legal.push_back(shape);
       legal.back().variant = g.variants[size_t(random.Pick(0, int64_t(g.variants.size()) - 1))].word;
       if (g.variants.size() > 1 && random.OneIn(20))
-        legal.back().variant = 1000; // nobody declared it
+        legal.back().variant = 1000; // it was not declared
     }
   return legal;
 }

@@ -30,7 +30,7 @@ struct Row {
 constexpr cgr_graph_mode kNone = CGR_MODE_NONE, kPieces = CGR_MODE_PIECEWISE, kFull = CGR_MODE_FULL,
                          kDecode = CGR_MODE_FULL_DECODE_ONLY, kBoth = CGR_MODE_FULL_AND_PIECEWISE;
 const Row kRows[] = {
-  { CGR_MODE_DEFAULT, { kFull, kPieces, kBoth, kBoth, kFull }, CGR_KIND_NONE, CGR_KIND_NONE }, // nobody has it in the end
+  { CGR_MODE_DEFAULT, { kFull, kPieces, kBoth, kBoth, kFull }, CGR_KIND_NONE, CGR_KIND_NONE }, // none has it in the end
   { kNone, { kNone, kNone, kNone, kNone, kNone }, CGR_KIND_NONE, CGR_KIND_NONE },
   { kPieces, { kPieces, kPieces, kPieces, kPieces, kPieces }, CGR_KIND_PIECEWISE, CGR_KIND_PIECEWISE },
   { kFull, { kFull, kPieces, kBoth, kBoth, kFull }, CGR_KIND_FULL, CGR_KIND_FULL },

@@ -27,7 +27,7 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
     int64_t packed = c.Rows(i) * group;
     for (int64_t at = 0; at < packed;) {
       const std::vector<FlashInferWork> &works = by_tile[{ i, at }];
-      ASSERT_FALSE(works.empty()) << "nobody takes packed row " << at << " of request " << i;
+      ASSERT_FALSE(works.empty()) << "no request takes packed row " << at << " of request " << i;
       // Keys that some row of the tile sees.
       int64_t last = (works[0].packed_end - 1) / group, kv_len = kv_lens[size_t(i)], begin = works[0].kv_begin;
       int64_t end = window == 0 || c.p.unmasked ? kv_len : kv_len - c.Rows(i) + last + 1, next = begin;

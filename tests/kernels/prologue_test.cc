@@ -548,7 +548,7 @@ TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
     int32_t kind, row, index, value;
     cgr__step_error expected;
   } cases[] = {
-    { "page of nobody", CGR__CHANGE_PAGE, 3, 2, 0, Page(3, 2, 0) },
+    { "page of no row", CGR__CHANGE_PAGE, 3, 2, 0, Page(3, 2, 0) },
     { "too long", CGR__CHANGE_COMPUTED, 3, 0, 300, Length(3, 0, 301) },
     { "negative", CGR__CHANGE_COMPUTED, 5, 0, -4, Length(5, 1, -3) },
   };

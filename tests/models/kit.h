@@ -80,7 +80,7 @@ public:
   // Rows [0, count) of the model's result.
   std::vector<std::vector<float>> Result(int32_t count) const;
   void PoisonResult() const;
-  // Fills a page that nobody may read any more with NaN.
+  // Fills a page that may no longer be read with NaN.
   void PoisonPage(int32_t group, int32_t page) const;
   // Steps of one kind so far.
   uint64_t Steps(cgr_graph_kind kind) const;

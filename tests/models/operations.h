@@ -15,7 +15,7 @@ enum class Kind : int32_t {
   kRmsNorm,    // in / sqrt(mean square + eps) * (scale + weight) + residual
   kRope,       // of `heads` heads, by angles [positions][head_dim / 2] of cosine and sine; in place
   kGeluTanh,   // gelu(in), * second
-  kGeluErf,    // likewise
+  kGeluErf,    // the same
   kCap,        // scale * tanh(in / scale)
   kClampedGlu, // (up + 1) * gate * sigmoid(scale * gate), of pairs (gate, up) clamped to `limit`
   kSoftmax,    // of a row

@@ -36,7 +36,7 @@ private:
   };
 
   void Admit();
-  // What there is of an encoder's tokens; false: nothing.
+  // The encoder's tokens, if any; false: nothing.
   bool Encode();
   void Decode();
   // How many tokens the request gets in the next step, out of `room`.

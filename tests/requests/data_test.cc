@@ -18,7 +18,7 @@ struct Data {
   cgr__rows rows;
   cgr__limits limits = {};
   Memory memory{ nullptr, free };
-  std::map<std::pair<int32_t, int32_t>, int32_t> device[kBuffers]; // by row and word; what nobody has sent is padding
+  std::map<std::pair<int32_t, int32_t>, int32_t> device[kBuffers]; // by row and word; what was not sent is padding
   std::map<int32_t, std::vector<int32_t>> model[kBuffers];         // of open rows
 
   Data() {

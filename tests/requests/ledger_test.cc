@@ -66,7 +66,7 @@ TEST(Ledger, NamesTwoWritersOfAPage) {
   c.SetLength(b, 20);
   ExpectMessage(c.Check(Batch::Prefill({ b, a }, { 1, 1 })), CGR_ERROR_INVALID_ARGUMENT,
                 { "page 3 of group 0", "rows 0 and 1 in step 2" });
-  EXPECT_EQ(c.Step(Batch::Prefill({ b }, { 1 })), CGR_OK) << "it takes a place that nobody has";
+  EXPECT_EQ(c.Step(Batch::Prefill({ b }, { 1 })), CGR_OK) << "it takes a free place";
   ExpectMessage(c.Check(Batch::Prefill({ a }, { 1 })), CGR_ERROR_INVALID_ARGUMENT,
                 { "row 0 would write token 20 in step 3", "page 3 of group 0", "row 1 has" });
   EXPECT_EQ(c.SetPages(a, 0, 1, { 4 }), CGR_OK) << "the copy of the page";

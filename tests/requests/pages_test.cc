@@ -146,7 +146,7 @@ TEST(SetPages, NoMoreThanMaxSeqLenNeeds) {
   OneRow empty;
   ExpectMessage(empty.SetPages(empty.row, 10, { 31 }), CGR_ERROR_SEQUENCE_TOO_LONG, { kSet, "11", "10" });
   ExpectMessage(empty.SetPages(empty.row, INT32_MAX, { 31 }), CGR_ERROR_SEQUENCE_TOO_LONG, { kSet, "2147483648", "10" });
-  const int32_t page = 50; // so many pages that nobody may read them
+  const int32_t page = 50; // so many pages that may not be read them
   ExpectMessage(cgr__rows_set_pages(empty, empty.row, 0, 0, &page, INT32_MAX), CGR_ERROR_SEQUENCE_TOO_LONG,
                 { kSet, "2147483647", "10" });
 }

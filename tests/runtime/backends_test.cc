@@ -111,7 +111,7 @@ TEST_P(Backends, IsRecordedOnceForEachFullGraph) {
   for (int n = 0; n < 20; n++)
     Step(engine_->Decode({ a, b }));
   EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
-  EXPECT_TRUE(seen_.empty()) << "a replay calls nobody";
+  EXPECT_TRUE(seen_.empty()) << "a replay makes no call";
 }
 
 TEST_P(Backends, IsCalledBetweenPiecesWhereNoGraphCanHoldIt) {
@@ -332,7 +332,7 @@ TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
       EXPECT_EQ(counts[5], want.tokens);
       EXPECT_EQ(counts[6], 0);
       const int32_t longest = std::max(1, *std::max_element(lens.begin(), lens.end()));
-      ASSERT_EQ(seen_.size(), graphs ? 0u : 1u) << "a replay calls nobody";
+      ASSERT_EQ(seen_.size(), graphs ? 0u : 1u) << "a replay makes no call";
       for (const cgr_record_info &info : seen_) {
         EXPECT_EQ(info.num_decodes, want.decodes);
         EXPECT_EQ(info.num_decode_tokens, want.tokens);

@@ -197,7 +197,7 @@ TEST_P(Changes, OpenAndCloseLeaveNothingToFlush) {
 // Flush carries what free slots hold and says BUSY for the rest; its number is that of the last step it launched.
 class HeldChanges : public Changes {
 protected:
-  // With a schedule that runs at the last moment, nothing runs before somebody waits.
+  // With a schedule that runs at the last moment, nothing runs before a wait.
   void Hold() { gate_ = GetParam().HasThreads() ? std::make_unique<Gate>(engine_->dev, engine_->stream) : nullptr; }
   std::unique_ptr<Gate> gate_;
 };

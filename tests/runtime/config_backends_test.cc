@@ -143,7 +143,7 @@ TEST_P(ConfigBackends, AGoodOneIsAskedOncePerLayerAndGroup) {
   EXPECT_EQ(cgr_validate(&c.config, nullptr, nullptr, 0, &count), CGR_OK) << cgr_last_message();
   EXPECT_EQ(says_[0].checks, 3);
   EXPECT_EQ(says_[0].supports, 1);
-  EXPECT_EQ(says_[1].checks + says_[1].supports, 0) << "nobody uses it";
+  EXPECT_EQ(says_[1].checks + says_[1].supports, 0) << "it is not used";
 }
 
 // The library appends for a backend that does not, in pieces that it counts in 32 bits.
@@ -418,7 +418,7 @@ TEST_P(ConfigBackends, TheSmallestThresholdInUseCounts) {
   };
   for (const Case &t : { Case{ 9, 2, true, 2 }, Case{ 2, 9, true, 2 }, Case{ 0, 4, true, 4 }, Case{ 4, 0, true, 4 },
                          Case{ 9, 2, false, 9 }, Case{ 0, 4, false, 0 } }) {
-    SCOPED_TRACE(std::to_string(t.first) + " and " + std::to_string(t.second) + (t.both ? "" : ", which nobody uses"));
+    SCOPED_TRACE(std::to_string(t.first) + " and " + std::to_string(t.second) + (t.both ? "" : ", which is not used"));
     auto change = [&](GoodConfig &c) {
       backends_[0].reorder_threshold = t.first;
       backends_[1].reorder_threshold = t.second;

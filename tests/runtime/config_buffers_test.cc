@@ -33,7 +33,7 @@ TEST_P(ConfigBuffers, NamesAreUnique) {
   Refused([](GoodConfig &c) { c.buffers[0].name = c.buffers[1].name = "same", c.buffers[2].name = "other"; },
           { Bad("name", { "\"same\"", "buffers[0]" }) });
   AcceptedBuffer([](cgr_buffer_decl &b) { b.name = "A"; });
-  // A name that is no good is nobody's.
+  // A name that is no good belongs to no buffer.
   static const std::string longest(31, 'n'), longer(32, 'n');
   Refused([](GoodConfig &c) { c.buffers[0].name = longer.c_str(), c.buffers[1].name = longest.c_str(); },
           { FindInBuffer(0, CGR_ERROR_INVALID_ARGUMENT, "name", { "1 to 31" }) });

@@ -60,7 +60,7 @@ TEST_P(ConfigOnDemand, PrefillsNeedAReorderThresholdInUse) {
       c.config.on_demand = CGR_ON_DEMAND(buffer);
       backends_[0].reorder_threshold = 4;
     }));
-    Accepted(With([=](GoodConfig &) { backends_[1].on_demand = CGR_ON_DEMAND(buffer); })); // nobody asks
+    Accepted(With([=](GoodConfig &) { backends_[1].on_demand = CGR_ON_DEMAND(buffer); })); // not asked for
   }
 }
 

@@ -109,7 +109,7 @@ TEST_P(ConfigPlans, TakeTheRoomOfDeclaredBuffers) {
     Change change = With([&](GoodConfig &c, cgr_backend *b) {
       Declare(c, each.declared);
       Ask(&b[0], each.workspace, each.plan);
-      Ask(&b[1], 64, 64); // nobody names it: it takes none
+      Ask(&b[1], 64, 64); // no layer names it: it takes none
     });
     if (each.good) {
       GoodConfig c(device_);

@@ -26,7 +26,7 @@ protected:
       kinds->push_back(e.step.key.kind);
     };
     const int32_t a = e.Open(), b = e.Open(), c = e.Open();
-    add(e.Decode({ { a, 5 }, { b, 1 } })); // nobody is encoded
+    add(e.Decode({ { a, 5 }, { b, 1 } })); // nothing is encoded
     add(e.Encode({ { a, 17 }, { b, 3 } }));
     add(e.Decode({ { a, 1 }, { b, 1 }, { c, 1 } }));
     add(e.Encode({ { c, 40 } }));

@@ -65,7 +65,7 @@ TEST_P(DropPages, AtTheFront) {
   EXPECT_EQ(engine.Info(row).num_tokens, 40);
   engine.Step(engine.Decode({ other }));
   ExpectTables(engine);
-  // Given back, they serve again: nobody has written them meanwhile.
+  // Given back, they serve again: they were not written meanwhile.
   engine.FreePages();
   CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, row, 0, 0, pages.data(), 2));
   engine.requests[row]->pages.clear();

@@ -69,7 +69,7 @@ protected:
     plan->op = any ? int(CGR__FAULT_ANY_OP) : int(CGR__OP_EXEC_LAUNCH);
     plan->nth = any ? uint64_t(random_.Pick(1, 16)) : 1;
     plan->take_effect = random_.Pick32(0, 1);
-    // A graph that the device refuses to launch has enqueued nothing: then nobody waits.
+    // A graph that the device refuses to launch has enqueued nothing: then there is no wait.
     plan->error = any || random_.OneIn(2) ? CGR__DEVICE_FAILED : CGR__DEVICE_INVALID;
     cgr__fault_set(engine.dev, plan);
     cgr_status status = engine.LaunchOn(AStream());

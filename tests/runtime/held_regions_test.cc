@@ -98,7 +98,7 @@ TEST_P(HeldRegions, ANamedOneMakesStaleThoseThatNamedIt) {
   EXPECT_EQ(Stale(), List{ 8 });
   CaptureNaming(8);
   Move(other_);
-  EXPECT_EQ(Stale(), List()) << "nobody names it any more";
+  EXPECT_EQ(Stale(), List()) << "it is no longer named";
 }
 
 TEST_P(HeldRegions, WhatAttentionCallsLieInIsHeldWithoutBeingNamed) {

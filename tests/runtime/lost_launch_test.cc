@@ -122,7 +122,7 @@ TEST_P(LostLaunch, AStandingStepThatRanInSpiteOfIt) {
   }
 }
 
-// A step that nobody launched has taken a number: the next launch would run under a different number than the host believes.
+// A step that was not launched has taken a number: the next launch would run under a different number than the host believes.
 TEST_P(LostLaunch, AStepThatWasNeverLaunchedEndsTheRuntime) {
   Engine &engine = *engine_;
   engine.Step(engine.Decode(rows_));

@@ -63,7 +63,7 @@ TEST_P(NoCache, EveryModeGivesTheSameBitsAndTheOraclesValues) {
   }
 }
 
-// No sampler either: nobody uses the contents of next tokens.
+// No sampler either: the contents of next tokens are not used.
 TEST_P(NoCache, SelfTestWithoutPages) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     Options options = EncoderAlone();

@@ -75,18 +75,18 @@ TEST_P(NullArguments, CallsOfTheStandingBatchRefuseThem) {
 
 TEST_P(NullArguments, CallsOfARuntimeRefuseThem) {
   cgr_runtime *rt = engine_->rt;
-  cgr_capture capture = engine_->CaptureStruct(), nobody = capture;
-  nobody.record = nullptr;
+  cgr_capture capture = engine_->CaptureStruct(), no_record = capture;
+  no_record.record = nullptr;
   cgr_stats stats = CGR_STATS_INIT;
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   int32_t region = 0;
   void *memory = engine_->state.layer[0].in[kQ].data;
   RefusedNull("cgr_runtime_capture: runtime", [&] { return cgr_runtime_capture(nullptr, &capture); });
   RefusedNull("capture", [&] { return cgr_runtime_capture(rt, nullptr); });
-  RefusedNull("capture.record", [&] { return cgr_runtime_capture(rt, &nobody); });
+  RefusedNull("capture.record", [&] { return cgr_runtime_capture(rt, &no_record); });
   RefusedNull("cgr_runtime_warmup: runtime", [&] { return cgr_runtime_warmup(nullptr, &capture); });
   RefusedNull("capture", [&] { return cgr_runtime_warmup(rt, nullptr); });
-  RefusedNull("capture.record", [&] { return cgr_runtime_warmup(rt, &nobody); });
+  RefusedNull("capture.record", [&] { return cgr_runtime_warmup(rt, &no_record); });
   cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
   RefusedNull("cgr_runtime_estimate_capture: runtime",
               [&] { return cgr_runtime_estimate_capture(nullptr, &capture, &estimate); });

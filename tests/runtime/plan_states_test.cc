@@ -210,7 +210,7 @@ TEST_P(PlanStates, AreWaitedForBeforeTheFirstGraphGoes) {
       EXPECT_GT(asked, 0u);
       EXPECT_GE(first, asked) << "all of it before";
     } else {
-      EXPECT_EQ(asked, 0u) << "nobody needs it";
+      EXPECT_EQ(asked, 0u) << "it is not needed";
     }
     engine().CheckAll();
   }
@@ -352,7 +352,7 @@ TEST_P(PlanStates, ThoseOfEagerStepsFailTheCall) {
       }
 }
 
-// Before the first record there is nobody to plan for, and nothing is made in cgr_step_prepare.
+// Before the first record there is no plan to make, and nothing is made in cgr_step_prepare.
 TEST_P(PlanStates, AreNotMadeByAStepBeforeTheFirstRecord) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL));
   CGR_ASSERT_OK(engine().Prepare({}));

@@ -1,5 +1,5 @@
 // Plans that come first, both an engine's backend's and the library's own: they run before on-demand buffers and staged buffers,
-// which they may not ask for. There is no plan if nobody plans.
+// which they may not ask for. There is no plan without a planner.
 #include "devices/shims/trace.h"
 #include "kernels/on_demand.h"
 #include "kernels/planner.h"

@@ -92,7 +92,7 @@ TEST_P(ReadTrash, NanIsNamed) {
 // What the engine enqueues on the step's stream comes first, and nothing waits for it.
 TEST_P(ReadTrash, IsReadInStreamOrder) {
   if (!GetParam().HasThreads())
-    GTEST_SKIP() << "this device runs steps only when somebody waits";
+    GTEST_SKIP() << "this device runs steps only at a wait";
   Random random(3);
   auto engine = Make(random);
   const cgr_kv_view view = engine->caches.View(0, kK);

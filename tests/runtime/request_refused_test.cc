@@ -165,7 +165,7 @@ TEST_P(RequestCalls, UnknownBuffersAndGraphsAreRefused) {
     for (cgr_buffer buffer : { CGR_BUFFER_PAGE_TABLE, CGR_BUFFER_SEQ_LENS, CGR_BUFFER_COUNTS })
       Refused(CGR_ERROR_INVALID_ARGUMENT, { "index of " + std::string(cgr_buffer_name(buffer)) + " is " + std::to_string(index) },
               [&] { return cgr_buffer_get(rt, 0, 0, buffer, index, &view); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "\"nobody\"" }, [&] { return cgr_buffer_get_declared(rt, 0, "nobody", &view); });
+  Refused(CGR_ERROR_INVALID_ARGUMENT, { "\"no_such\"" }, [&] { return cgr_buffer_get_declared(rt, 0, "no_such", &view); });
   for (int32_t bad : { -1, 1 }) {
     std::string number = std::to_string(bad);
     Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number },

@@ -306,7 +306,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   EXPECT_GT(canaries.count, 0);
 }
 
-// Pages and ends of pages that nobody owns differ from run to run.
+// Pages and ends of pages that no row owns differ from run to run.
 TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
   const int32_t canary = Test(24).pages[23], owned = Test(24).pages[0];
   const cgr_kv_view k = engine_->ConfigLayer(0).k;

@@ -634,7 +634,7 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
   engine_.reset();
 }
 
-// What `record` is told about the step: the lengths of rows that nobody has touched for some steps.
+// What `record` is told about the step: the lengths of rows that were not touched for some steps.
 TEST_P(Standing, RecordIsToldItsBounds) {
   Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAll());

@@ -111,7 +111,7 @@ TEST_P(StepResults, ChunkedPrefillGivesWhatAWholePromptGives) {
   }
 }
 
-// The token of a partial chunk counts for nobody: the row keeps what it sampled before on the device, but nothing may go on from
+// The token of a partial chunk does not count: the row keeps what it sampled before on the device, but nothing may go on from
 // it.
 TEST_P(StepResults, PartialRequestSamplesNothing) {
   Engine &engine = *engine_;

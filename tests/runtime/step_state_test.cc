@@ -134,7 +134,7 @@ TEST_P(StepState, NoStreamOrADefaultOneLeavesTheStepPrepared) {
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(StepState);
 
-// Streams that are gone, nobody's, or in a capture of the engine's own; on the host device, which tells.
+// Streams that are gone, of no device, or in a capture of the engine's own; on the host device, which tells.
 class BadStreams : public ThreeRequests {
 protected:
   void SetUp() override {

@@ -36,7 +36,7 @@ inline Outcome RunCommand(const std::string &command) {
   return outcome;
 }
 
-// The same at a terminal where nobody types. Status -1: no terminal is available.
+// The same at a terminal without input. Status -1: no terminal is available.
 inline Outcome RunAtTerminal(const std::string &command) {
   Outcome outcome;
   int terminal = -1;

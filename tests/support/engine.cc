@@ -68,7 +68,7 @@ const float *Engine::Floats(const std::vector<float> &values) {
   return there;
 }
 
-// Entries that nobody has set hold no valid page, so that reading one is noticed.
+// Entries that were not set hold no valid page, so that reading one is noticed.
 void Engine::MakeTable() {
   size_t stride = size_t(TableStride());
   std::vector<int32_t> empty(size_t(o.max_rows + 1) * stride, INT32_MAX);

@@ -1,5 +1,5 @@
 // Holds up a stream: what is enqueued after the gate does not run before the gate opens. For devices that run steps by
-// themselves (DeviceParam::HasThreads); a host that runs a step when somebody waits for it would wait for ever. One at a time.
+// themselves (DeviceParam::HasThreads); a host that runs a step when it is waited for would wait for ever. One at a time.
 #ifndef CGR_TESTS_SUPPORT_GATE_H
 #define CGR_TESTS_SUPPORT_GATE_H
 

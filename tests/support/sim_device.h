@@ -1,5 +1,5 @@
 // A device whose queue a test runs by hand. Enqueued work stays pending, a graph as its single nodes, until the test picks an
-// operation whose dependencies have run, or until somebody waits. Memory is the inner host device's. For one thread; it supports
+// operation whose dependencies have run, or until a wait. Memory is the inner host device's. For one thread; it supports
 // captures as far as a correct caller needs.
 #ifndef CGR_TESTS_SUPPORT_SIM_DEVICE_H
 #define CGR_TESTS_SUPPORT_SIM_DEVICE_H

@@ -143,7 +143,7 @@ inline StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &lay
   return step;
 }
 
-// Whether two changes that pass the guards name the same word: then nobody can say which of them holds.
+// Whether two changes that pass the guards name the same word: then it cannot be known which of them holds.
 inline bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
   std::set<std::tuple<int32_t, int32_t, int32_t>> words;
   for (const cgr__change &change : step.changes) {
@@ -615,7 +615,7 @@ public:
     unsigned char *slot = device.slot(NextSeq());
     WriteSlot(device.slot_layout(), step, slot);
     if (fetches && Fetch())
-      std::memset(slot, kPoisonByte, size_t(device.slot_layout().stride)); // nobody reads it any longer
+      std::memset(slot, kPoisonByte, size_t(device.slot_layout().stride)); // it is no longer read
     RunPrologue(step, device.Args(step.padded_requests, step.padded_tokens));
   }
   // The same with whatever bytes are in the slot. If the contract leaves open what they mean, the model takes it from the device.
@@ -629,7 +629,7 @@ public:
     }
     RunPrologue(step, device.Args(padded_requests, padded_tokens));
   }
-  // With `empty`: nobody reads the slot, whatever is in it.
+  // With `empty`: the slot is not read, whatever is in it.
   void EmptyPrologue(int32_t padded_requests, int32_t padded_tokens, bool with_staging) {
     StagedStep step;
     step.empty = true;

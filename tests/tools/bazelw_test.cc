@@ -146,7 +146,7 @@ TEST_F(Bazelw, TheLineToPasteIsTheMachines) {
   EXPECT_EQ(Log().find("-y"), std::string::npos) << Log();
 }
 
-// Nobody is there to type a password: sudo is asked once whether it needs one, and no more.
+// There is no one to type a password: sudo is asked once whether it needs one, and no more.
 TEST_F(Bazelw, DoesNotWaitForAPassword) {
   BeNobodyWithSudo("-n) exit 1 ;;");
   const Outcome outcome = RunBazelw("build //x");

@@ -228,7 +228,7 @@ TEST(Dump, JoinsWhatGuardsHaveRefused) {
   EXPECT_EQ(engine.Flight()[0].guard.error, CGR_GUARD_NONE);
 }
 
-// For the last 16 steps that somebody waited for, once each, and for no other.
+// For the last 16 steps that were waited for, once each, and for no other.
 TEST(Dump, KeepsWhatGuardsHaveRefused) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());

@@ -256,7 +256,7 @@ TEST(Deaths, OutsideOfStepsNameTheirKey) {
       cgr__fault_set(engine.fault, &plan);
       const cgr_status status = call.call(engine);
       const bool fired = cgr__fault_fired(engine.fault) > 0, died = status == CGR_ERROR_DEAD;
-      EXPECT_TRUE(died || status == CGR_OK) << "of what only destroys, nobody asks whether it worked: " << cgr_last_message();
+      EXPECT_TRUE(died || status == CGR_OK) << "what only destroys is not asked whether it worked: " << cgr_last_message();
       ASSERT_EQ(told.texts.size(), died ? 1u : 0u);
       if (!fired) {
         EXPECT_GT(nth, 3u);

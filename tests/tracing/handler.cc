@@ -85,7 +85,7 @@ std::string ValueOf(const nvtxPayloadSchemaEntry_t &entry, const unsigned char *
   }
   auto list = enums.find(entry.type);
   if (list == enums.end() || !list->second.count(read(uint32_t()))) {
-    Tool::Get().wrong.push_back(std::string("a field whose type nobody has registered: ") + entry.name);
+    Tool::Get().wrong.push_back(std::string("a field whose type was not registered: ") + entry.name);
     return "";
   }
   return list->second[read(uint32_t())];
@@ -96,7 +96,7 @@ Tool::Fields Decode(const nvtxPayloadData_t *data, size_t count) {
   for (size_t i = 0; i < count; i++) {
     auto schema = schemas.find(data[i].schemaId);
     if (schema == schemas.end() || data[i].size != schema->second.bytes) {
-      Tool::Get().wrong.push_back("a payload whose schema nobody has registered, or of another size");
+      Tool::Get().wrong.push_back("a payload whose schema was not registered, or of another size");
       continue;
     }
     for (size_t f = 0; f < schema->second.entries.size(); f++)

@@ -48,7 +48,7 @@ TEST_F(Metrics, EveryLineIsValidAndSaysWhatTheStatisticsDo) {
   EXPECT_EQ(m.Get("cgr_key_graph_memory_bytes", Full4()), double(engine_.KeyStats(2).device_bytes));
   EXPECT_NEAR(m.Get("cgr_key_capture_seconds", Full4()), engine_.KeyStats(2).capture_ms * 1e-3, 1e-6);
   EXPECT_EQ(m.Get("cgr_key_steps_total", { { "key", "eager" }, { "kind", "none" } }), double(engine_.KeyStats(-1).steps));
-  EXPECT_EQ(m.Get("cgr_key_steps_total", { { "key", "full 1r 1t q1 v0" }, { "kind", "full" } }), 0) << "nobody has used it yet";
+  EXPECT_EQ(m.Get("cgr_key_steps_total", { { "key", "full 1r 1t q1 v0" }, { "kind", "full" } }), 0) << "it was not used yet";
   EXPECT_EQ(m.Get("cgr_steps_total", { { "kind", "full" }, { "reason", "exact" } }), 0);
   EXPECT_EQ(m.Sum("cgr_key_steps_total"), double(stats.steps));
   EXPECT_EQ(m.Get("cgr_real_requests_total"), 70 * 3 + 10 * 2 + 2);

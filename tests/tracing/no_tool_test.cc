@@ -1,4 +1,4 @@
-// A runtime that was asked for ranges that nobody sees: no tool, or a build without NVTX. It runs like any other, and says
+// A runtime that was asked for ranges that no tool sees: no tool, or a build without NVTX. It runs like any other, and says
 // so.
 #include <gtest/gtest.h>
 

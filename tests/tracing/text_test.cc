@@ -61,7 +61,7 @@ TEST(Text, BytesThatAreNoUtf8AreReplacedOneByOne) {
     { "\xe0\x80\xaf", mark + mark + mark },            // another
     { "\xed\xa0\x80", mark + mark + mark },            // a surrogate
     { "\xf5\x80\x80\x80", mark + mark + mark + mark }, // past the last
-    { "\xf4\x90\x80\x80", mark + mark + mark + mark }, // likewise
+    { "\xf4\x90\x80\x80", mark + mark + mark + mark }, // the same
     { "\xe2\x82", mark + mark },                       // cut off
   };
   for (const auto &c : cases) {

@@ -10,7 +10,7 @@
 namespace cgr_test {
 namespace {
 
-// The LATEST schedule holds back a branch as long as nobody waits for it.
+// The LATEST schedule holds back a branch as long as it is not waited for.
 class TimingShapes : public ::testing::TestWithParam<cgr_host_schedule> {
 protected:
   void SetUp() override {
@@ -142,7 +142,7 @@ TEST_P(TimingShapes, AnAppendAfterTheAttention) {
 
 // All phases in one step: staged buffers of the engine's, on-demand buffers, and a backend that plans after them, beside one that
 // plans first.
-TEST_P(TimingShapes, EveryPhaseThatThereIs) {
+TEST_P(TimingShapes, EveryPhase) {
   cgr_buffer_decl staged = CGR_BUFFER_DECL_INIT;
   staged.dimension = CGR_DIMENSION_TOKENS;
   staged.dtype = CGR_DTYPE_I32;

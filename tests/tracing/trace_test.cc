@@ -307,7 +307,7 @@ TEST(Trace, ATextThatFailsIsEmpty) {
   EXPECT_EQ(nth, 5u + 2u + 1u) << "five comparisons, two steps";
 }
 
-// Without timing there is the host's part of the steps that were timed, but no launch, because nobody keeps its begin.
+// Without timing there is the host's part of the steps that were timed, but no launch, because its begin is not kept.
 TEST(Trace, OfARuntimeThatIsNotTimedIsTheHostsPart) {
   PlainEngine engine;
   CGR_ASSERT_OK(engine.Capture());

@@ -111,7 +111,7 @@ static cgr_status send_tokens(cgr__self_test *t) {
 
 /* ------------------------------------------------------------------------------------------------------------------ step */
 
-/* One copy of a buffer. In a buffer of pages, kernels may read more of them than the step has written: pages that nobody owns
+/* One copy of a buffer. In a buffer of pages, kernels may read more of them than the step has written: pages that no row owns
  * take the place of `byte`, as of a batch of the longest requests. */
 static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
   cgr_runtime *rt = t->rt;
