@@ -28,7 +28,7 @@
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
 #define CGR__MAX_CALL_ARGS 4096               /* bytes of arguments that a call keeps by value; also of a kernel's */
-#define CGR__MAX_STRIDE ((int64_t)1 << 31)    /* elements; a view also lies within 2^56 bytes */
+#define CGR__MAX_STRIDE ((int64_t)1 << 31)    /* elements; a view also is within 2^56 bytes */
 #define CGR__MAX_ELEMENTS ((int64_t)1 << 43)  /* of one buffer */
 #define CGR__MAX_WORKSPACE ((int64_t)1 << 40) /* bytes of one backend's */
 #define CGR__MAX_PLAN ((int64_t)1 << 24)      /* bytes that its plan_host writes for a step */
@@ -39,7 +39,7 @@
 #define CGR__STRUCT_UNIT 8                    /* bytes: the alignment of every sized struct, so their sizes are multiples of it */
 #define CGR__NAME_BYTES 32                    /* of names that are bounded at 31 characters, with the zero */
 
-/* A line of memory. What every step reads and writes lies in few of them. */
+/* A line of memory. What every step reads and writes is in few of them. */
 #define CGR__LINE_BYTES 64
 #define CGR__LINE __attribute__((aligned(CGR__LINE_BYTES)))
 

@@ -13,7 +13,7 @@ _Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 6
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
 _Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
-               "the hash reads every byte of the limits: none lies between the fields");
+               "the hash reads every byte of the limits: none is between the fields");
 
 static const struct {
   const char *name;
@@ -49,7 +49,7 @@ const char *cgr_buffer_name(cgr_buffer buffer) {
 
 static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-/* Where the sections of a slot lie, except those of declared buffers, which come after them. */
+/* Where the sections of a slot are, except those of declared buffers, which come after them. */
 static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
   int64_t requests = limits->max_requests;
   cgr__slot_layout slot;

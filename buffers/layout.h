@@ -1,4 +1,4 @@
-/* Where each persistent buffer lies in the arena: arithmetic over the limits and the table. The arena is one block of device
+/* Where each persistent buffer is in the arena: arithmetic over the limits and the table. The arena is one block of device
  * memory that the runtime allocates or the engine supplies. */
 #ifndef CGR_BUFFERS_LAYOUT_H
 #define CGR_BUFFERS_LAYOUT_H

@@ -26,7 +26,7 @@ void cgr__allocations_free(struct cgr__allocations *all); /* forgets; frees none
 /* False: there is no memory to remember it. */
 bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size_t bytes, enum cgr__memory_kind kind);
 
-/* The allocation that an address lies in: NULL and 0 when there is none. */
+/* The allocation that an address is in: NULL and 0 when there is none. */
 void cgr__allocations_find(struct cgr__allocations *all, const void *address, const void **base, size_t *bytes);
 
 /* Whether memory is there that a free as this kind would refuse, since it is of the other kind. */

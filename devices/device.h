@@ -107,7 +107,7 @@ typedef struct cgr__device_ops {
    * device did not give out, has already got back, or gave out as the other kind is INVALID. */
   int (*mem_alloc)(cgr_device *dev, size_t bytes, enum cgr__memory_kind kind, void **ptr);
   int (*mem_free)(cgr_device *dev, void *ptr, enum cgr__memory_kind kind);
-  /* The allocation that an address lies in: one of the device's, or on CUDA any that the driver knows. `*base` NULL: none. */
+  /* The allocation that an address is in: one of the device's, or on CUDA any that the driver knows. `*base` NULL: none. */
   int (*mem_find)(cgr_device *dev, const void *address, const void **base, size_t *bytes);
 
   /* Streams are non-blocking; the host device's handles are its own, passed as a cudaStream_t. Waiting

@@ -7,7 +7,7 @@
 #include "minimal_arithmetic.h"
 
 /* What a kernel is launched with, and what a graph keeps: addresses, and the counts of the key. Everything that changes from step
- * to step lies behind the addresses. */
+ * to step is behind the addresses. */
 typedef struct own_attention {
   cgr_device *device;
   int32_t kind, ordinal;                                    /* of cgr_device_info */

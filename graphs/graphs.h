@@ -302,7 +302,7 @@ cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_
 cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function);
 
 /* What is captured holds `region`; `by_name` when `record` says so, which then names all regions that its attention calls do not
- * lie in. CGR_ERROR_OUT_OF_MEMORY. */
+ * are in. CGR_ERROR_OUT_OF_MEMORY. */
 cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name);
 /* The same for every region of the engine's that the address is in, and for the address itself. */
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);

@@ -37,7 +37,7 @@
 #define VOID_BELOW 4.4e12  /* bytes per second of an H200 */
 #define MOST_ON_HOST 1.1e9 /* operations of the longest case that runs on the host unnamed */
 
-/* What attention works on when it is alone: all layers' pools, which lie one after the other. */
+/* What attention works on when it is alone: all layers' pools, which are one after the other. */
 typedef struct tensors {
   cgr_device *dev;
   cudaStream_t stream;

@@ -154,7 +154,7 @@ static bool begin_activity(void) {
 
 /* ---------------------------------------------------------------------------------------------------------------- lookup */
 
-/* An activity's node, or a label's: those of one graph lie together, in the order of their ids. */
+/* An activity's node, or a label's: those of one graph are together, in the order of their ids. */
 static int by_node(const void *a, const void *b) {
   const activity *x = a, *y = b;
   if (x->graph != y->graph)

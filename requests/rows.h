@@ -49,7 +49,7 @@ typedef struct cgr__row {
 #define CGR__DIRTY_PAGES 4 /* shifted by the group */
 
 /* A row's pages in one group. What the device does not have is kept as two stretches: with windows, a row gives back pages at its
- * front when it gets others at its end, and what lies between may be long. */
+ * front when it gets others at its end, and what is between may be long. */
 typedef struct cgr__row_pages {
   int32_t first, end;             /* those it has; none: 0, 0 */
   int32_t set_end;                /* the furthest end since the row was opened: the device may have pages up to there */

@@ -59,7 +59,7 @@ static void unlist_irregular(cgr__rows *rows, int32_t row) {
   rows->row[row].irregular = false;
 }
 
-/* Moves together the tokens that are still to be used; they lie in the order of the list. */
+/* Moves together the tokens that are still to be used; they are in the order of the list. */
 static void compact_tokens(cgr__rows *rows) {
   cgr__standing *s = &rows->standing;
   s->num_tokens = 0;

@@ -97,7 +97,7 @@ static int read_shape(const cJSON *json, const llama_kind *kind, llama_config *c
   return read_heads(json, kind, config);
 }
 
-/* Not defaulted: the meaning of a llama3 scaling lies in its four numbers. */
+/* Not defaulted: the meaning of a llama3 scaling is in its four numbers. */
 static int read_llama3(const cJSON *json, const cJSON *scaling, llama_rope *rope) {
   static const char *const names[] = { "low_freq_factor", "high_freq_factor", "original_max_position_embeddings" };
   double *const values[] = { &rope->low_freq_factor, &rope->high_freq_factor, &rope->original_positions };

@@ -29,7 +29,7 @@ double llama_now(void); /* seconds of a monotonic clock */
 int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step, double prepare_seconds, double launch_seconds);
 void llama_meter_free(llama_meter *meter);
 
-/* The value below which `share` of the series lies; sorts it. 0 for an empty one. */
+/* The value below which `share` of the series is; sorts it. 0 for an empty one. */
 float llama_quantile(llama_series *series, double share);
 
 /* Host time of all steps that replayed a graph, or of those that ran eagerly: their number and the median of prepare + launch. */

@@ -1,5 +1,5 @@
 /* A safetensors file is a length (u64), a JSON header of that length and the data. Nothing in it is trusted: a file is
- * accepted if each tensor's bytes follow from its type and shape and lie inside the file, and the tensors together cover the data
+ * accepted if each tensor's bytes follow from its type and shape and are inside the file, and the tensors together cover the data
  * exactly once, which also catches a truncated file. */
 #include "examples/llama/safetensors.h"
 

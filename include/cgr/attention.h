@@ -22,7 +22,7 @@ typedef struct cgr_view {
   int64_t stride_token, stride_head;
 } cgr_view;
 
-/* Where K or V of a layer lies: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
+/* Where K or V of a layer is: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
  * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these
  * strides. The address and the strides are multiples of 16 bytes. `scale` is for quantised caches: device memory, one factor per
  * (page, token, head, d) with strides in elements, 0 to broadcast. Factors overlap neither each other nor any cache. The same

@@ -562,7 +562,7 @@ typedef struct cgr_step_result {
   const uint64_t *tags;      /* [num_requests] given to cgr_request_open, as they were at prepare */
   const int32_t *num_tokens; /* [num_steps][num_requests] sampled tokens: 0 for a request that is partial, had no tokens, or that
                                 a guard emptied; after CGR_GUARD_PAGE it is 1, and the token cannot be trusted */
-  const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what lies past
+  const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what is past
                                 num_tokens is undefined */
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */
   const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity; NULL without check_values */

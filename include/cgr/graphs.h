@@ -311,7 +311,7 @@ typedef struct cgr_audit {
 /* Looks for what a replay must not depend on: captures again, twice, every key whose graph can be replayed, as cgr_runtime_capture
  * does, but makes no graph and reads what the nodes hold. `record` must do what it did then. A finding (CGR_ERROR_AUDIT) names
  * the key, the node and the parameter of
- * - an address that lies in no region, or in one that `record` did not name although it named others; once for each allocation,
+ * - an address that is in no region, or in one that `record` did not name although it named others; once for each allocation,
  *   or region of a key;
  * - a number, in a parameter or a launch's dimensions, that differs in the second capture: a host value, which replays keep.
  *   Unset bytes between the fields of a struct are reported in the same way. Addresses may differ within a region. Reported once

@@ -38,7 +38,7 @@ typedef struct cgr_histogram {
 /* The largest time that a bucket counts; UINT64_MAX for the last one, 0 for one that is not there.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API uint64_t cgr_histogram_border(int32_t bucket);
-/* A time that this percentage of those counted does not exceed: the border of the bucket in which the percentile lies, or the
+/* A time that this percentage of those counted does not exceed: the border of the bucket in which the percentile is, or the
  * largest time if that is less. 0 if nothing was counted, or for a NULL histogram; percent is taken as 0 .. 100.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API uint64_t cgr_histogram_percentile(const cgr_histogram *histogram, double percent);

@@ -390,7 +390,7 @@ __device__ __forceinline__ int32_t find_request(const int32_t *before, int32_t n
   return low;
 }
 
-/* The arrays of tiles, with what lies between them. */
+/* The arrays of tiles, with what is between them. */
 __device__ __forceinline__ void write_tiles(const cgr__flashinfer_args &a, const Before &before, int32_t num_tiles) {
   const cgr__flashinfer_places &at = a.key.at;
   int64_t after_requests = a.key.decode ? at.kv_tile_indices : at.q_tile_indices;

@@ -145,7 +145,7 @@ def host_section(chosen, pictures):
     parts = [
         page.paragraph(
             "What cgr_step_prepare and cgr_step_launch take together, beside the bare launch of the same executable graph, "
-            "in turn in one process. Between the two lines lies what cgr costs."
+            "in turn in one process. Between the two lines is what cgr costs."
         )
     ]
     if panels:

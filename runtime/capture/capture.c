@@ -78,7 +78,7 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   return CGR_OK;
 }
 
-/* Entries lie variant by variant; captures go size by size over all variants, so that every variant has its large graphs before
+/* Entries are variant by variant; captures go size by size over all variants, so that every variant has its large graphs before
  * any has its small ones. */
 static int32_t by_size(const cgr__graphs *graphs, int32_t i) {
   int32_t captured = 0;

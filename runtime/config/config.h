@@ -96,7 +96,7 @@ bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
 void cgr__check_length_set(const cgr__setup *setup, cgr_layer *layer, int32_t index, cgr__findings *findings);
 void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
 
-/* Where things lie in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
+/* Where things are in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
 typedef struct cgr__backend_plans_layout {
   int32_t num_keys;          /* with a graph; eager steps come after them */
   size_t states, step, made; /* of cgr__backend_plans; a scratch plan, which no step uses, is at offset 0 */

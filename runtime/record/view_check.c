@@ -51,7 +51,7 @@ cgr_status cgr__view_check(const char *function, const cgr_view *view, const cgr
 
 /* -------------------------------------------------------------------------------------------------------------- overlaps */
 
-/* A tensor in bytes: its points, of `run` bytes each, lie `inner` bytes apart in the smaller dimension and `outer` in the larger
+/* A tensor in bytes: its points, of `run` bytes each, are `inner` bytes apart in the smaller dimension and `outer` in the larger
  * one, which steps over all that the smaller covers. */
 typedef struct strides {
   uintptr_t base;
@@ -96,7 +96,7 @@ static bool meet_alike(const strides *a, const strides *b, int64_t distance) {
 /* Whether each byte from the first to the last belongs to it. */
 static bool has_no_gaps(const strides *l) { return l->inner == l->run && l->outer == l->row; }
 
-/* Whether an end of `part` lies in `whole`, which has no gaps. */
+/* Whether an end of `part` is in `whole`, which has no gaps. */
 static bool is_met_by(const strides *whole, const strides *part) {
   const uintptr_t first = part->base - whole->base, last = first + (uintptr_t)part->length - 1;
   return has_no_gaps(whole) && (first < (uintptr_t)whole->length || last < (uintptr_t)whole->length);
@@ -117,7 +117,7 @@ static bool is_begun_in(const strides *whole, const strides *part) {
 }
 
 /* Whether they are known to have a byte in common. If the strides are the same, that is always known; otherwise only if one
- * begins in the other, or has no gaps in which the other could lie. */
+ * begins in the other, or has no gaps in which the other could be. */
 static bool tensors_meet(const cgr__tensor *x, const cgr__tensor *y) {
   const strides a = strides_of(x), b = strides_of(y);
   if (b.base - a.base >= (uintptr_t)a.length && a.base - b.base >= (uintptr_t)b.length)

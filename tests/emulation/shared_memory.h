@@ -19,7 +19,7 @@ bool EndSharedMemory(size_t bytes);
 
 // Registers a variable of dynamic shared memory; `where` returns its address in the calling thread.
 bool AddDynamicSharedMemory(void *(*where)());
-// Whether [address, address + bytes) lies in the launch's dynamic shared memory.
+// Whether [address, address + bytes) is in the launch's dynamic shared memory.
 bool IsDynamicSharedMemory(const void *address, size_t bytes, size_t shared);
 
 // Addresses in the shared window are 32 bits.

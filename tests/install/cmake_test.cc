@@ -21,7 +21,7 @@ std::set<std::string> Lines(const std::string &text) {
   return lines;
 }
 
-// Next to this test lie the files of //:cgr and //:cgr_validation, and no others with such names.
+// Next to this test are the files of //:cgr and //:cgr_validation, and no others with such names.
 std::set<std::string> SourcesOfBazel() {
   std::set<std::string> found;
   for (const char *folder :

@@ -1,5 +1,5 @@
 // Under FlashAttention-3's scheduler metadata every (row, key) pair that a request's mask allows is processed exactly once: every
-// tile of rows of every head is assigned once for each split, and its splits lie side by side over all keys that it sees.
+// tile of rows of every head is assigned once for each split, and its splits are side by side over all keys that it sees.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -32,7 +32,7 @@ void ExpectSplits(const Fa3Case &c, const cgr_fa3_sizes &s, int32_t packed, cons
   for (size_t i = 0; i < splits.size(); i++) {
     EXPECT_EQ(splits[i].split, int32_t(i)) << "a split is missing, or there twice";
     if (splits[i].n_begin < splits[i].n_end) {
-      EXPECT_EQ(splits[i].n_begin, end) << "splits do not lie side by side";
+      EXPECT_EQ(splits[i].n_begin, end) << "splits are not side by side";
       end = splits[i].n_end;
     }
   }

@@ -35,7 +35,7 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
       EXPECT_LE(begin, needed);
       int32_t chunks = 0;
       for (const FlashInferWork &work : works) {
-        if (work.kv_tile < chunks) { // a CTA whose entry lies past the tiles: the same work once more
+        if (work.kv_tile < chunks) { // a CTA whose entry is past the tiles: the same work once more
           EXPECT_FALSE(reading.HasMask());
           EXPECT_EQ(work.kv_end, works[0].kv_end);
           continue;

@@ -226,7 +226,7 @@ TEST(BatchRefusals, MoreTokensThanTheLimit) {
   c.ExpectRefused(Batch::Prefill(c.open, { 20, 20, 20, 1 }), CGR_ERROR_TOO_MANY_TOKENS, { "61", "at most 60", "max_tokens" });
   c.ExpectRefused(Batch::Prefill(c.open, { 61, 0, 0, 0 }), CGR_ERROR_TOO_MANY_TOKENS, { "61", "at most 60" });
   Batch batch = Batch::Prefill(c.open, { 20, 20, 20, 20 });
-  batch.tokens.resize(60); // what lies past the limit is not read
+  batch.tokens.resize(60); // what is past the limit is not read
   batch.tokens.shrink_to_fit();
   c.ExpectRefused(batch, CGR_ERROR_TOO_MANY_TOKENS, { "80", "at most 60" });
 }
@@ -279,7 +279,7 @@ TEST(BatchRefusals, LastTokensThatAreNotTheFirstOfTheirRequest) {
   }
 }
 
-// Wherever the token lies: tokens are looked at eight at a time, and these are twice eight plus one.
+// Wherever the token is: tokens are looked at eight at a time, and these are twice eight plus one.
 TEST(BatchRefusals, NegativeTokensAnywhereInAChunk) {
   Case c;
   int32_t fresh = c.rows.OpenWithPages(2, 500);

@@ -74,7 +74,7 @@ TEST(Changes, ADroppedPageSendsTheReadTrashPage) {
             (std::map<Word, int32_t>{ { Page(row, 0, 0), 3 }, { Page(row, 2, 1), 7 }, { Page(row, 3, 1), 7 } }));
 }
 
-// Between two stretches of changes lie words that no row has set: they may travel, as the read-trash page.
+// Between two stretches of changes are words that no row has set: they may travel, as the read-trash page.
 TEST(Changes, WhatARowDoesNotHaveIsNeverSentAsAPage) {
   Rows rows(1, 320, kTwoGroups);
   int32_t row = rows.OpenWithPages(10, 20); // an earlier life
@@ -94,7 +94,7 @@ TEST(Changes, WhatARowDoesNotHaveIsNeverSentAsAPage) {
   }
 }
 
-// A row with windows gives a page back when it gets another: what lies between does not travel.
+// A row with windows gives a page back when it gets another: what is between does not travel.
 TEST(Changes, OfFrontAndEndAreApart) {
   Rows rows(1, 320, kTwoGroups);
   int32_t row = rows.OpenWithPages(10, 20);

@@ -47,7 +47,7 @@ TEST(PageRepeats, InAReplacedRange) {
   EXPECT_EQ(rows.SetPages(row, 1, { 7, 6 }), CGR_OK) << "in another order";
   ExpectRepeat(rows.SetPages(row, 1, { 6, 8 }), 1, 8, row);
   ExpectRepeat(rows.SetPages(row, 1, { 5 }), 0, 5, row);
-  EXPECT_EQ(rows.SetPages(row, 0, { 6, 5 }), CGR_ERROR_INVALID_ARGUMENT) << "6 lies behind the range";
+  EXPECT_EQ(rows.SetPages(row, 0, { 6, 5 }), CGR_ERROR_INVALID_ARGUMENT) << "6 is after the range";
   EXPECT_EQ(rows.SetPages(row, 0, { 6, 5, 7 }), CGR_OK) << cgr_last_message();
   EXPECT_EQ(rows.Pages(row), (List{ 6, 5, 7, 8 }));
   EXPECT_EQ(rows.SetPages(row, 3, { 9 }), CGR_OK);

@@ -1,5 +1,5 @@
 // Attention is told that it may begin beside the preceding append only if it directly follows that append: no timestamp, copy or
-// engine call lies between them. An append that is told that attention follows lets the next kernel begin early, and any kernel
+// engine call is between them. An append that is told that attention follows lets the next kernel begin early, and any kernel
 // other than attention would not wait. Attention is also told how long queries are.
 #include <set>
 

@@ -120,7 +120,7 @@ TEST_P(Audit, NamesMemoryThatIsInNoRegion) {
 
 TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
-  // Naming one region is enough: everything the graphs hold lies in memory that views of attention calls begin in, or is the
+  // Naming one region is enough: everything the graphs hold is in memory that views of attention calls begin in, or is the
   // runtime's own.
   ExpectNothing(RunWith([&](cgr_recorder *recorder, const cgr_record_info &) { return cgr_record_use(recorder, regions_[0]); }));
   // A kernel that holds an address elsewhere, without and with its name.

@@ -48,7 +48,7 @@ protected:
 
 // ------------------------------------------------------------------------------------------------------ heads and sizes
 
-// A cache of one head lies within that of several.
+// A cache of one head is within that of several.
 TEST_P(ConfigLayers, NumQHeads) {
   auto set = [](GoodConfig &c, int64_t value) { c.layers[1].num_kv_heads = 1, c.layers[1].num_q_heads = int32_t(value); };
   Range(set, 1, 1024, Bad("num_q_heads", { "1 .. 1024" }));

@@ -1,4 +1,4 @@
-// Where K and V of the layers lie: addresses and strides that must be refused, and views that share memory. For small random
+// Where K and V of the layers are: addresses and strides that must be refused, and views that share memory. For small random
 // caches, a brute-force comparison of all elements determines which views do.
 #include <set>
 
@@ -133,7 +133,7 @@ TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
   };
   Accepted(inside(CGR_BACKEND_APPENDS));
   RefusedOverlap(inside(CGR_BACKEND_PLANS_FIRST), 1, "v", "layers[1].k");
-  // A narrower v may lie anywhere within the run of k, or vice versa. Half outside it, shifted, or with other strides or another
+  // A narrower v may be anywhere within the run of k, or vice versa. Half outside it, shifted, or with other strides or another
   // dtype, the two have elements in common that are of different pages, tokens or heads, or no elements in common at all.
   enum { kRun = Good::kDim, kToken = 2 * kRun, kPage = 16 * kToken }; // elements of k
   const auto part = [&](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {

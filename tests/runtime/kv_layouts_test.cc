@@ -113,7 +113,7 @@ TEST_P(KvLayouts, AreMadeByTheHelpers) {
   }
 }
 
-// The same bits wherever the pages lie.
+// The same bits wherever the pages are.
 TEST_P(KvLayouts, GiveTheSameBits) {
   std::vector<unsigned char> first;
   for (const NamedLayout &layout : kLayouts) {

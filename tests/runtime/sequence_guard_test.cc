@@ -7,7 +7,7 @@
 namespace cgr_test {
 namespace {
 
-// An engine whose rings lie in the test's own memory, so that the test can find the slot of a step and spoil it.
+// An engine whose rings are in the test's own memory, so that the test can find the slot of a step and spoil it.
 class Rings {
 public:
   Rings(const DeviceParam &device, int32_t depth) {

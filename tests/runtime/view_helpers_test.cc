@@ -1,4 +1,4 @@
-// The helpers that make the usual views: where each element lies, following the dimension order that the layout names, and what
+// The helpers that make the usual views: where each element is, following the dimension order that the layout names, and what
 // the helpers refuse.
 #include <climits>
 #include <cstring>

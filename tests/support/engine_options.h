@@ -22,7 +22,7 @@ enum class Feed {
 
 enum { kFixedToken = 1000, kMaxLayers = 8, kMaxCalls = 16 };
 
-// Where the caches of all layers lie in one allocation.
+// Where the caches of all layers are in one allocation.
 enum class KvLayout {
   kNhd,          // [K, V][layers][pages][tokens][heads]
   kHnd,          // [K, V][layers][pages][heads][tokens]

@@ -17,7 +17,7 @@ enum class Poison { kZero, kNan, kInf, kNoise };
 enum Cache { kCacheK, kCacheV };
 constexpr Cache kCaches[] = { kCacheK, kCacheV };
 
-// How K or V lies in memory. Paddings count elements, multiples of 8.
+// How K or V is in memory. Paddings count elements, multiples of 8.
 struct CacheLayout {
   cgr_kv_layout layout = CGR_LAYOUT_NHD;
   int32_t token_padding = 0, page_padding = 0;
@@ -140,7 +140,7 @@ public:
   }
 
 private:
-  // Elements from one page to what may lie after it.
+  // Elements from one page to what may be after it.
   int64_t PageExtent(Cache which) const {
     const CacheLayout &layout = shape_.layouts.cache[which];
     int64_t heads = shape_.num_kv_heads, paddings = layout.layout == CGR_LAYOUT_HND ? heads : 1;

@@ -394,7 +394,7 @@ private:
     return LoadElements(dtype, layers_[l].given[which].data() + size_t(first * width) * cgr_dtype_size(dtype),
                         int64_t(count) * width);
   }
-  // The model of the caches: a token lies where its place in the set says.
+  // The model of the caches: a token is where its place in the set says.
   void KeepTokens(const std::vector<Item> &items, int32_t set) {
     for (size_t l = 0; l < layers_.size(); l++) {
       const LayerSpec &s = o.layers[l];

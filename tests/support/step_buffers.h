@@ -33,7 +33,7 @@ struct StepLimits {
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing about them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
   bool values = false;                        // the runtime checks values
-  bool scattered = false;                     // the slots' sections lie in another order than the library's, with gaps
+  bool scattered = false;                     // the slots' sections are in another order than the library's, with gaps
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
 
   int32_t MaxLen(int32_t set) const { return set > 0 && other_lens[size_t(set)] > 0 ? other_lens[size_t(set)] : max_seq_len; }
@@ -75,7 +75,7 @@ inline size_t SizeInBytes(const cgr__buffer_shape &shape) {
   return size_t(shape.rows * shape.columns) * cgr_dtype_size(shape.dtype);
 }
 
-// Where each buffer lies in an arena with guards.
+// Where each buffer is in an arena with guards.
 struct StepArena {
   explicit StepArena(const StepLimits &from) : limits(from.Table()) {
     EXPECT_EQ(cgr__layout_make(&limits, nullptr, 0, &layout), CGR_OK);

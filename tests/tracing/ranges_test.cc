@@ -307,7 +307,7 @@ TEST_P(Ranges, EndWhereRecordFails) {
       engine_->WaitForAll();
       engine_->Forget();
     }
-    EXPECT_TRUE(in_layer) << "some place lies in a layer";
+    EXPECT_TRUE(in_layer) << "some place is in a layer";
   }
 }
 

@@ -155,7 +155,7 @@ TEST_F(TimingClock, CreationLoadsItsKernel) {
   EXPECT_GT(nth, 2u);
 }
 
-// If the caller's struct is longer, elements lie as far apart as the caller says.
+// If the caller's struct is longer, elements are as far apart as the caller says.
 TEST_F(TimingClock, SpansLieAsFarApartAsTheirSize) {
   struct Longer {
     cgr_span span;

@@ -203,7 +203,7 @@ TEST_P(Timing, ARuntimeThatIsNotTimedRefuses) {
   engine_->Step(engine_->Decode({ a }));
 }
 
-// On the host's clock a step lies between its launch and the moment when the host saw it complete, within the error of the
+// On the host's clock a step is between its launch and the moment when the host saw it complete, within the error of the
 // comparison; the host device has only one clock.
 TEST_P(Timing, TheDevicesClockIsMovedToTheHosts) {
   auto now = [] {

@@ -371,7 +371,7 @@ TEST(Trace, NamesAreEscaped) {
   EXPECT_EQ(page["traceEvents"].items[2]["args"]["name"].text, "device: a \"b\" \\ \n \xef\xbf\xbd");
 }
 
-// Layers lie inside their record span, by number.
+// Layers are inside their record span, by number.
 TEST(Trace, TellsLayers) {
   cgr_device *dev = nullptr;
   const DeviceParam host = HostParam(CGR_SCHEDULE_EARLIEST);

@@ -1,4 +1,4 @@
-# The examples lie below run/, as the tests look for them: programs and tests run there as if it were the project's root.
+# The examples are below run/, as the tests look for them: programs and tests run there as if it were the project's root.
 set(CGR_RUN ${CMAKE_CURRENT_BINARY_DIR}/run)
 file(MAKE_DIRECTORY ${CGR_RUN}/examples/llama)
 cgr_hide_from_bazel(${CGR_RUN}/examples/llama)

@@ -1,4 +1,4 @@
-# cmake --install: headers, libraries, examples, cgr.pc and cgrConfig.cmake. The last two find everything from where they lie, so that the
+# cmake --install: headers, libraries, examples, cgr.pc and cgrConfig.cmake. The last two find everything from where they are, so that the
 # tree may be moved; tools/dist.sh makes the same tree of what Bazel has built.
 set(CGR_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
 set(CGR_LIBDIR ${CMAKE_INSTALL_LIBDIR})

@@ -79,7 +79,7 @@ target_link_libraries(cgr_static INTERFACE ${CGR_LIBS})
 cgr_library(cgr_validation STATIC validation ${CGR_VALIDATION_SOURCES})
 cgr_c_target(cgr_validation)
 
-# A build folder may lie in the tree and be called anything: Bazel's //... must not follow what is linked there, or it finds packages.
+# A build folder may be in the tree and be called anything: Bazel's //... must not follow what is linked there, or it finds packages.
 function(cgr_hide_from_bazel folder)
   file(TOUCH ${folder}/DONT_FOLLOW_SYMLINKS_WHEN_TRAVERSING_THIS_DIRECTORY_VIA_A_RECURSIVE_TARGET_PATTERN)
 endfunction()

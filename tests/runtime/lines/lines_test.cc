@@ -1,5 +1,5 @@
 // A step that changes nothing touches few lines of the library's own memory: in a loop of milliseconds each of them is a miss.
-// The lines that prepare and launch of unchanged batches touch are counted and named by what lies there. One is the step's
+// The lines that prepare and launch of unchanged batches touch are counted and named by what is there. One is the step's
 // record, which is prefetched early. It is the only line that statistics and flight recorder cost a step, except one step in
 // CGR__FOLD_EVERY, which counts that many records and touches all of their lines and the sums of their keys.
 #include <algorithm>
@@ -85,7 +85,7 @@ protected:
       CGR_EXPECT_OK(cgr_memory_free(dev_, m));
     CGR_EXPECT_OK(cgr_device_close(dev_));
   }
-  // Where it lies; "" for the caller's memory and the stack.
+  // Where it is; "" for the caller's memory and the stack.
   std::string NameOf(uintptr_t line) const {
     const uintptr_t at = line * LINES_BYTES, end = at + LINES_BYTES;
     const auto within = [&](const void *base, size_t bytes) { return end > uintptr_t(base) && at < uintptr_t(base) + bytes; };
