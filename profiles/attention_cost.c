@@ -1,4 +1,4 @@
-/* Time of one attention layer, four ways, beside its floor: the KV bytes that must be read, divided by the bandwidth of a
+/* Time of one attention layer, four ways, next to its floor: the KV bytes that must be read, divided by the bandwidth of a
  * plain streaming read in the same run, or the floating-point operations divided by 650 TFLOP/s, whichever is longer. A run on an
  * H200 whose streaming read is below 4.4 TB/s is void, and says so.
  *

@@ -1,6 +1,6 @@
-/* GPU time of a step when the GPU never waits for the host: cgr's FULL graph, beside the skeleton, which is the same graph with
- * empty kernels in place of cgr's own, on the same branches; beside it with kernels that do the least (support/sides.h), which
- * shows what the protocol costs anyone who follows it; and beside the engine's kernels alone.
+/* GPU time of a step when the GPU never waits for the host: cgr's FULL graph, next to the skeleton, which is the same graph with
+ * empty kernels in place of cgr's own, on the same branches; next to it with kernels that do the least (support/sides.h), which
+ * shows what the protocol costs anyone who follows it; and next to the engine's kernels alone.
  *
  *   bazel-bin/profiles/back_to_back [cuda:0|host] [steps in a burst, 2 to 60] [bursts] [requests]
  *

@@ -2,7 +2,7 @@
  *
  *   bazel-bin/profiles/fork_cost [cuda:0|host] [launches in a block] [blocks]
  *
- * Graphs of 320 empty kernels. Without a fork they are a line; with f forks, f kernels of it run beside the next one, on
+ * Graphs of 320 empty kernels. Without a fork they are a line; with f forks, f kernels of it run alongside the next one, on
  * one side stream or on one of eight in turn, and are joined after it. The graphs take turns, a block of launches each; every
  * launch is waited for outside of the measured time. Reported are the median over all launches, the median of the blocks' 99th
  * percentiles, and the median over the line's. */
@@ -36,7 +36,7 @@ static void launch_empty(cgr_device *dev, cudaStream_t stream) {
   check(dev, dev->ops->launch(dev, &bench_kernel_empty, NULL, stream), "an empty kernel");
 }
 
-/* A kernel beside another, both after what was before. */
+/* A kernel alongside another, both after what was before. */
 static void enqueue_fork(cgr_device *dev, const streams *s, cudaStream_t side) {
   check(dev, dev->ops->event_record(dev, s->forked, s->main), "event_record");
   check(dev, dev->ops->event_wait(dev, s->forked, side), "event_wait");

@@ -1,5 +1,5 @@
 /* What a mixed step costs the host, prepare and launch together: 16 requests that decode and one with a chunk of 512 tokens, as a
- * FULL graph, in pieces, and eagerly; beside the same launches of graphs and kernels without cgr.
+ * FULL graph, in pieces, and eagerly; next to the same launches of graphs and kernels without cgr.
  *
  *   bazel-bin/profiles/mixed_cost [cuda:0|host] [steps in a block] [blocks]
  *

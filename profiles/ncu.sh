@@ -14,7 +14,7 @@
 #   --help          this
 #
 # A kernel that is measured runs alone, several times, with its memory put back and the caches flushed in between: the times are a
-# kernel's own, not those of a step. Kernels that wait for others that should run beside them do not end. A GPU's counters may be
+# kernel's own, not those of a step. Kernels that wait for others that should run alongside them do not end. A GPU's counters may be
 # closed to users (ERR_NVGPUCTRPERM).
 set -euo pipefail
 out=kernels kernel='' skip=0 count=8 set=detailed whole='' print=''

@@ -1,4 +1,4 @@
-/* What a FULL decode step costs the host, prepare and launch together, beside the bare launch of the same executable graph: for
+/* What a FULL decode step costs the host, prepare and launch together, next to the bare launch of the same executable graph: for
  * batches of 1 to 1024 requests that do not change, while 1/16 of the rows append a page, and while one request leaves and
  * another comes (close, open, 40 pages) in every step; given whole, and as the standing batch. The target is that of the ratio,
  * with that of the p99s' ratio in brackets; on the host device neither means anything.

@@ -68,7 +68,7 @@ enum {
   CGR__RETURN_DUMPS = 2   /* cgr_config.dump is called: the runtime has died, or a step was abandoned */
 };
 
-/* What a timed runtime keeps beside the timestamps themselves. */
+/* What a timed runtime keeps next to the timestamps themselves. */
 typedef struct cgr__timing {
   int64_t *words;        /* [limits.stamp_stride]: those of one step, copied from the device */
   cgr_span *spans;       /* [cgr__setup_max_spans]: of that step */

@@ -1,4 +1,4 @@
-/* A device's clock beside the host's. They are compared now and then: at both ends of a stretch, whose rate is then known. */
+/* A device's clock next to the host's. They are compared now and then: at both ends of a stretch, whose rate is then known. */
 #ifndef CGR_TRACING_DEVICE_CLOCK_H
 #define CGR_TRACING_DEVICE_CLOCK_H
 

@@ -7,7 +7,7 @@
 
 #include "base/key.h"
 
-enum { TID_HOST = 1, TID_DEVICE = 2, TID_BESIDE = 3 };
+enum { TID_HOST = 1, TID_DEVICE = 2, TID_BRANCH = 3 };
 
 /* An event up to its arguments. */
 static void begin_event(cgr__text *text, const char *phase, pid_t pid, int tid, uint64_t at_ns) {
@@ -46,7 +46,7 @@ void cgr__events_begin(cgr__text *text, const cgr__events_head *head) {
   cgr__text_add(text, ",\n");
   add_name_event(text, "thread_name", TID_DEVICE, device);
   cgr__text_add(text, ",\n");
-  add_name_event(text, "thread_name", TID_BESIDE, "beside the step");
+  add_name_event(text, "thread_name", TID_BRANCH, "beside the step");
 }
 
 static void add_args(cgr__text *text, const cgr_flight_record *r) {
@@ -84,7 +84,7 @@ void cgr__events_host(cgr__text *text, const cgr_flight_record *r) {
   cgr__text_add(text, "}");
 }
 
-static bool is_beside(int32_t phase) {
+static bool is_on_branch(int32_t phase) {
   return phase == CGR_PHASE_PLAN_FIRST || phase == CGR_PHASE_ON_DEMAND || phase == CGR_PHASE_PLAN || phase == CGR_PHASE_FETCH;
 }
 
@@ -92,7 +92,7 @@ void cgr__events_device(cgr__text *text, uint64_t seq, const cgr_flight_record *
   const pid_t pid = getpid(); /* a system call */
   for (int32_t i = 0; i < count; i++) {
     const cgr_span *s = &spans[i];
-    begin_slice(text, pid, is_beside(s->phase) ? TID_BESIDE : TID_DEVICE, s->host_ns, s->end_ns - s->begin_ns);
+    begin_slice(text, pid, is_on_branch(s->phase) ? TID_BRANCH : TID_DEVICE, s->host_ns, s->end_ns - s->begin_ns);
     cgr__text_add(text, ",\"cat\":\"device\",\"name\":\"%s", cgr_phase_name((cgr_phase)s->phase));
     if (s->layer >= 0)
       cgr__text_add(text, " %d", s->layer);

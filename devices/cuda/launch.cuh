@@ -40,7 +40,7 @@ template <typename Args> inline int preload(void (*kernel)(Args), size_t shared)
   return cgr__cuda_preload_kernel(reinterpret_cast<const void *>(kernel), shared);
 }
 
-/* The same for attention, which takes large shared memory, and for the kernel that it begins beside: both split L1 alike. */
+/* The same for attention, which takes large shared memory, and for the kernel that it begins alongside: both split L1 alike. */
 template <typename Args> inline int preload_with_attention(void (*kernel)(Args), size_t shared) {
   int error = preload(kernel, shared);
   if (error == 0)

@@ -29,7 +29,7 @@ int cgr__cuda_launch_kernel_early(const void *symbol, const uint32_t grid[3], co
 int cgr__cuda_preload_kernel(const void *symbol, size_t shared);
 
 /* A hint, after the above: L1 gives way to shared memory as far as it can where the kernel runs. A multiprocessor has to become
- * idle before it divides them in another way, so a kernel that begins beside another should want the same. */
+ * idle before it divides them in another way, so a kernel that begins alongside another should want the same. */
 void cgr__cuda_prefer_shared_memory(const void *symbol);
 
 #ifdef __cplusplus

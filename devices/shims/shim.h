@@ -3,7 +3,7 @@
  * device. For tests and debugging; a release calls its device directly.
  *
  * Hooks may be called by several threads at once. Only headers of the library are used, because the validation layer is linked
- * beside a shared library that exports only its public functions. */
+ * next to a shared library that exports only its public functions. */
 #ifndef CGR_DEVICES_SHIMS_SHIM_H
 #define CGR_DEVICES_SHIMS_SHIM_H
 

@@ -309,7 +309,7 @@ def error_tests(rng):
     wrong += check("fp32 with one NaN", fp32([[math.nan] * vocab] + exact[1:]), True)
     wrong += check("half as good as the reference", half(noisy(rng, exact, 0.01)), False)
     wrong += check("half, with 1.5 times the reference's error", half(noisy(rng, exact, 0.015)), True)
-    wrong += check("half beside a reference without error", judge_half(0.0, 0.0, 0.0, 0.0), True)
+    wrong += check("half next to a reference without error", judge_half(0.0, 0.0, 0.0, 0.0), True)
     wrong += check("half, with a mistake beneath the rounding, by size", half(noisy(rng, mistake, 0.01)), False)
     wrong += check("the same by its lean", leans(noisy(rng, mistake, 0.01)), True)
     wrong += check("rounding alone by its lean", leans(noisy(rng, exact, 0.001)), False)

@@ -15,7 +15,7 @@ always  Every request is there, whole. Each token is the argmax of the logits th
         that agree show that each next input was the token returned.
 fp32    (the host's dtype) The logits are those of transformers in fp32 within a fixed limit, and the tokens are
         transformers' own greedy tokens, but for near ties within that limit.
-bf16    (the GPU's dtype) Beside transformers in fp32 on the same weights, the largest error of the logits is at most
+bf16    (the GPU's dtype) Next to transformers in fp32 on the same weights, the largest error of the logits is at most
         twice that of transformers in bf16, the mean error at most 1.3 times, and the error does not lean towards that of
         a few planted mistakes (a softmax scale of +1%, a window of one token more, ...), which can hide beneath the
         rounding. A mistake so small that the rounding of transformers itself leans towards it is not judged.

@@ -42,7 +42,7 @@ static bool is_model(const char *format, const char *folder, char *path, size_t 
   return access(config, R_OK) == 0;
 }
 
-/* The bundled model is in Bazel's runfiles, in the workspace, or beside the program. */
+/* The bundled model is in Bazel's runfiles, in the workspace, or next to the program. */
 static int find_own_model(char *path, size_t size) {
   char self[2048] = "";
   ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);

@@ -68,7 +68,7 @@ static void print_phases(FILE *out, const llama_meter *meter, int replayed) {
   }
 }
 
-/* Replayed steps beside eager ones, in one sentence. */
+/* Replayed steps next to eager ones, in one sentence. */
 static int print_host_time(FILE *out, const llama_meter *meter) {
   uint64_t replays, eager;
   float replay_us, eager_us;

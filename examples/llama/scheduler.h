@@ -1,7 +1,7 @@
 /* Who runs next: continuous batching with chunked prefill over a pool of pages.
  *
  * A request waits until there is a row for it and the pool can hold it to its end (admission control: then no step can run out
- * of pages, and nothing is preempted). Its prompt is processed in chunks beside the tokens of requests that decode. It ends by
+ * of pages, and nothing is preempted). Its prompt is processed in chunks next to the tokens of requests that decode. It ends by
  * length, which is known when its last step launches, or by an end token, which is known one step later: by then the next
  * step may be under way, and whatever it samples for the request is dropped. Pages return to the pool when the results of the
  * last step that used them have been read.

@@ -243,7 +243,7 @@ typedef enum cgr_buffer {
  * buffer - CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
  * cgr_buffer_get of one that was not asked for is CGR_ERROR_STATE.
  *
- * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
+ * The kernel runs alongside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
  * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers, from the start of `record`.
  *
  * A page in an engine's own table that may not be read is reported (CGR_GUARD_PAGE) and replaced by the read-trash page. Requests

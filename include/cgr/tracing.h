@@ -219,7 +219,7 @@ typedef enum cgr_phase {
   CGR_PHASE_STEP = 0,      /* all of it: from the first timestamp, before the prologue, to the epilogue's end */
   CGR_PHASE_PROLOGUE = 1,
   CGR_PHASE_STAGED = 2,    /* the engine's own buffers */
-  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; runs beside the step, as do the
+  CGR_PHASE_PLAN_FIRST = 3, /* plans of backends with PLANS_FIRST, the library's own among them; runs alongside the step, as do the
                                next two and the fetch */
   CGR_PHASE_ON_DEMAND = 4, /* on-demand buffers */
   CGR_PHASE_PLAN = 5,      /* the other plans */
@@ -259,7 +259,7 @@ CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_sp
 /* ------------------------------------------------------------------------------------------------------------------- traces */
 
 /* Trace events as Perfetto and chrome://tracing read them: JSON of the object form, times in us of CLOCK_MONOTONIC. pid is the
- * process; tid 1 is the host (prepare, launch), 2 the device's step with its layers, 3 what runs beside it; tids from 16 on are
+ * process; tid 1 is the host (prepare, launch), 2 the device's step with its layers, 3 what runs alongside it; tids from 16 on are
  * free for the engine's own events. prepare, launch and the whole step on the device carry its number, key, reason, real and
  * padded counts (a step of the runtime itself has none); its phases and layers carry only the number. An arrow leads from its
  * launch to its start on the device. prepare is there for steps whose host times were taken (cgr_config.time_every; for all with

@@ -1,4 +1,4 @@
-"""What FlashInfer's decode attention takes for one layer on this GPU, beside the floor that the KV bytes set.
+"""What FlashInfer's decode attention takes for one layer on this GPU, next to the floor that the KV bytes set.
 
     python3 profiles/peers/flashinfer_attention.py [--read-tbps 4.56] [--cases 'bs8']
 
@@ -10,7 +10,7 @@ TC, once: the same, planned for these lengths alone. HOL: BatchAttention, the pe
 
 The floor is the bytes of K and V over --read-tbps, the bandwidth of a plain streaming read on the same GPU, which attention_cost
 prints. The error is the largest of the columns whose results are right: of a head of the first or the last request, the length of the
-difference to the reference in fp32 over that of the head. A wrong result is told beside its time, which then says nothing; HOL's is
+difference to the reference in fp32 over that of the head. A wrong result is told next to its time, which then says nothing; HOL's is
 to be expected at bs256 len32k, where K and V have more elements than its 32-bit offsets reach. Needs FlashInfer 0.7 or later.
 """
 

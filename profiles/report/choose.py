@@ -101,7 +101,7 @@ def other_shapes(chosen):
 
 
 def exact_floor(chosen, case, own, floor):
-    """The floor is printed with one digit after the point, which is few for the shortest case; the ratio beside it has more."""
+    """The floor is printed with one digit after the point, which is few for the shortest case; the ratio next to it has more."""
     for metric in ("alone", "in steps"):
         over = chosen.find("attention_cost", f"{metric} over the floor", case=case)
         if floor < 2 and over and metric in own:

@@ -70,7 +70,7 @@ def esc(text):
 
 
 def number(value, digits=None):
-    """As it was printed; with `digits` after the point, to match a number beside it."""
+    """As it was printed; with `digits` after the point, to match a number next to it."""
     return f"{value:,.10g}" if digits is None else f"{value:,.{digits}f}"
 
 

@@ -364,8 +364,8 @@ def phases_panel(paint, axes, panel):
             end = max(end, record.p99)
         text = f"{record.value:,.1f}" + (f"  ·  {share:.1f}%" if share is not None else "")
         axes.annotate(text, (end, y), (5, 0), textcoords="offset points", va="center", fontsize=8.5, color=paint.ink)
-    beside = f"; outside of graphs {panel.outside.value:,.1f} µs" if panel.outside and panel.outside.value else ""
-    axes.set_title(panel.source + beside)
+    outside = f"; outside of graphs {panel.outside.value:,.1f} µs" if panel.outside and panel.outside.value else ""
+    axes.set_title(panel.source + outside)
     axes.set_yticks(range(len(panel.rows)), [phase for phase, *_ in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.2 * max(max(r.value, r.p99 or 0) for _, r, _ in panel.rows) or 1)

@@ -144,7 +144,7 @@ def host_section(chosen, pictures):
         return lacking("Host time of a step", "profiles/step_cost measures it.")
     parts = [
         page.paragraph(
-            "What cgr_step_prepare and cgr_step_launch take together, beside the bare launch of the same executable graph, "
+            "What cgr_step_prepare and cgr_step_launch take together, next to the bare launch of the same executable graph, "
             "in turn in one process. Between the two lines is what cgr costs."
         )
     ]
@@ -168,7 +168,7 @@ def attention_section(chosen, peers, pictures):
         return lacking("Attention", "profiles/attention_cost measures it.")
     notes = "; ".join(f"{case}: {why}" for case, why in peers["attention"]["drawn_otherwise"].items())
     return page.section(
-        "Attention beside its floor and its peers",
+        "Attention next to its floor and its peers",
         page.paragraph(
             "One layer of 32 query heads and 8 KV heads of 128, bf16, pages of 16 tokens. The grey bar goes from the best "
             "peer to cgr alone."
@@ -227,7 +227,7 @@ def phases_section(chosen, pictures, named):
             "profiles/README.md tells how to get it; give it as --phases.",
         )
     files = ", ".join(f"{p.result.folder}/{pathlib.Path(p.result.path).name}" for p in panels)
-    more = "Phases that run beside each other count each in full. "
+    more = "Phases that run alongside each other count each in full. "
     return page.section("Time per phase", pictures.draw("phases", f"{more}From {files}.", panels))
 
 
@@ -238,9 +238,9 @@ def nodes_section(chosen, pictures):
     return page.section(
         "Prologue, planner, fetch and epilogue",
         page.paragraph(
-            "GPU time of cgr's own nodes: in steps prepared ahead, back to back, beside the same graph with empty kernels in "
+            "GPU time of cgr's own nodes: in steps prepared ahead, back to back, next to the same graph with empty kernels in "
             "their place; each by itself in such a step; and as a chain of one kernel, less an empty node. In a step they "
-            "overlap with what runs beside them."
+            "overlap with what runs alongside them."
         ),
         pictures.draw("own_nodes", source(chosen, "back_to_back", "kernel_cost"), *data),
     )

@@ -1,4 +1,4 @@
-/* Length sets of a configuration: the sequences themselves, and what rows have beside them. */
+/* Length sets of a configuration: the sequences themselves, and what rows have next to them. */
 #include "runtime/config/config.h"
 
 void cgr__check_length_set(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {

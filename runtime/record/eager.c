@@ -8,7 +8,7 @@
 #include "runtime/report/ranges.h"
 #include "runtime/report/timing.h"
 
-/* ------------------------------------------------------------------------------------------------------ beside the step */
+/* ------------------------------------------------------------------------------------------------------ alongside the step */
 
 /* The side stream continues after what `stream` has so far. */
 static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
@@ -17,26 +17,26 @@ static int fork_side(cgr_runtime *rt, cudaStream_t stream) {
 }
 
 /* A kernel on the side stream, with the timestamps of its phase; an error is reported as `*what`. */
-static int launch_beside(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase, const char **what) {
+static int launch_on_branch(cgr_runtime *rt, const cgr__kernel *kernel, const void *args, cgr_phase phase, const char **what) {
   int error = cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_begin(phase), what);
   if (!error)
     error = rt->dev->ops->launch(rt->dev, kernel, args, rt->side_stream);
   return error ? error : cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_end(phase), what);
 }
 
-/* The same beside what `stream` gets until it waits for join_event. One at a time. */
+/* The same alongside what `stream` gets until it waits for join_event. One at a time. */
 static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args, cgr_phase phase,
                        const char **what) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = fork_side(rt, stream);
   if (!error)
-    error = launch_beside(rt, kernel, args, phase, what);
+    error = launch_on_branch(rt, kernel, args, phase, what);
   if (!error)
     error = ops->event_record(rt->dev, rt->join_event, rt->side_stream);
   return error;
 }
 
-/* The branch beside whatever comes before the first attention: what is now enqueued on the side stream belongs to it. It forks
+/* The branch alongside whatever comes before the first attention: what is now enqueued on the side stream belongs to it. It forks
  * off the step the first time, and once more with `again`, if it must come after what the step has got since. */
 static cgr_status begin_branch(cgr__step_recorder *recorder, bool again) {
   bool forks = again || !recorder->branched;
@@ -90,7 +90,7 @@ static cgr_status enqueue_on_demand(cgr__step_recorder *recorder) {
   args.batch.set = recorder->set;
   CGR__TRY(begin_branch(recorder, false)); /* it reads only what the prologue has left */
   cgr__range_begin(rt, CGR__RANGE_ON_DEMAND);
-  int error = launch_beside(rt, &cgr__kernel_on_demand, &args, CGR_PHASE_ON_DEMAND, &what);
+  int error = launch_on_branch(rt, &cgr__kernel_on_demand, &args, CGR_PHASE_ON_DEMAND, &what);
   cgr__range_end(rt);
   CGR__TRY(cgr__runtime_device_error(rt, error, what));
   return end_branch(rt);
@@ -148,9 +148,9 @@ cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *k
 
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
 
-/* The slot of the next step is fetched beside the last two layers and what comes after them: late, so that the host has had time
- * to commit it, and early enough to be done before the epilogue. An eager step does without, since the two launches would cost
- * the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
+/* The slot of the next step is fetched alongside the last two layers and what comes after them: late, so that the host has had
+ * time to commit it, and early enough to be done before the epilogue. An eager step does without, since the two launches would
+ * cost the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
 static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
 
 static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t set) {
@@ -168,7 +168,7 @@ cgr_status cgr__fork_fetch(cgr__step_recorder *recorder) {
   return cgr__runtime_device_error(rt, error, what);
 }
 
-/* Whether anything still runs beside the step. */
+/* Whether anything still runs alongside the step. */
 static bool has_branches(const cgr__step_recorder *recorder) { return !recorder->branch_joined || recorder->fetch_forked; }
 
 static int wait_for_branches(cgr__step_recorder *recorder) {
@@ -245,7 +245,7 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   return args;
 }
 
-/* Ends the layer that is under way, and `record`; begins the epilogue, unless that waits for something beside the step. */
+/* Ends the layer that is under way, and `record`; begins the epilogue, unless that waits for something alongside the step. */
 static int stamp_record_end(const cgr__step_recorder *recorder, bool waits, const char **what) {
   if (!recorder->records && waits)
     return 0;

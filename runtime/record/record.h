@@ -41,7 +41,7 @@ cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr
 
 /* The step waits for the branch of plans and on-demand buffers, if it has not yet: before the first kernel that reads them. */
 cgr_status cgr__join_branch(cgr__step_recorder *recorder);
-/* From here on the next step's slot is fetched beside this one. */
+/* From here on the next step's slot is fetched alongside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 
 /* Enqueues one of the library's kernels on the recorder's stream. A failure is reported as `what` and kept (`refused`): a backend

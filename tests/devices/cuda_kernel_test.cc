@@ -94,8 +94,8 @@ TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
   ops_->graph_destroy(dev_, graph);
 }
 
-// A kernel that is launched early begins beside the kernel before it, and after its wait sees what that kernel wrote, in a stream
-// and in a graph. Code for older architectures, which cannot wait, begins after that kernel.
+// A kernel that is launched early begins alongside the kernel before it, and after its wait sees what that kernel wrote, in a
+// stream and in a graph. Code for older architectures, which cannot wait, begins after that kernel.
 TEST_F(CudaKernelTest, EarlyLaunchesBeginBesideWhatIsBeforeThem) {
   if (cgr_test::UnderChecker())
     GTEST_SKIP() << "the checker runs one kernel after the other";

@@ -1,4 +1,4 @@
-// The validation layer links without the rest of the library, as it must beside a libcgr.so that exports its public functions
+// The validation layer links without the rest of the library, as it must next to a libcgr.so that exports its public functions
 // alone. This file is linked with the layer and nothing else, and opens it over a stub device.
 #include <gtest/gtest.h>
 

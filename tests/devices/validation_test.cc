@@ -135,7 +135,7 @@ TEST_P(ValidationTest, WrongMemoryIsNamed) {
   EXPECT_EQ(violations_.size(), expected_);
 }
 
-// Only while the thread is in a function of the engine's; what the library itself does beside a capture is its own.
+// Only while the thread is in a function of the engine's; what the library itself does next to a capture is its own.
 TEST_P(ValidationTest, WorkOutsideOfACaptureIsNamedInsideRecord) {
   cudaStream_t in, out;
   cgr__graph *graph = nullptr;

@@ -70,12 +70,12 @@ Pieces Written(const cgr__append_args &args) {
   return pieces;
 }
 
-std::atomic<bool> appends_beside{ false };
+std::atomic<bool> appends_overlap{ false };
 std::atomic<int32_t> shared_memory{ kSharedMemory };
 
 void Append(const void *pointer) {
   const cgr__append_args args = *static_cast<const cgr__append_args *>(pointer);
-  if (!appends_beside || args.attention_follows == 0)
+  if (!appends_overlap || args.attention_follows == 0)
     return Execute<cgr__emulated_append>(pointer);
   const Pieces before = Written(args);
   Execute<cgr__emulated_append>(pointer);
@@ -155,7 +155,7 @@ int OpenLayer(cgr_device *inner, const cgr_device_config *, cgr_device **dev) {
 
 const cgr_device_layer kLayer = { OpenLayer };
 
-void SetAppendsBeside(bool beside) { appends_beside = beside; }
+void SetAppendsOverlap(bool overlap) { appends_overlap = overlap; }
 void SetSharedMemory(int32_t bytes) { shared_memory = bytes; }
 
 // A test that links this has the device, except under the thread sanitizer, which does not know about fibers.

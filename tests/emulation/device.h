@@ -12,10 +12,10 @@ namespace cgr_emulation {
 
 extern const cgr_device_layer kLayer;
 
-// From now on an append that attention follows is beside it, as may be on a GPU of compute capability 9.0: each block of the
+// From now on an append that attention follows overlaps it, as may be on a GPU of compute capability 9.0: each block of the
 // attention finds the caches as they were before, until it waits. Such an attention has to be launched. false: appends end before
 // attention begins, as at first.
-void SetAppendsBeside(bool beside);
+void SetAppendsOverlap(bool overlap);
 
 // Shared memory that a multiprocessor of the device says it has: kSharedMemory at first.
 enum { kSharedMemory = 228 * 1024 };

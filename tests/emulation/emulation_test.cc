@@ -1,4 +1,4 @@
-// The emulation finds what it is meant to find: each kernel here breaks one rule, and a good one beside it keeps the rule.
+// The emulation finds what it is meant to find: each kernel here breaks one rule, and a good one next to it keeps the rule.
 #include <gtest/gtest.h>
 
 #include <functional>

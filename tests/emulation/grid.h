@@ -39,14 +39,14 @@ void SetSeed(uint64_t seed);
 // From now on blocks run in the order of their numbers, each to completion; false: at random again.
 void SetInOrder(bool in_order);
 
-// A kernel that the next launch begins beside.
+// A kernel that the next launch begins alongside.
 struct Previous {
   std::function<void()> finish; // does what it has done, once more
   std::function<void()> undo;
 };
 
-// The next launch begins beside this one, which has run: for each block it ends when the block waits for it, or with the block.
-// So blocks do not overlap.
+// The next launch begins alongside this one, which has run: for each block it ends when the block waits for it, or with the
+// block. So blocks do not overlap.
 void SetPrevious(const Previous &previous);
 
 // ---------------------------------------------------------------------------------------------------- for a block that runs

@@ -24,10 +24,10 @@ protected:
     AttentionTest::SetUp();
     if (bench_)
       bench_->Preload(cgr__kernel_append);
-    cgr_emulation::SetAppendsBeside(GetParam().IsEmulated());
+    cgr_emulation::SetAppendsOverlap(GetParam().IsEmulated());
   }
   void TearDown() override {
-    cgr_emulation::SetAppendsBeside(false);
+    cgr_emulation::SetAppendsOverlap(false);
     AttentionTest::TearDown();
   }
   bool is_slow() const { return !bench_->is_cuda(); }

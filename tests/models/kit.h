@@ -74,7 +74,7 @@ public:
   int32_t AddGroup(int32_t page_size, int32_t window, int32_t length_set = 0);
   // With its own cache, unless it has none.
   int32_t AddLayer(cgr_layer layer);
-  bool HasEncoder() const; // beside a decoder
+  bool HasEncoder() const; // next to a decoder
   const cgr_layer &Layer(int32_t layer) const { return layers_.at(size_t(layer)); }
 
   // Rows [0, count) of the model's result.

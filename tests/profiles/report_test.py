@@ -40,7 +40,7 @@ LABELS = {
     "self_test_cost": ("seed", "layers"),
     "calibrate": ("KV tiles", "KV tiles per part", "kernel kind", "variant", "head dim", "fit over"),
 }
-# Records of what is printed beside the tables.
+# Records of what is printed next to the tables.
 BESIDE_TABLES = ("node", "reading the spans of a step", "outside of graphs", "covered by labels")
 
 
@@ -501,7 +501,7 @@ class Page(Folder):
         for title in (
             "Host time of a step",
             "Prologue, planner, fetch and epilogue",
-            "Attention beside its floor",
+            "Attention next to its floor",
             "Planners",
             "Padding",
             "Targets",

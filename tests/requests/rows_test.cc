@@ -123,14 +123,14 @@ TEST(RowsSetLength, TheGroupWithTheFewestTokensDecides) {
 TEST(RowsSetLength, AnEnginesTableIsNotCounted) {
   GroupSpec engine;
   engine.engine_table = true;
-  Rows alone(1, 77, { engine }), beside(1, 77, { engine, {} });
+  Rows alone(1, 77, { engine }), two(1, 77, { engine, {} });
   int32_t row = alone.Open();
   EXPECT_EQ(cgr__rows_set_length(alone, row, 77), CGR_OK);
-  row = beside.Open();
-  EXPECT_EQ(cgr__rows_set_length(beside, row, 1), CGR_ERROR_PAGES_MISSING);
-  EXPECT_EQ(beside.SetPages(row, 0, { 2, 3 }, 1), CGR_OK);
-  EXPECT_EQ(cgr__rows_set_length(beside, row, 32), CGR_OK);
-  EXPECT_EQ(cgr__rows_set_length(beside, row, 33), CGR_ERROR_PAGES_MISSING);
+  row = two.Open();
+  EXPECT_EQ(cgr__rows_set_length(two, row, 1), CGR_ERROR_PAGES_MISSING);
+  EXPECT_EQ(two.SetPages(row, 0, { 2, 3 }, 1), CGR_OK);
+  EXPECT_EQ(cgr__rows_set_length(two, row, 32), CGR_OK);
+  EXPECT_EQ(cgr__rows_set_length(two, row, 33), CGR_ERROR_PAGES_MISSING);
 }
 
 TEST(RowsSetLength, TheRowHasNoLastTokenAfterwards) {

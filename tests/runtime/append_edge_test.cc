@@ -1,5 +1,5 @@
-// Attention is told that it may begin beside the preceding append only if it directly follows that append: no timestamp, copy or
-// engine call is between them. An append that is told that attention follows lets the next kernel begin early, and any kernel
+// Attention is told that it may begin alongside the preceding append only if it directly follows that append: no timestamp, copy
+// or engine call is between them. An append that is told that attention follows lets the next kernel begin early, and any kernel
 // other than attention would not wait. Attention is also told how long queries are.
 #include <set>
 
@@ -106,7 +106,7 @@ protected:
       last[one.stream] = &one;
       const bool follows = before != nullptr && before->kernel == &cgr__kernel_append && before->append.attention_follows == 1;
       const bool after = one.kernel == &cgr__kernel_attention && one.attention.after_append == 1;
-      EXPECT_EQ(follows, after) << "one says that it is beside the other, which does not";
+      EXPECT_EQ(follows, after) << "one says that it overlaps the other, which does not";
       if (after) {
         pairs++;
         EXPECT_EQ(one.attention.k_cache.base, before->append.k_cache.base) << "the append of another layer";

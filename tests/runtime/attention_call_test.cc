@@ -243,7 +243,7 @@ TEST_P(AttentionCall, EveryKvLayoutGivesTheSameBits) {
     }
 }
 
-// Steps alternate between two streams and produce their own inputs: one that overtakes another, or runs beside it, mixes up
+// Steps alternate between two streams and produce their own inputs: one that overtakes another, or runs alongside it, mixes up
 // their q, k, v and outputs.
 TEST_P(AttentionCall, LaunchesAlternateBetweenTwoStreams) {
   EngineOptions options = Options({ { 4, 2 } });

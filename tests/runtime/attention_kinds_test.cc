@@ -64,7 +64,7 @@ protected:
     return layer;
   }
   // Another kind over the cache of layer `source`, or the same kind as that layer, whose plan it then shares.
-  LayerOptions Beside(Random &random, const std::vector<LayerOptions> &layers, int32_t source, const EngineOptions &o) const {
+  LayerOptions NextTo(Random &random, const std::vector<LayerOptions> &layers, int32_t source, const EngineOptions &o) const {
     LayerOptions layer = layers[size_t(source)];
     if (random.OneIn(2) || layer.kv_source != 0)
       return layer;
@@ -92,7 +92,7 @@ protected:
     o.mixed = { { 16, 4 }, { kMostTokens, 8 } };
     o.layers.clear();
     for (int32_t l = 0; l < num_layers; l++)
-      o.layers.push_back(l > 0 && random.OneIn(4) ? Beside(random, o.layers, random.Pick32(0, l - 1), o)
+      o.layers.push_back(l > 0 && random.OneIn(4) ? NextTo(random, o.layers, random.Pick32(0, l - 1), o)
                                                   : RandomLayer(random, o.page_size, { Keys::kCache }));
     const int32_t parts = random.OneIn(2) ? 0 : random.Pick32(1, 40), invariant = random.OneIn(3);
     o.adjust = [parts, invariant](cgr_config *c) {

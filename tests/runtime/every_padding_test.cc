@@ -39,7 +39,7 @@ public:
   PaddedEngine(const PaddedEngine &) = delete;
   PaddedEngine &operator=(const PaddedEngine &) = delete;
 
-  // "" or what is wrong: the first `real` rows in a graph of this size, beside the same alone.
+  // "" or what is wrong: the first `real` rows in a graph of this size, next to the same alone.
   std::string Try(cgr_graph_kind kind, bool mixed, int32_t bucket, int32_t real, int poison) {
     const Bytes &want = Reference(real);
     cgr_key key = CGR_KEY_INIT;

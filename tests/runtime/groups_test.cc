@@ -1,5 +1,5 @@
 // Two groups of layers in one runtime: outputs of replayed and eager steps against the fp64 oracle, pages that are set, dropped
-// and counted per group, and an engine's own table beside the library's.
+// and counted per group, and an engine's own table next to the library's.
 #include "tests/support/groups_case.h"
 
 namespace cgr_test {

@@ -22,7 +22,7 @@ Options EncoderAlone() {
            nullptr };
 }
 
-// Beside layers with a cache.
+// Next to layers with a cache.
 Options Mixed() {
   Options options = EncoderAlone();
   options.groups = { { 16, 40, 0 } };

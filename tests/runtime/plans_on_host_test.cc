@@ -123,7 +123,7 @@ TEST_P(PlansOnHost, DecodesAreCounted) {
   p_->CheckSeen();
 }
 
-// Each writes its own, beside the engine's staged buffers.
+// Each writes its own, next to the engine's staged buffers.
 TEST_P(PlansOnHost, OfSeveralBackendsAndOfTheEngineDoNotMeet) {
   cgr_buffer_decl decl[2] = { CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT };
   for (int i = 0; i < 2; i++) {

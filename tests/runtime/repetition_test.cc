@@ -28,7 +28,7 @@ struct Repeated {
   std::vector<unsigned char> expected; // of what is watched, one after the other
 };
 
-// Keeps a device's memory busy beside the steps, from a stream of its own.
+// Keeps a device's memory busy alongside the steps, from a stream of its own.
 class Load {
 public:
   Load(Engine *engine, size_t bytes) : engine_(*engine), bytes_(bytes) {
@@ -37,7 +37,7 @@ public:
       memory = engine_.Alloc(bytes_);
     CGR_EXPECT_OK(cgr_fill(engine_.dev, memory_[0], 1, bytes_, engine_.side));
   }
-  // Called before each step, so that every step runs beside some load. It waits now and then to keep work from piling up.
+  // Called before each step, so that every step runs alongside some load. It waits now and then to keep work from piling up.
   void Enqueue() {
     if (++count_ % 8 == 0)
       CGR_EXPECT_OK(cgr_stream_synchronize(engine_.dev, engine_.side));
@@ -167,7 +167,7 @@ protected:
     }
     steps_.push_back(step);
   }
-  // One long request, which many parts share; short ones around the borders of a page; both; a chunk of a prompt beside decodes,
+  // One long request, which many parts share; short ones around the borders of a page; both; a chunk of a prompt next to decodes,
   // and alone, cut into pieces for all parts; drafts to verify.
   void AddSteps(Random *random) {
     const int32_t some = SomeLength(), longest = OpenFilled(LongLength() + random->Pick32(0, 99));
@@ -185,7 +185,7 @@ protected:
     Add("one long request", { { longest, 1 } });
     Add("lengths around a page", decodes);
     Add("a long request among short ones", all);
-    Add("a chunk of a prompt beside decodes", mixed);
+    Add("a chunk of a prompt and decodes", mixed);
     Add("a chunk of a prompt", { { prompt, random->Pick32(17, 32) } });
     Add("drafts", drafts);
   }

@@ -22,9 +22,9 @@ protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam().device);
     random_ = Random(Seed());
-    cgr_emulation::SetAppendsBeside(GetParam().device.IsEmulated());
+    cgr_emulation::SetAppendsOverlap(GetParam().device.IsEmulated());
   }
-  void TearDown() override { cgr_emulation::SetAppendsBeside(false); }
+  void TearDown() override { cgr_emulation::SetAppendsOverlap(false); }
 
   rows::Options Options(bool engine_tables = false) const {
     rows::Options options;

@@ -45,7 +45,7 @@ std::atomic<uint64_t> homeless{ 0 };
 }
 
 // Whether the code at `caller` is this program or the C and C++ libraries that it calls. Others are the CUDA driver, which
-// refills pools of its own every few hundred launches, whoever launches, and the checkers that are loaded beside it.
+// refills pools of its own every few hundred launches, whoever launches, and the checkers that are loaded alongside it.
 [[maybe_unused]] bool IsOurs(void *caller) {
   Dl_info info, self;
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr)

@@ -269,7 +269,7 @@ void HashEngine::RecordLayer(Enqueuer *e, int layer, const uint32_t **hidden) {
     args = e->base;
     args.to = of.branch, args.salt = uint32_t(layer);
     e->Kernel("branch", layer, EachToken<FromPosition>, args, side_);
-    e->Kernel("beside", layer, EachToken<MixOne>, of.hidden, h);
+    e->Kernel("mix", layer, EachToken<MixOne>, of.hidden, h);
     e->Take(cgr_event_record(dev, join_, side_));
     e->Take(cgr_event_wait(dev, join_, e->info.stream));
     e->Kernel("joined", layer, EachToken<MixBoth>, of.joined, of.hidden, of.branch);

@@ -231,7 +231,7 @@ void Model::CheckAppendFirst() {
     said = reinterpret_cast<const cgr__slot_header *>(shadows[seq + 1].bytes.data())->flags & CGR__SLOT_APPEND_FIRST;
   append_first += said;
   Check(b_.counts[CGR_COUNT_APPEND_FIRST] == int32_t(said),
-        "attention may begin beside the append, or not, unlike the slot says");
+        "attention may begin during the append, or not, unlike the slot says");
 }
 
 void Model::CheckTables() {

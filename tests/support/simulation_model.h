@@ -1,4 +1,4 @@
-// What the steps of a simulation must do, given what the host has prepared: a plain model of rows and tables beside the device,
+// What the steps of a simulation must do, given what the host has prepared: a plain model of rows and tables next to the device,
 // compared with the device's buffers before and after each step ends.
 #ifndef CGR_TESTS_SUPPORT_SIMULATION_MODEL_H
 #define CGR_TESTS_SUPPORT_SIMULATION_MODEL_H

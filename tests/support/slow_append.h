@@ -1,5 +1,5 @@
 // The library's append, except that on a GPU it lets the next kernel begin at once and then waits for a millisecond: a kernel
-// that begins beside it and does not wait for its end reads the old contents.
+// that begins alongside it and does not wait for its end reads the old contents.
 #ifndef CGR_TESTS_SUPPORT_SLOW_APPEND_H
 #define CGR_TESTS_SUPPORT_SLOW_APPEND_H
 

@@ -1,4 +1,4 @@
-// The kernels around a step (prologue, epilogue) on a device, and beside them a plain host model of what kernels/step.h says
+// The kernels around a step (prologue, epilogue) on a device, and next to them a plain host model of what kernels/step.h says
 // about each buffer. A test stages a slot, runs a kernel in both, and compares every buffer.
 #ifndef CGR_TESTS_SUPPORT_STEP_CASE_H
 #define CGR_TESTS_SUPPORT_STEP_CASE_H

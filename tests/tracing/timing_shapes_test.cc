@@ -140,8 +140,8 @@ TEST_P(TimingShapes, AnAppendAfterTheAttention) {
   }
 }
 
-// All phases in one step: staged buffers of the engine's, on-demand buffers, and a backend that plans after them, beside one that
-// plans first.
+// All phases in one step: staged buffers of the engine's, on-demand buffers, and a backend that plans after them, next to one
+// that plans first.
 TEST_P(TimingShapes, EveryPhase) {
   cgr_buffer_decl staged = CGR_BUFFER_DECL_INIT;
   staged.dimension = CGR_DIMENSION_TOKENS;
@@ -166,11 +166,11 @@ TEST_P(TimingShapes, EveryPhase) {
                    record = of(CGR_PHASE_RECORD), epilogue = of(CGR_PHASE_EPILOGUE);
     EXPECT_EQ(stage.begin_ns, prologue.end_ns);
     EXPECT_EQ(record.begin_ns, stage.end_ns);
-    for (const cgr_span &beside : { first, demand, plan }) {
-      EXPECT_LE(step.begin_ns, beside.begin_ns);
-      EXPECT_LE(prologue.end_ns, beside.begin_ns) << cgr_phase_name(cgr_phase(beside.phase));
-      EXPECT_LE(beside.end_ns, epilogue.begin_ns) << cgr_phase_name(cgr_phase(beside.phase));
-      EXPECT_LE(beside.end_ns, by[kAttention].begin_ns) << cgr_phase_name(cgr_phase(beside.phase));
+    for (const cgr_span &span : { first, demand, plan }) {
+      EXPECT_LE(step.begin_ns, span.begin_ns);
+      EXPECT_LE(prologue.end_ns, span.begin_ns) << cgr_phase_name(cgr_phase(span.phase));
+      EXPECT_LE(span.end_ns, epilogue.begin_ns) << cgr_phase_name(cgr_phase(span.phase));
+      EXPECT_LE(span.end_ns, by[kAttention].begin_ns) << cgr_phase_name(cgr_phase(span.phase));
     }
     EXPECT_LE(first.end_ns, demand.begin_ns);
     EXPECT_LE(demand.end_ns, plan.begin_ns);
@@ -179,7 +179,7 @@ TEST_P(TimingShapes, EveryPhase) {
   });
 }
 
-// A step of the runtime's own ends when what runs beside it has.
+// A step of the runtime's own ends when what runs alongside it has.
 TEST_P(TimingShapes, TheEpilogueBeginsAfterTheBranches) {
   Shapes shapes;
   shapes.adjust = [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES); };

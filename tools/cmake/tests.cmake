@@ -173,7 +173,7 @@ foreach(file ${CGR_MODEL_TESTS})
   cgr_test(${file} $<TARGET_OBJECTS:cgr_test_models> $<TARGET_OBJECTS:cgr_emulation>)
 endforeach()
 
-# The layer alone: no library beside it.
+# The layer alone: no library next to it.
 cgr_program(devices_validation_alone_test ${CGR_ROOT}/tests/devices/validation_alone_test.cc)
 target_link_libraries(devices_validation_alone_test PRIVATE cgr_validation ${CGR_GTEST})
 

@@ -5,7 +5,7 @@
 #   tools/gpu/run_tests.sh --memcheck 'runtime/re*'
 #
 # --short runs only the tests with the tag gpu_short, --memcheck and the like every test under that tool of compute-sanitizer. The
-# pattern is that of a test below tests/. --jobs runs N tests at a time; one that fails beside others, which take memory and time
+# pattern is that of a test below tests/. --jobs runs N tests at a time; one that fails next to others, which take memory and time
 # from it, runs again alone, and that run counts. Racecheck keeps memory for each launch: fewer jobs. --shards cuts each program
 # into N processes, as a slow checker needs; a program that is not GoogleTest's runs N times. GTEST_FILTER and the like reach the
 # tests through the environment, as does CGR_MAX_CAPABILITY, which is 80 to run the kernels for older GPUs.
