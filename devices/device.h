@@ -31,7 +31,7 @@ enum cgr__device_error {
   CGR__DEVICE_CAPTURE_ILLEGAL, /* the call is not allowed while this stream or thread captures (CUDA 900, 906, 907) */
   CGR__DEVICE_CAPTURE_INVALID, /* the capture was invalidated, or its streams were not joined (CUDA 901 .. 905, 908) */
 
-  /* The call may have taken effect, in part or in full. What it was to make does not exist; what it was to destroy is gone. */
+  /* The call may have taken effect, in part or in full. The object to be made does not exist; one to be destroyed is gone. */
   CGR__DEVICE_NO_MEMORY, /* an allocation or an instantiation found no memory */
   CGR__DEVICE_FAILED,    /* any other failure of one call; the device is usable */
   CGR__DEVICE_DEAD       /* sticky: every later call fails (illegal address, launch failure, ...) */

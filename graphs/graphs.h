@@ -51,7 +51,7 @@ typedef struct cgr__graph_entry {
   cgr__exec *exec;        /* the first piece */
   cgr__break *breaks;     /* and what follows it; NULL: nothing, as in every FULL graph */
   uint64_t epoch;         /* of the regions when it was captured, or later if none that it holds has moved since */
-  uint64_t captured_hash; /* of everything that it was made from and that no region holds */
+  uint64_t captured_hash; /* of all its inputs that no region holds */
   uint64_t replays, real_requests;
   uint64_t last_seq; /* the last step that used it */
   int32_t state;     /* cgr_graph_state, except STALE, which follows from what is above */
@@ -221,7 +221,7 @@ typedef struct cgr__batch_shape {
 typedef struct cgr__choice {
   cgr__graph_entry *entry;
   cgr__graph_entry *missed; /* the graph that should have been replayed and could not be; NULL: there is none */
-  cgr__batch_shape shape;   /* which it was made for */
+  cgr__batch_shape shape;   /* for which it was made */
   cgr_reason reason;
   bool is_best; /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */
   cgr_key key;

@@ -99,7 +99,7 @@ def read_table(db, table, wanted):
 
 
 def read_originals(db):
-    """{(process, id of a node): id of the node that it was made from}; of process None where the export does not tell."""
+    """{(process, id of a node): id of the node from which it was made}; of process None where the export does not tell."""
     originals = {}
     for row in read_table(db, "CUDA_GRAPH_NODE_EVENTS", ["globalTid", "graphNodeId", "originalGraphNodeId"]):
         node, original = id_of(row["graphNodeId"]), id_of(row["originalGraphNodeId"])

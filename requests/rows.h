@@ -119,7 +119,7 @@ typedef struct cgr__steady {
 /* A member that is not just a request with one token a step, or with none. */
 typedef struct cgr__irregular {
   int32_t next, prev;
-  int32_t first_token; /* of the tokens that it was given, in cgr__standing.tokens; -1: none, or used up */
+  int32_t first_token; /* of its given tokens, in cgr__standing.tokens; -1: none, or used up */
 } cgr__irregular;
 
 /* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */

@@ -145,7 +145,7 @@ struct cgr_event {
   bool alive;
   struct host_stream *stream; /* NULL: never recorded, hence complete */
   uint64_t number;
-  uint64_t capture; /* id of the capture that it was last recorded in, or 0 */
+  uint64_t capture; /* id of the capture in which it was last recorded, or 0 */
   struct host_deps deps;
 };
 

@@ -1,4 +1,4 @@
-/* What the validation layer knows of each handle: that it was made here, whether it is alive, and the capture it belongs to.
+/* What the validation layer knows of each handle: whether it is made here and alive, and the capture it belongs to.
  * Entries outlive their objects, so that a later use is told from an unknown handle. With the layer's lock held. */
 #ifndef CGR_DEVICES_SHIMS_OBJECTS_H
 #define CGR_DEVICES_SHIMS_OBJECTS_H
@@ -31,7 +31,7 @@ struct cgr__object {
   bool foreign;                      /* STREAM: the engine's own */
   size_t bytes;                      /* MEMORY */
   enum cgr__memory_kind memory_kind; /* MEMORY */
-  uint64_t capture;                  /* STREAM: that it is in; EVENT: that it was last recorded in; 0: none */
+  uint64_t capture;                  /* STREAM: that it is in; EVENT: in which it was last recorded; 0: none */
   struct cgr__walked *walked;        /* EXEC: what its nodes hold; NULL: not known */
 };
 

@@ -386,7 +386,7 @@ CGR_API cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_t
 
 /* The two scales of such kernels. Q K^T is multiplied by q_scale * k_scale * softmax_scale, P V by v_scale / o_scale. q_scale,
  * k_scale and v_scale turn stored values into what they stand for; o_scale does so for an output that is stored as FP8, and is
- * 1 for others (0 is taken as 1). A captured graph keeps the scales that it was recorded with.
+ * 1 for others (0 is taken as 1). A captured graph keeps the scales of its recording.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API double cgr_block_table_bmm1_scale(double q_scale, double k_scale, double softmax_scale);
 CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);

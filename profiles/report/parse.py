@@ -3,7 +3,7 @@
 A record is one number of one file:
 
     program   who printed it: "step_cost"
-    case      what it was measured for, one entry per label column: {"requests": "64", "batch": "unchanged", "loop": "tight"}
+    case      what was measured, one entry per label column: {"requests": "64", "batch": "unchanged", "loop": "tight"}
     metric    the column: "prepare + launch"
     unit      "us", "ms", "x" (a ratio), "%", "bytes", "count", ...
     value     the number: a median where the program prints one

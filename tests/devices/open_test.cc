@@ -153,7 +153,7 @@ TEST(DeviceConfigTest, ALongerOneIsAcceptedWhileItsRestIsZero) {
   EXPECT_TRUE(MessageHas({ "cgr_device_open: config: size is " + std::to_string(sizeof longer), "not zero" }));
 }
 
-// A layer that fails to open, and the config that it was given.
+// A layer that fails to open, and its config.
 cgr_device_config last_config;
 int FailToOpen(cgr_device *inner, const cgr_device_config *config, cgr_device **dev) {
   EXPECT_NE(inner, nullptr);

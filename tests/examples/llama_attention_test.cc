@@ -199,7 +199,7 @@ TEST(LlamaAttention, AWindowThatNoSequenceOutgrowsHidesNothing) {
   EXPECT_EQ(model.Generates(Kind("mistral", ", \"sliding_window\": null"), "1", 70), Repeated(kFound, 70));
 }
 
-// The sought token is in sight of the query at its own position and of the window - 1 after it: these answer that it was found,
+// The sought token is in sight of the query at its own position and of the window - 1 after it: these show it as found,
 // then the model counts on from there, within a page and across pages.
 TEST(LlamaAttention, AWindowEndsWhereItShould) {
   const Model model = Model().Seek(2.0f, 2.0f);

@@ -105,7 +105,7 @@ TEST_P(MaxPadding, PiecesServe) {
   ExpectCountersAddUp();
 }
 
-// Nor is it captured for the steps that it was turned down for.
+// Nor is it captured for the steps for which it was turned down.
 TEST_P(MaxPadding, WhatWasTurnedDownIsNotMissed) {
   for (int32_t mode : { CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_FULL_AND_PIECEWISE }) {
     Make(mode);

@@ -1,4 +1,4 @@
-// A backend that plans; it keeps what it was asked and what its steps found on the device.
+// A backend that plans; it keeps its questions and what its steps found on the device.
 #ifndef CGR_TESTS_SUPPORT_PLANNER_H
 #define CGR_TESTS_SUPPORT_PLANNER_H
 
