@@ -354,7 +354,7 @@ int cgr__shim_open(size_t size, cgr_device *inner, const cgr__shim_hooks *hooks,
   shim->head.kind = inner->kind;
   shim->head.allocations = inner->allocations;
   shim->head.explain = inner->explain ? explain_refusal : NULL;
-  shim->head.report = inner->report ? report : NULL;
+  shim->head.report = inner->report ? report_misuse : NULL;
   shim->head.inside = inner->inside ? count_inside : NULL;
   shim->inner = inner;
   shim->hooks = hooks;
