@@ -4,6 +4,7 @@ load("@rules_cc//cc:defs.bzl", _cc_binary = "cc_binary", _cc_import = "cc_import
 load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
 load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
+load(":optimised.bzl", "OPTIMISED")
 
 cc_binary = _cc_binary
 cc_import = _cc_import
@@ -32,10 +33,15 @@ def cgr_c_test(copts = [], **kwargs):
 def cgr_cc_library(copts = [], **kwargs):
     _cc_library(copts = _CC_COPTS + copts, linkstatic = True, **kwargs)
 
-def cgr_cc_test(copts = [], deps = [], linkopts = [], **kwargs):
+# Compiling takes longer than running: what a test calls is optimised, the test itself is not. FORTIFY_SOURCE needs optimisation.
+_NOT_OPTIMISED = ["-O0", "-U_FORTIFY_SOURCE"]
+
+def cgr_cc_test(srcs, copts = [], deps = [], linkopts = [], **kwargs):
     """A test through GoogleTest."""
+    sources = [native.package_name() + "/" + source for source in srcs]
     _cc_test(
-        copts = _CC_COPTS + copts,
+        srcs = srcs,
+        copts = _CC_COPTS + ([] if [s for s in sources if s in OPTIMISED] else _NOT_OPTIMISED) + copts,
         linkopts = linkopts + ["-lstdc++"],
         linkstatic = True,
         timeout = _TIMEOUT,

@@ -97,10 +97,16 @@ target_include_directories(cgr_emulation SYSTEM PRIVATE $<TARGET_PROPERTY:${gtes
 
 # ------------------------------------------------------------------------------------------------------------------- the tests
 
+# Compiling takes longer than running, so tests are not optimised; but those that compute much themselves are (Bazel's file).
+set(CGR_NOT_OPTIMISED -O0 -U_FORTIFY_SOURCE)
+file(STRINGS ${CGR_ROOT}/tools/bazel/optimised.bzl CGR_OPTIMISED_TESTS REGEX "^    \".*_test.cc\",$")
+list(TRANSFORM CGR_OPTIMISED_TESTS REPLACE "^ *\"(.*)\",$" "\\1")
+
 # Most of what a test's compilation reads is the same.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/nothing.cc "")
 add_library(cgr_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/nothing.cc)
 cgr_cc_target(cgr_test_headers)
+target_compile_options(cgr_test_headers PRIVATE ${CGR_NOT_OPTIMISED})
 target_link_libraries(cgr_test_headers PRIVATE cgr_test_support)
 target_precompile_headers(cgr_test_headers PRIVATE
   <gtest/gtest.h> <algorithm> <array> <cmath> <functional> <map> <memory> <random> <string> <vector>)
@@ -122,6 +128,11 @@ function(cgr_test file)
   string(REPLACE / _ name ${name})
   cgr_program(${name} ${file} ${ARGN})
   target_link_libraries(${name} PRIVATE cgr_test_support)
+  file(RELATIVE_PATH path ${CGR_ROOT} ${file})
+  if(path IN_LIST CGR_OPTIMISED_TESTS)
+    return()
+  endif()
+  target_compile_options(${name} PRIVATE ${CGR_NOT_OPTIMISED})
   if(NOT ARGN)
     target_precompile_headers(${name} REUSE_FROM cgr_test_headers)
   endif()
@@ -225,9 +236,13 @@ target_link_libraries(headers_header_cpp_test PRIVATE cgr_header_cpp11 cgr_stati
 file(STRINGS ${CGR_ROOT}/tests/runtime/lines/BUILD folders REGEX "\"//.*:sources\"")
 list(TRANSFORM folders REPLACE ".*//(.*):sources.*" "\\1")
 list(JOIN folders "|" folders)
-set(traced ${CGR_SOURCES})
-list(FILTER traced INCLUDE REGEX "/(${folders})/[^/]*\\.c$|/runtime/(config|self_test)/[^/]*\\.c$")
-list(REMOVE_ITEM traced ${CGR_ROOT}/tracing/nvtx.c)
+set(traced)
+foreach(file ${CGR_SOURCES})
+  file(RELATIVE_PATH name ${CGR_ROOT} ${file})
+  if(name MATCHES "^(${folders})/" AND NOT name STREQUAL "tracing/nvtx.c")
+    list(APPEND traced ${file})
+  endif()
+endforeach()
 add_library(cgr_traced OBJECT ${traced})
 cgr_c_target(cgr_traced)
 target_compile_definitions(cgr_traced PRIVATE ${CGR_NVTX_DEFINES})
