@@ -1,6 +1,12 @@
 /* Names of the enumerators of the public headers, and sizes of the element types. Values that this library does not know are
  * named "unknown". */
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 
 /* name(value) for an enum, from pairs of an enumerator and its name. */
 #define NAMES(type, function, ...)                              \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "cgr/names.h"
 
 #define ARENA_ALIGNMENT 256
 #define NUM_SCALARS 16

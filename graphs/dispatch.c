@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "cgr/names.h"
 #include "graphs/graphs.h"
 
 #define FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */

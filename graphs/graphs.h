@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "buffers/regions.h"
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
 #include "devices/device.h"
 #include "graphs/addresses.h"
 

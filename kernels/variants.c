@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "cgr/names.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/planner.h"

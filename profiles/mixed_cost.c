@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cgr/names.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/series.h"
 #include "runtime/runtime.h"

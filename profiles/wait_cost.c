@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "cgr/names.h"
 #include "devices/error.h"
 #include "profiles/support/bench.h"
 

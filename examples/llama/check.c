@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cgr/inspect.h>
+#include <cgr/names.h>
+#include <cgr/tracing.h>
 #include "examples/llama/prove.h"
 #include "examples/llama/random.h"
 #include "examples/llama/scheduler.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <cgr/inspect.h>
 #include "examples/llama/error.h"
 
 #define NUM_PAGES 64 /* for the self-test: with all of them it would take longer */

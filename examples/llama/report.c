@@ -1,5 +1,8 @@
 /* The table at the end: what each kind of step cost, why steps ran as they did, and what the graphs took. */
 #include <cgr/cgr.h>
+#include <cgr/inspect.h>
+#include <cgr/names.h>
+#include <cgr/tracing.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+#include <cgr/tracing.h>
 #include "examples/llama/trace.h"
 
 #include <stdlib.h>

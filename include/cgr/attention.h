@@ -59,10 +59,6 @@ CGR_API cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_d
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view);
 
-/* Name ("nhd"); static storage, never NULL. The name functions of flags name one bit.
- * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
-
 /* ---------------------------------------------------------------------------------------------------------------- groups */
 
 /* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
@@ -99,9 +95,6 @@ typedef enum cgr_layer_flag {
   CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages: see cgr_layer */
   CGR_LAYER_ALIBI_SQRT = 4     /* ALiBi on the square root of the distance */
 } cgr_layer_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
 
 /* An attention layer. What this version or the device does not support is refused at creation, each thing by name
  * (cgr_validate).
@@ -159,9 +152,6 @@ typedef enum cgr_attention_flag {
   CGR_ATTENTION_NO_APPEND = 1,  /* k and v are in the cache already */
   CGR_ATTENTION_APPEND_ONLY = 2 /* write k and v to the cache and compute nothing */
 } cgr_attention_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
@@ -231,9 +221,6 @@ typedef enum cgr_value_flag {
   CGR_VALUES_MASKED = 1 /* -inf is a value like any other: logits of tokens that are not allowed */
 } cgr_value_flag;
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_value_flag_name(cgr_value_flag flag);
-
 /* What is searched for NaN and infinities, after the work that wrote it: logits, the output of a layer. */
 typedef struct cgr_value_check {
   uint32_t size;
@@ -267,17 +254,11 @@ typedef enum cgr_graph_support {
   CGR_SUPPORT_ALWAYS = 4                       /* any batch that fits the key */
 } cgr_graph_support;
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
-
 typedef enum cgr_backend_flag {
   CGR_BACKEND_APPENDS = 1,    /* its `record` writes k and v to the cache; otherwise the library has done so before */
   CGR_BACKEND_PLANS_FIRST = 2 /* its `plan` reads neither staged buffers nor buffers on demand: it is enqueued before these, right
                                  after the step's first kernel */
 } cgr_backend_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 
 /* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */
 typedef enum cgr_planned {
@@ -290,9 +271,6 @@ typedef enum cgr_planned {
   CGR_PLANNED_SOFTCAP = 64  /* softcap */
 } cgr_planned;
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_planned_name(cgr_planned planned);
-
 /* What is known of a step that a backend plans for. */
 typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
@@ -300,9 +278,6 @@ typedef enum cgr_plan_flag {
                            possible. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
 } cgr_plan_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_plan_flag_name(cgr_plan_flag flag);
 
 /* What a backend's state is for: the steps of one graph, or all eager steps. */
 typedef struct cgr_plan_key {

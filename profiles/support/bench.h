@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
 #include "profiles/support/clock.h"
 
 double bench_now_us(void);

@@ -1,3 +1,4 @@
+#include "cgr/names.h"
 #include "profiles/support/step32.h"
 
 #include <stdlib.h>

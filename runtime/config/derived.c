@@ -1,5 +1,6 @@
 /* The buffers on demand of a configuration: its own and those of the backends in use. */
 #include "base/status.h"
+#include "cgr/names.h"
 #include "runtime/config/config.h"
 
 /* Unknown bits become a finding; returns the others. */

@@ -1,4 +1,5 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
+#include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/overlap.h"
 #include "runtime/report/ranges.h"

@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "cgr/names.h"
 
 /* One of the two dimensions steps over all that the other covers. */
 static bool fits(const cgr_view *view, const cgr__extent *e) {

@@ -1,6 +1,7 @@
 /* What a runtime counts and records, its mode, its keys. */
 #include <string.h>
 
+#include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "tracing/metrics.h"
 #include "tracing/table.h"

@@ -1,4 +1,5 @@
 /* Results, without any synchronisation of the device. */
+#include "cgr/names.h"
 #include "runtime/step/step.h"
 #include "runtime/report/ranges.h"
 

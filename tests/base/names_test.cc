@@ -11,6 +11,12 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 #include "tests/base/headers.h"
 
 namespace {

@@ -59,7 +59,7 @@ class Declarations(unittest.TestCase):
         self.assertEqual(declarations("include//"), declarations("include"))
         with tempfile.TemporaryDirectory() as empty:
             os.mkdir(os.path.join(empty, "cgr"))
-            open(os.path.join(empty, "cgr/cgr.h"), "w").close()
+            open(os.path.join(empty, "cgr/bindings.h"), "w").close()
             self.assertRaises(FileNotFoundError, declarations, empty)
 
     def test_constants_have_the_same_values(self):

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pages  # noqa: E402
 from pages import guide, headers, read  # noqa: E402
 
-HEADERS = sorted(glob.glob("include/cgr/*.h"))
+HEADERS = sorted(glob.glob("include/cgr/**/*.h", recursive=True))
 NAMED = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "buffers/PROTOCOL.md", "profiles/README.md"] + sorted(glob.glob("docs/*.md"))
 # The changelog may name what is no longer there: its links are checked, its names are not.
 PAGES = NAMED + ["CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md"]
@@ -135,6 +135,8 @@ class Reference(unittest.TestCase):
             for kind, name, body in re.findall(r"^typedef (struct|enum) (cgr_\w+) \{(.*?)\} \2;", self.bare(path), re.S | re.M):
                 if name == "cgr_status":
                     want = set(re.findall(r"^  X\((CGR_\w+),", read(path), re.M))
+                elif name == "cgr_struct":
+                    want = set(re.findall(r"^  X\((CGR_\w+),", read(path), re.M)) | {"CGR_STRUCT_KEY"}
                 elif kind == "enum":
                     want = set(re.findall(r"\bCGR_[A-Z0-9_]+\b", re.sub(r"=[^,}]*", "", body)))
                 else:

@@ -4,19 +4,17 @@
 #include <stdbool.h>
 
 #include "tests/headers/body.h"
+#include "tests/headers/headers.h"
 
-int base_first_in_c11(void);
-int device_first_in_c11(void);
-int attention_first_in_c11(void);
-int planners_first_in_c11(void);
-int graphs_first_in_c11(void);
-int tracing_first_in_c11(void);
-int cgr_first_in_c11(void);
+#define DECLARE(header) int header##_first_in_c11(void);
+PUBLIC_HEADERS(DECLARE)
+#undef DECLARE
 
 static int test_first(void) {
   const int before = check_failures;
-  CHECK(base_first_in_c11() && device_first_in_c11() && attention_first_in_c11() && planners_first_in_c11() &&
-        graphs_first_in_c11() && tracing_first_in_c11() && cgr_first_in_c11());
+#define CHECK_FIRST(header) CHECK(header##_first_in_c11());
+  PUBLIC_HEADERS(CHECK_FIRST)
+#undef CHECK_FIRST
   return check_failures - before;
 }
 

@@ -2,6 +2,8 @@
 #include <cstring>
 #include <set>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "tests/support/found.h"
 #include "tests/support/row_engine.h"
 

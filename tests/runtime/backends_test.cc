@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "cgr/inspect.h"
 #include "tests/support/config_case.h"
 #include "tests/support/seed.h"
 

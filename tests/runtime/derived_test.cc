@@ -3,6 +3,7 @@
 // them.
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "cgr/names.h"
 #include "runtime/runtime.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"

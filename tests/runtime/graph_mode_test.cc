@@ -1,4 +1,5 @@
 // Which graphs there are: the mode in use and why, and the default sizes.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {

@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <deque>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"

@@ -1,6 +1,7 @@
 // The location and initial contents of the persistent buffers; memory supplied by the caller; the location of the trash pages.
 #include <cstring>
 
+#include "cgr/names.h"
 #include "devices/shims/fault.h"
 #include "tests/support/tables.h"
 

@@ -1,5 +1,7 @@
 // Steps of every kind replay: FULL and PIECEWISE graphs give the bits of eager steps of the same padded counts, padding included,
 // over random traces of two groups.
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/groups_case.h"
 
 namespace cgr_test {

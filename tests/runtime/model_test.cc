@@ -2,6 +2,7 @@
 // how many steps of each kind and reason must have run. The engine checks tokens, results, outputs and caches.
 #include <cstdlib>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {

@@ -2,6 +2,8 @@
 // attention in fp64; runtimes that have no pages at all; and the engine's own backends that serve such layers.
 #include <memory>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {

@@ -1,5 +1,6 @@
 // The calls inside `record` other than attention: cgr_record_call, by value and nested; what the recorder reports; and the
 // runtime's calls that are refused there.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {

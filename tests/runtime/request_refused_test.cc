@@ -1,6 +1,7 @@
 // What the request calls refuse: rows, pages, lengths, and buffers and graphs that do not exist. A refused call changes nothing.
 #include <climits>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 

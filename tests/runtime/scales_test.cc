@@ -1,5 +1,6 @@
 // Scales of a quantised cache, in a runtime whose backend appends: they are regions of the runtime, as the cache is, so that an
 // audit finds nothing, none can move, and their memory is not freed.
+#include "cgr/inspect.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 

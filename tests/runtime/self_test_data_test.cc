@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "cgr/names.h"
 #include "tests/support/found.h"
 #include "tests/support/seed.h"
 #include "tests/support/tiny_engine.h"

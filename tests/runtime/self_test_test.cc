@@ -1,6 +1,7 @@
 // The self-test finds nothing in a correct engine, whatever its graphs are, and finds each planted fault by name.
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/checker.h"
 #include "tests/support/engine.h"
 #include "tests/support/found.h"

@@ -2,6 +2,8 @@
 // shorter, as in a speech model.
 #include <memory>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {

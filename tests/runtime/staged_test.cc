@@ -2,6 +2,7 @@
 // until it is set again or the row is reopened, even if steps that carry it are cancelled (losses: requests/data_test).
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 

@@ -1,5 +1,6 @@
 // Variants of steps: each captured one has its own graphs, the others use those of a declared superset, and `record` finds the
 // variant's word in its key. A word that was not declared is refused.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {

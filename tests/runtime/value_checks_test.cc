@@ -2,6 +2,7 @@
 // every kind, and no others; what it refuses; what it costs when it is off.
 #include <cmath>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {

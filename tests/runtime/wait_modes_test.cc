@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "cgr/names.h"
 #include "devices/shims/trace.h"
 #include "tests/support/gate.h"
 #include "tests/support/refused.h"

@@ -1,5 +1,6 @@
 // Pages that the windows and chunks of every layer have passed are neither read nor needed: an engine gives them back, other
 // requests get them, and no result shows it.
+#include "cgr/names.h"
 #include "tests/support/groups_case.h"
 #include "tests/support/tables.h"
 

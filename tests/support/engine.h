@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/engine_caches.h"
 #include "tests/support/engine_options.h"
 #include "tests/support/engine_record.h"

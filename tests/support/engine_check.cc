@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cgr/names.h"
 #include "tests/support/oracle.h"
 
 namespace cgr_test {

@@ -1,4 +1,5 @@
 // The steps of a test's engine.
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 
 namespace cgr_test {

@@ -1,3 +1,4 @@
+#include "cgr/inspect.h"
 #include "tests/support/hash_engine.h"
 
 #include <cstring>

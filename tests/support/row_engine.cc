@@ -1,3 +1,4 @@
+#include "cgr/tracing.h"
 #include "tests/support/row_engine.h"
 #include "tests/support/record_buffers.h"
 

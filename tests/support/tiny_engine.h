@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/expect.h"
 #include "tests/support/record_buffers.h"
 

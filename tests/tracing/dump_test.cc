@@ -1,6 +1,7 @@
 // The flight recorder as JSON: after an abandoned step, after the device's death, on request, and for a registered callback.
 #include <algorithm>
 
+#include "cgr/names.h"
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 #include "tests/tracing/engine_parts.h"
 #include "tests/tracing/json_reader.h"

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "devices/shims/fault.h"
 #include "devices/shims/trace.h"
 #include "tests/support/devices.h"

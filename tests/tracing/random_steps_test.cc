@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "cgr/names.h"
 #include "tests/tracing/plain_engine.h"
 
 namespace cgr_test {

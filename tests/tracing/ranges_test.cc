@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 #include "tests/support/tiny_engine.h"
 #include "tests/tracing/engine_parts.h"

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 #include "tests/support/expect.h"
 #include "tests/tracing/engine_parts.h"
 

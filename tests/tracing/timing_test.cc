@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "cgr/names.h"
 #include "devices/shims/fault.h"
 #include "devices/shims/shim.h"
 #include "tests/support/engine.h"

@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "cgr/names.h"
 #include "devices/shims/fault.h"
 #include "tests/support/tiny_engine.h"
 #include "tests/tracing/json_reader.h"

@@ -1,6 +1,7 @@
 /* A program outside the tree, both C11 and C++: one layer of attention, captured and replayed, on the host device. The layer's
  * inputs never change, so every output is the value that was put into the cache. */
 #include <cgr/cgr.h>
+#include <cgr/tracing.h>
 #include <stdio.h>
 
 enum { DIM = 8, TOKENS = 4, PAGES = 4, PAGE_SIZE = 16 };
