@@ -14,7 +14,7 @@ static const struct {
 #define ROW(kind, number, type, init) { kind, #type },
   CGR_STRUCT_LIST(ROW)
 #undef ROW
-  { CGR_STRUCT_KEY, "cgr_key" },
+      { CGR_STRUCT_KEY, "cgr_key" },
 };
 
 static const char *find_name(cgr_struct kind) {

@@ -43,6 +43,8 @@ _Static_assert((int)CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN + 1 == (int)CGR_BUFFER_
 _Static_assert(CGR__DERIVED(CGR__BUFFER_CONTEXT_LENS) == CGR_DERIVED(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
 
 const char *cgr_buffer_name(cgr_buffer buffer) {
+  if (buffer == CGR_BUFFER_DECLARED)
+    return "declared";
   return (int)buffer >= 0 && buffer < CGR_BUFFER_COUNT_ ? table[buffer].name : "unknown";
 }
 

@@ -83,7 +83,7 @@ static double step(const waits *w, cgr_runtime *rt, double ms, row *r) {
   double launched = bench_now_us();
   check(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_mark, &mark, w->stream), "the mark");
   double before = processor_us();
-  bench_check(cgr_step_wait(rt, 0, s.seq, -1, NULL), "cgr_step_wait");
+  bench_check(cgr_step_wait(rt, s.mark, -1, NULL), "cgr_step_wait");
   double back = bench_now_us();
   r->processor_us += processor_us() - before;
   r->prepare_us += prepared - begin;

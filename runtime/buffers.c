@@ -1,20 +1,26 @@
 /* The persistent buffers and the engine's own, as views. */
 #include <stdio.h>
-#include <string.h>
 
 #include "runtime/runtime.h"
 
-cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t lane, int32_t program, cgr_buffer buffer,
-                           int32_t index, cgr_buffer_view *view) {
-  char field[40];
-  cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
-  CGR__TRY(cgr__runtime_check_lane(runtime, function, lane));
-  snprintf(field, sizeof field, "%s: view", function);
-  CGR__TRY(cgr__sized_check(field, view));
-  if (program != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, program);
+static cgr_status view_declared(const cgr_runtime *rt, const char *function, int32_t index, cgr_buffer_view *full) {
+  if (index < 0 || index >= rt->setup.config.num_buffers)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: index of declared is %d, expected that of one of cgr_config.buffers (num_buffers is %d)", function,
+                     index, rt->setup.config.num_buffers);
+  const cgr__declared *declared = &rt->layout.declared[index];
+  full->dtype = declared->dtype;
+  full->data = rt->arena + declared->offset;
+  full->shape[0] = declared->rows;
+  full->shape[1] = full->stride = declared->width;
+  return CGR_OK;
+}
+
+static cgr_status view_own(const cgr_runtime *runtime, const char *function, cgr_buffer buffer, int32_t index,
+                           cgr_buffer_view *full) {
   if ((int)buffer < 0 || buffer >= CGR_BUFFER_COUNT_)
-    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: buffer is %d, expected 0 .. %d", function, (int)buffer, CGR_BUFFER_COUNT_ - 1);
+    return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: buffer is %d, expected 0 .. %d, or CGR_BUFFER_DECLARED", function, (int)buffer,
+                     CGR_BUFFER_COUNT_ - 1);
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
   if (shape.copies == 0 && shape.source != CGR__SOURCE_DERIVED)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %s, expected another: there is no group (num_groups is 0)",
@@ -28,40 +34,32 @@ cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, int32_t l
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: index of %s is %d, expected 0 .. %d", function, shape.name, index,
                      shape.copies - 1);
   shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, index);
-  full.dtype = (int32_t)shape.dtype;
-  full.data = runtime->arena + runtime->layout.offset[buffer][index];
-  full.shape[0] = shape.rows;
-  full.shape[1] = full.stride = shape.columns;
+  full->dtype = (int32_t)shape.dtype;
+  full->data = runtime->arena + runtime->layout.offset[buffer][index];
+  full->shape[0] = shape.rows;
+  full->shape[1] = full->stride = shape.columns;
   if (buffer == CGR_BUFFER_PAGE_TABLE) { /* the engine's own table where it keeps one */
-    full.data = runtime->lane.args.buffers.group[index].page_table;
-    full.stride = runtime->lane.args.group[index].page_table_stride;
+    full->data = runtime->lane.args.buffers.group[index].page_table;
+    full->stride = runtime->lane.args.group[index].page_table_stride;
   }
+  return CGR_OK;
+}
+
+cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, const cgr_where *where, cgr_buffer buffer, int32_t index,
+                           cgr_buffer_view *view) {
+  char field[40];
+  cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
+  CGR__TRY(cgr__runtime_check_where(runtime, function, where));
+  snprintf(field, sizeof field, "%s: view", function);
+  CGR__TRY(cgr__sized_check(field, view));
+  if (buffer == CGR_BUFFER_DECLARED)
+    CGR__TRY(view_declared(runtime, function, index, &full));
+  else
+    CGR__TRY(view_own(runtime, function, buffer, index, &full));
   cgr__sized_write(view, &full, sizeof full);
   return CGR_OK;
 }
 
-cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, cgr_buffer buffer, int32_t index,
-                          cgr_buffer_view *view) {
-  return cgr__buffer_get(runtime, "cgr_buffer_get", lane, program, buffer, index, view);
-}
-
-cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const char *name, cgr_buffer_view *view) {
-  cgr_buffer_view full = CGR_BUFFER_VIEW_INIT;
-  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_buffer_get_declared", lane));
-  CGR__REQUIRE(name, "cgr_buffer_get_declared");
-  CGR__TRY(cgr__sized_check("cgr_buffer_get_declared: view", view));
-  for (int32_t i = 0; i < runtime->setup.config.num_buffers; i++) {
-    const cgr__declared *declared = &runtime->layout.declared[i];
-    if (strcmp(declared->name, name) != 0)
-      continue;
-    full.dtype = declared->dtype;
-    full.data = runtime->arena + declared->offset;
-    full.shape[0] = declared->rows;
-    full.shape[1] = full.stride = declared->width;
-    cgr__sized_write(view, &full, sizeof full);
-    return CGR_OK;
-  }
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "cgr_buffer_get_declared: name is \"%.31s\", expected the name of a declared buffer (num_buffers is %d)", name,
-                   runtime->setup.config.num_buffers);
+cgr_status cgr_buffer_get(cgr_runtime *runtime, const cgr_where *where, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
+  return cgr__buffer_get(runtime, "cgr_buffer_get", where, buffer, index, view);
 }

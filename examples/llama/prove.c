@@ -1,9 +1,10 @@
 #include "examples/llama/prove.h"
 
+#include <cgr/inspect.h>
+#include <cgr/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cgr/inspect.h>
 #include "examples/llama/error.h"
 
 #define NUM_PAGES 64 /* for the self-test: with all of them it would take longer */

@@ -192,9 +192,9 @@ CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attent
  * its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 and FlashMLA give for a query without keys,
  * counts as -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
  * The views cover the padded token count; padded tokens of a and b are not read, and get out = 0, lse = -inf. out may be the same
- * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory of
- * its own. What is written may overlap nothing else; that is refused if addresses and strides show it. These lse have the same
- * form as that of cgr_attention: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
+ * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory
+ * of its own. What is written may overlap nothing else; that is refused if addresses and strides show it. These lse have the
+ * same form as that of cgr_attention: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
 typedef struct cgr_merge {
   uint32_t size;
   int32_t num_heads; /* 1 .. 1024 */
@@ -341,15 +341,15 @@ typedef struct cgr_backend {
   /* What a FULL graph can hold of it, for layers of this group; asked once per group. What is not a cgr_graph_support counts as
    * NEVER, as does NULL. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
-  /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at every
-   * replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it (cgr_runtime_warmup
-   * does). `attention` is valid only during the call; it has this library's size, and its views have been checked.
-   * attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages are in row
-   * CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths in CGR_BUFFER_SEQ_LENS and _QUERY_START_LOC.
-   * The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With CGR_BACKEND_APPENDS
-   * `attention` may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_get_plan, cgr_record_buffer,
-   * cgr_record_call, and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK gives up the step or
-   * the capture, as from `record`. */
+  /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at
+   * every replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it
+   * (cgr_runtime_warmup does). `attention` is valid only during the call; it has this library's size, and its views have been
+   * checked. attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages
+   * are in row CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths in CGR_BUFFER_SEQ_LENS and
+   * _QUERY_START_LOC. The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With
+   * CGR_BACKEND_APPENDS `attention` may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, which also has the state,
+   * cgr_record_buffer, cgr_record_call, and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK
+   * gives up the step or the capture, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
@@ -386,11 +386,6 @@ typedef struct cgr_backend {
 } cgr_backend;
 #define CGR_BACKEND_INIT \
   { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
-
-/* Inside `plan` or `record` of a backend: its state, and the key that this was made for. A failure gives up the step, as one of
- * the other cgr_record_ calls does.
- * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state);
 
 #ifdef __cplusplus
 }

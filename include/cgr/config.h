@@ -31,6 +31,20 @@ typedef struct cgr_key {
 } cgr_key;
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
+/* A lane (a set of step buffers) and a program (a target model, a draft, ...), for calls that concern one of several. NULL in its
+ * place, like zeros, names the first of each; this version has no others. Never grows. */
+typedef struct cgr_where {
+  int32_t lane;    /* 0 .. num_lanes - 1 */
+  int32_t program; /* 0 .. num_programs - 1 */
+} cgr_where;
+
+/* Names a launched step: what is waited for. In cgr_step, cgr_step_result and cgr_request_info. Never grows. */
+typedef struct cgr_mark {
+  int32_t lane;
+  int32_t reserved; /* 0 */
+  uint64_t seq;     /* the step's number, counted from 1 in each lane; 0: none */
+} cgr_mark;
+
 /* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every
  * cgr_record_attention and cgr_record_call made between them, at each replay. A mode that the attention cannot do is lowered, and
  * the reason is kept (cgr_runtime_graph_mode): FULL to FULL_AND_PIECEWISE if some attention in use is not ALWAYS, and all to
@@ -93,9 +107,9 @@ typedef struct cgr_buffer_decl {
 } cgr_buffer_decl;
 #define CGR_BUFFER_DECL_INIT { (uint32_t)sizeof(cgr_buffer_decl), 0, 0, 0, 0, NULL, 0 }
 
-/* cgr_config.dump gets the JSON of cgr_runtime_dump, zero-terminated, and the dump_context, when the runtime dies and after a step that was
- * abandoned; if the runtime dies in a step's launch, it is called once. Called by the thread that calls cgr, whose call has not
- * returned yet; must not call cgr. */
+/* cgr_config.dump gets the JSON of cgr_runtime_dump, zero-terminated, and the dump_context, when the runtime dies and after a
+ * step that was abandoned; if the runtime dies in a step's launch, it is called once. Called by the thread that calls cgr,
+ * whose call has not returned yet; must not call cgr. */
 typedef void (*cgr_dump_function)(void *context, const char *json, size_t length);
 
 enum { CGR_CONFIG_MAGIC = 0x63677231 };
@@ -231,14 +245,14 @@ CGR_API cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **ru
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_destroy(cgr_runtime *runtime);
 
-/* The device of a runtime, which the runtime closes unless it was given as device_handle. NULL for a bad handle.
+/* The device of a runtime, which the runtime closes unless it was given as device_handle.
  * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API cgr_device *cgr_runtime_device(cgr_runtime *runtime);
+CGR_API cgr_status cgr_runtime_device(cgr_runtime *runtime, cgr_device **device);
 
-/* The mode in use. `*reason`, always set, says why it, or the captured query lengths, differ from those asked for ("": neither
- * does); it is the runtime's memory. NONE for a bad handle. Read `*reason` after the call, not in the same expression.
+/* The mode in use. `*reason` (`reason` may be NULL) says why it, or the captured query lengths, differ from those asked for ("":
+ * neither does); it is the runtime's memory.
  * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason);
+CGR_API cgr_status cgr_runtime_graph_mode(cgr_runtime *runtime, cgr_graph_mode *mode, const char **reason);
 
 #ifdef __cplusplus
 }

@@ -92,8 +92,8 @@ CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabl
 
 /* Calls `record` once for every key, or those of `keys`, eagerly, in steps without requests, so that the engine's libraries load
  * and choose what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those
- * of a flush do. They run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what
- * writes weights and caches first. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
+ * of a flush do. They run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with
+ * what writes weights and caches first. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 
@@ -104,8 +104,8 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *c
  * more is CGR_ERROR_OUT_OF_MEMORY. Moving one, even to where it already is, makes graphs that were captured before and hold it
  * stale: their steps run eagerly (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures
  * them again. Unregistering one does the same, and its number may be given to another. A graph holds every region of the engine,
- * also one that is registered after its capture, unless its `record` says otherwise with cgr_record_use. Regions may overlap: an address belongs to each that covers it, and
- * each counts by itself.
+ * also one that is registered after its capture, unless its `record` says otherwise with cgr_record_use. Regions may overlap:
+ * an address belongs to each that covers it, and each counts by itself.
  *
  * What a graph that is not stale holds is not freed: cgr_memory_free refuses it. First move or unregister the region, or release
  * the graphs.

@@ -46,9 +46,9 @@ typedef struct cgr_graph_stats {
 } cgr_graph_stats;
 #define CGR_GRAPH_STATS_INIT                                                                                              \
   { (uint32_t)sizeof(cgr_graph_stats), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0 }
-/* Number of keys (0 for a bad handle), and the statistics of one of them.
+/* Number of keys, and the statistics of one of them.
  * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API int32_t cgr_runtime_num_keys(cgr_runtime *runtime);
+CGR_API cgr_status cgr_runtime_num_keys(cgr_runtime *runtime, int32_t *count);
 CGR_API cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats);
 
 typedef struct cgr_capture_estimate {
@@ -120,21 +120,21 @@ typedef struct cgr_self_test {
  * - The next step, of the same kind, with as many requests and tokens as the key holds: it goes on with the tokens that were
  *   sampled, and shows whether the tested step has left for later ones what it should.
  *
- * These must be equal, bit for bit: of the tested step the planned buffers except CGR_BUFFER_PLAN, and every byte of the requests'
- * pages; of it and of the next step the sampled tokens (CGR_BUFFER_NEXT_TOKENS, and the result's) and the watched memory of real
- * requests. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a finding
- * (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the same for equal inputs. It
- * finds only what changes one of these: watch what your sampler reads. What eager steps do wrong as well, like host code that copies
- * staged data only once ever, it does not find. Workspaces of backends hold zeros before a tested step.
+ * These must be equal, bit for bit: of the tested step the planned buffers except CGR_BUFFER_PLAN, and every byte of the
+ * requests' pages; of it and of the next step the sampled tokens (CGR_BUFFER_NEXT_TOKENS, and the result's) and the watched
+ * memory of real requests. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a
+ * finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the same for
+ * equal inputs. It finds only what changes one of these: watch what your sampler reads. What eager steps do wrong as well, like
+ * host code that copies staged data only once ever, it does not find. Workspaces of backends hold zeros before a tested step.
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.
  *
  * The steps run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what writes
- * weights and caches first. Meanwhile no work of the engine may write the given pages, the read-trash pages or the watched memory. Each
- * graph takes up to fourteen steps, four of them replays (twice as many for one request), plus others that send the pages ahead; statistics count them as
- * CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be
- * replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is
- * reserved.
+ * weights and caches first. Meanwhile no work of the engine may write the given pages, the read-trash pages or the watched
+ * memory. Each graph takes up to fourteen steps, four of them replays (twice as many for one request), plus others that send
+ * the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is
+ * prepared, or no key has a graph that can be replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's;
+ * CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is reserved.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                          int32_t *count);
@@ -150,9 +150,9 @@ typedef struct cgr_audit {
 } cgr_audit;
 #define CGR_AUDIT_INIT { (uint32_t)sizeof(cgr_audit), 0, 0, 0, 0 }
 
-/* Looks for what a replay must not depend on: captures again, twice, every key whose graph can be replayed, as cgr_runtime_capture
- * does, but makes no graph and reads what the nodes hold. `record` must do what it did then. A finding (CGR_ERROR_AUDIT) names
- * the key, the node and the parameter of
+/* Looks for what a replay must not depend on: captures again, twice, every key whose graph can be replayed, as
+ * cgr_runtime_capture does, but makes no graph and reads what the nodes hold. `record` must do what it did then. A finding
+ * (CGR_ERROR_AUDIT) names the key, the node and the parameter of
  * - an address that lies in no region, or in one that `record` did not name although it named others; once for each allocation,
  *   or region of a key;
  * - a number, in a parameter or a launch's dimensions, that differs in the second capture: a host value, which replays keep.
@@ -174,9 +174,10 @@ CGR_API cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr
 
 /* ------------------------------------------------------------------------------------------------------------------ dump */
 
-/* The flight recorder (tracing.h) as JSON, with whatever else explains the runtime's state: version, device, layout, the prepared step, the last launch
- * that failed, what a dead runtime has died of, and the first step that the device has not completed: a device reports the fault
- * of a kernel at a later call, by which time other steps may have been launched. Also works on a dead runtime.
+/* The flight recorder (tracing.h) as JSON, with whatever else explains the runtime's state: version, device, layout, the
+ * prepared step, the last launch that failed, what a dead runtime has died of, and the first step that the device has not
+ * completed: a device reports the fault of a kernel at a later call, by which time other steps may have been launched. Also
+ * works on a dead runtime.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 

@@ -14,7 +14,8 @@ extern "C" {
 /* The persistent buffers, device memory at fixed addresses. Every step writes all rows up to its padded counts; what they hold
  * past the real ones is given as "padding". R, M, T as in cgr_config, k = num_draft_tokens; P = ceil(tokens /
  * page_size), for the most tokens that a row has in the group's length set.
- * `index` of cgr_buffer_get is the group, the length set, or 0. */
+ * `index` of cgr_buffer_get is the group or the length set where there is one for each, of CGR_BUFFER_DECLARED the buffer, else
+ * 0. */
 typedef enum cgr_buffer {
   CGR_BUFFER_INPUT_IDS = 0,    /* i32 [T] token ids; padding 0 */
   CGR_BUFFER_POSITIONS,        /* i32 [T] position of the token in its length set; padding 0 */
@@ -53,7 +54,8 @@ typedef enum cgr_buffer {
   CGR_BUFFER_PREFILL_KV_INDPTR,        /* i32 [R+1] per group: kv_indptr of the same requests, unchanged, so that it indexes
                                           kv_indices; padding repeats the last value */
   CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, /* i32 [R] per group: kv_last_page_len of the same requests; padding 1 */
-  CGR_BUFFER_COUNT_
+  CGR_BUFFER_COUNT_,
+  CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */
 } cgr_buffer;
 
 /* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
@@ -90,11 +92,8 @@ typedef struct cgr_buffer_view {
 #define CGR_BUFFER_VIEW_INIT { (uint32_t)sizeof(cgr_buffer_view), 0, NULL, { 0, 0 }, 0 }
 
 /* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_buffer_get(cgr_runtime *runtime, int32_t lane, int32_t program, cgr_buffer buffer, int32_t index,
+CGR_API cgr_status cgr_buffer_get(cgr_runtime *runtime, const cgr_where *where, cgr_buffer buffer, int32_t index,
                                   cgr_buffer_view *view);
-/* A buffer that was declared in cgr_config.buffers.
- * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_buffer_get_declared(cgr_runtime *runtime, int32_t lane, const char *name, cgr_buffer_view *view);
 
 /* ----------------------------------------------------------------------------------------------------- recording a model */
 
@@ -117,9 +116,12 @@ typedef struct cgr_record_info {
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing, the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens; /* likewise */
+  const cgr_plan_key *plan_key; /* inside `plan` or `record` of a backend: what its state was made for; valid during that call; else
+                                   NULL */
+  void *plan_state;             /* likewise the state */
 } cgr_record_info;
 #define CGR_RECORD_INFO_INIT \
-  { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info);
 

@@ -16,12 +16,12 @@ extern "C" {
  * (CGR_ERROR_STATE); they may get more pages. Refused inside `record` and calls (CGR_ERROR_STATE).
  *
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
- * completed: cgr_request_info.last_seq, also after a failed launch and after the row was opened again. It may be in several rows,
+ * completed: cgr_request_info.last, also after a failed launch and after the row was opened again. It may be in several rows,
  * as a shared prefix is; a step writes it for one of them at most, and over no other's tokens. cgr_validation_layer checks these
  * rules. Nothing notices if a page that replaces another below a row's length gets its tokens only in the row's next step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
-/* CGR_ERROR_STATE for a row that is in the standing batch: take it first; and for one of the prepared step.
+/* CGR_ERROR_STATE for a row that is in the standing batch: remove it first; and for one of the prepared step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row);
 
@@ -43,7 +43,8 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
 
 /* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine or other rows
  * fill (a shared prefix), these perhaps in the row's next step. The row's pages must cover it, and that step has to give its
- * token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had passed.
+ * token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had
+ * passed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 
@@ -64,14 +65,14 @@ CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32
 
 typedef struct cgr_request_info {
   uint32_t size;
-  int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, but for last_seq */
+  int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, except last */
   int32_t num_tokens; /* in the cache after every step launched so far */
   int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
   uint64_t tag;
-  uint64_t last_seq;  /* last step that used the row, for this owner or one before, and may still write its pages; 0: none */
+  cgr_mark last;      /* last step that used the row, for this owner or one before, and may still write its pages; seq 0: none */
   int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
 } cgr_request_info;
-#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
+#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 } }
 /* Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info);
 /* The row has pages [*first, *end) in this group; both 0: none, or the table is the engine's own.

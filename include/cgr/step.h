@@ -53,32 +53,32 @@ typedef struct cgr_batch {
 /* The standing batch stays from step to step and is edited. A step that changes a few of its requests costs the host the same
  * with many requests as with few. A batch with num_requests CGR_BATCH_STANDING runs it. Whole batches may be given in between and
  * leave it as it is. But after any other step (a whole batch, a dummy step, changes sent ahead, a failed launch, a step that a
- * guard refused) all of it travels again, at the cost of a whole batch. Its order is that of its places: put appends the row,
- * take removes it and the last request takes its place, swap exchanges two places. Requests are named by their rows.
+ * guard refused) all of it travels again, at the cost of a whole batch. Its order is that of its places: add appends the row,
+ * remove gives its place to the last request, swap exchanges two places. Requests are named by their rows.
  *
- * query_len and flags stay until set again. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
+ * query_len and flags stay until updated. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
  * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request of one token without flags
- * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be set again
+ * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be updated
  * before each step, and a chunk that has run counts no tokens until then.
  *
  * Edits may come in any order, and in between every open row may be in the batch. It is checked when a step is prepared or
  * chosen, as any batch is; a request that lacks its tokens is CGR_ERROR_INVALID_ARGUMENT, and further edits correct it. These
- * edits are refused, without any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the batch, for put
+ * edits are refused, without any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the batch, for add
  * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above
  * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
  * with `tokens` NULL (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags
  * (CGR_ERROR_INVALID_ENUM); drafts, lanes, programs (CGR_ERROR_UNSUPPORTED); while a step is prepared, inside `record` and calls
  * (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
-CGR_API cgr_status cgr_standing_put(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
+CGR_API cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);
-CGR_API cgr_status cgr_standing_set(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t query_len,
-                                    const int32_t *tokens, uint32_t flags);
-CGR_API cgr_status cgr_standing_take(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row);
-CGR_API cgr_status cgr_standing_swap(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row, int32_t other);
+CGR_API cgr_status cgr_standing_update(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
+                                       const int32_t *tokens, uint32_t flags);
+CGR_API cgr_status cgr_standing_remove(cgr_runtime *runtime, const cgr_where *where, int32_t row);
+CGR_API cgr_status cgr_standing_swap(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t other);
 /* The rows in their order, valid until the next edit.
  * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_standing_rows(cgr_runtime *runtime, int32_t lane, int32_t program, const int32_t **rows, int32_t *count);
+CGR_API cgr_status cgr_standing_rows(cgr_runtime *runtime, const cgr_where *where, const int32_t **rows, int32_t *count);
 
 /* ------------------------------------------------------------------------------------------------------------------ steps */
 
@@ -88,7 +88,7 @@ typedef enum cgr_step_state {
   CGR_STEP_LAUNCHED = 2,
   CGR_STEP_CANCELLED = 3,
   CGR_STEP_ABANDONED = 4  /* launch failed and the step is over: none of its tokens count, its rows keep their lengths, its changes
-                             are pending again. `seq` is the number that it used up, 0 if none: its rows' pages are in use until
+                             are pending again. mark.seq is the number that it used up, 0 if none: its rows' pages are in use until
                              that step has completed. If the device ran the step despite the failure it reported, its rows no
                              longer have a last token (cgr_request_info.has_token) */
 } cgr_step_state;
@@ -99,16 +99,16 @@ typedef struct cgr_step {
   uint32_t size;
   int32_t state;         /* cgr_step_state */
   int32_t reason;        /* cgr_reason */
-  int32_t lane;
+  int32_t program;
   cgr_key key;           /* what launch will replay; kind NONE: eager */
   int32_t num_requests;  /* real */
   int32_t num_tokens;    /* real */
   uint64_t bytes_staged; /* that the device will read for this step */
-  uint64_t seq;          /* the step's number, from launch on */
+  cgr_mark mark;         /* what is waited for: its seq is there from launch on */
   uint64_t ticket;       /* of the runtime */
 } cgr_step;
 #define CGR_STEP_INIT \
-  { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, { 0, 0, 0 }, 0 }
 
 /* Tells the graph that a batch would use, without preparing it, even while another step is prepared: for ranks that must agree
  * before any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, such as the mixed key of the
@@ -143,11 +143,11 @@ CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStr
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step);
 
-/* Sends pending changes, as many as free slots hold, ahead of the next step, in steps without requests. `*seq` (may be NULL) is
- * then the last step launched on the lane. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of these steps
- * takes a number, so results of earlier steps expire sooner: collect them first.
+/* Sends pending changes, as many as free slots hold, ahead of the next step, in steps without requests. `*last` (`last` may be
+ * NULL) is then the last step launched on the lane. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of
+ * these steps takes a number, so results of earlier steps expire sooner: collect them first.
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never */
-CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq);
+CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, const cgr_where *where, cgr_mark *last, cudaStream_t stream);
 
 /* --------------------------------------------------------------------------------------------------------------- results */
 
@@ -180,12 +180,12 @@ typedef struct cgr_guard {
 /* What a step gave. The arrays stay valid while up to ring_depth - 1 more steps are launched on the lane. */
 typedef struct cgr_step_result {
   uint32_t size;
-  int32_t lane;
   int32_t program;
   int32_t num_requests;      /* 0 for a step that was abandoned or that a guard emptied */
   int32_t num_steps;         /* 1 */
   int32_t token_stride;      /* 1 + num_draft_tokens */
-  uint64_t seq;
+  int32_t reserved;
+  cgr_mark mark;             /* of the step */
   const int32_t *rows;       /* [num_requests] of the batch */
   const uint64_t *tags;      /* [num_requests] given to cgr_request_open, as they were at prepare */
   const int32_t *num_tokens; /* [num_steps][num_requests] sampled tokens: 0 for a request that is partial, had no tokens, or that
@@ -196,18 +196,18 @@ typedef struct cgr_step_result {
   const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity; NULL without check_values */
 } cgr_step_result;
 #define CGR_STEP_RESULT_INIT \
-  { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 }, NULL }
+  { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, { 0, 0, 0 }, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 }, NULL }
 
-/* Waits for step `seq` alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured timeout.
- * CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.
+/* Waits for the step that `mark` names alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured
+ * timeout. CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.
  * CGR_ERROR_EXPIRED: ring_depth newer steps have been launched. `result` may be NULL. A thread other than the one that launches
  * must not wait here; it may look at cgr_runtime_completed.
  * Threads one · Capture no · Sync poll never, wait may · Alloc never */
-CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result);
+CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, cgr_mark mark, int32_t timeout_ms, cgr_step_result *result);
 
-/* Number of the last step that has completed on a lane; 0: none, or a bad handle or lane.
+/* Number of the last step that has completed on a lane; 0: none.
  * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane);
+CGR_API cgr_status cgr_runtime_completed(cgr_runtime *runtime, const cgr_where *where, uint64_t *seq);
 
 #ifdef __cplusplus
 }

@@ -204,16 +204,17 @@ typedef struct cgr_span {
 } cgr_span;
 #define CGR_SPAN_INIT { (uint32_t)sizeof(cgr_span), 0, 0, 0, 0, 0, 0 }
 
-/* The spans of step `seq` on the device, ordered by when they began; of those that began together, the outer first. Abandoned
- * steps and those of the runtime itself have spans too (but in a PIECEWISE step that was abandoned in a call, the layer under way
- * has no LAYER span). *count says how many there are, at most 9 plus 3 per layer; the first `capacity` are written, spans[0].size
- * bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more (CGR_ERROR_INVALID_ARGUMENT); with 0
- * spans may be NULL. The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and have completed (CGR_NOT_READY), and be one
- * of the last ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a
- * dead runtime. Copies a few KB from the device on a stream of the runtime's own and waits for that, not for any step; once a
- * second it also compares the clocks, which takes some 100 us. CGR_ERROR_DEVICE if one of these fails.
+/* The spans of the step that `mark` names on the device, ordered by when they began; of those that began together, the outer
+ * first. Abandoned steps and those of the runtime itself have spans too (but in a PIECEWISE step that was abandoned in a call,
+ * the layer under way has no LAYER span). *count says how many there are, at most 9 plus 3 per layer; the first `capacity` are
+ * written, spans[0].size bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more
+ * (CGR_ERROR_INVALID_ARGUMENT); with 0 spans may be NULL. The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and
+ * have completed (CGR_NOT_READY), and be one of the last ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without
+ * cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a dead runtime. Copies a few KB from the device on a stream of the
+ * runtime's own and waits for that, not for any step; once a second it also compares the clocks, which takes some 100 us.
+ * CGR_ERROR_DEVICE if one of these fails.
  * Threads one · Capture no · Sync may · Alloc never */
-CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count);
+CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, cgr_mark mark, cgr_span *spans, int32_t capacity, int32_t *count);
 
 /* ------------------------------------------------------------------------------------------------------------------- traces */
 
@@ -234,11 +235,11 @@ CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t cap
 
 /* The same in pieces, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
  * CGR_TRACE_TAIL. Each piece of a step begins with a comma, so that an engine can put events of its own between them in the same
- * way. trace_step takes a step as cgr_runtime_timing does, with its errors for `seq` and for the runtime; trace_head has those of
- * cgr_runtime_trace.
+ * way. trace_step takes a step as cgr_runtime_timing does, with its errors for `mark` and for the runtime; trace_head has those
+ * of cgr_runtime_trace.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
-CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length);
+CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, cgr_mark mark, char *out, size_t capacity, size_t *length);
 #define CGR_TRACE_TAIL "\n]}\n"
 
 #ifdef __cplusplus

@@ -278,9 +278,9 @@ static cgr_status join_derived(cgr__step_recorder *rec, cgr_buffer buffer) {
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
   cgr__step_recorder *rec = (cgr__step_recorder *)(void *)recorder;
-  const cgr_key *key = &recorder->key;
-  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_derived(rec, buffer) : CGR_OK;
+  const cgr_where where = { recorder->key.lane, recorder->key.program };
+  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES && buffer != CGR_BUFFER_DECLARED ? join_derived(rec, buffer) : CGR_OK;
   if (status == CGR_OK)
-    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", key->lane, key->program, buffer, index, view);
+    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", &where, buffer, index, view);
   return cgr__recorder_latch(recorder, status);
 }

@@ -124,7 +124,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__fate *fate, uint64
   if (fate->ran && fate->seq == p->seq && p->batch.set == 0)
     cgr__rows_forget_tokens(&rt->rows, p->batch.composition);
   step->state = CGR_STEP_ABANDONED;
-  step->seq = fate->seq;
+  step->mark.seq = fate->seq;
   cgr__flight_abandoned(rt, began, fate->seq, status);
   cgr__failure_keep(rt, fate->seq, &p->choice.key, status);
   cgr__dump_tell(rt);

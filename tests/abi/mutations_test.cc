@@ -85,25 +85,28 @@ TEST_F(Mutations, OfSymbols) {
 }
 
 TEST_F(Mutations, OfPrototypes) {
-  const std::string take = "CGR_API cgr_status cgr_standing_take(";
-  Interface without =
-      Edited({ { "step.h", "", take + "cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row);", "" } }, symbols);
-  EXPECT_EQ(Changes(without), "BREAKS function cgr_standing_take is gone\n");
-  EXPECT_EQ(without.undeclared, std::vector<std::string>{ "cgr_standing_take" });
+  const std::string drop = "CGR_API cgr_status cgr_request_drop_pages(";
+  Interface without = Edited(
+      { { "requests.h", "", drop + "cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);", "" } },
+      symbols);
+  EXPECT_EQ(Changes(without), "BREAKS function cgr_request_drop_pages is gone\n");
+  EXPECT_EQ(without.undeclared, std::vector<std::string>{ "cgr_request_drop_pages" });
 
   const std::string prototype =
-      " the prototype was cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row) and is ";
-  const std::string of_it = " function cgr_standing_take:";
-  EXPECT_EQ(Changes({ { "step.h", take, "int32_t row", "int64_t row" } }),
-            "BREAKS" + of_it + prototype + "cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int64_t row)\n");
-  EXPECT_EQ(Changes({ { "step.h", "", take, "CGR_API int cgr_standing_take(" } }),
-            "BREAKS" + of_it + prototype + "int(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row)\n");
-  EXPECT_EQ(Changes({ { "step.h", take, "int32_t lane, int32_t program", "int32_t program, int32_t lane" } }),
+      " the prototype was cgr_status(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count) and is ";
+  const std::string of_it = " function cgr_request_drop_pages:";
+  EXPECT_EQ(Changes({ { "requests.h", drop, "int32_t count", "int64_t count" } }),
+            "BREAKS" + of_it + prototype +
+                "cgr_status(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int64_t count)\n");
+  EXPECT_EQ(Changes({ { "requests.h", "", drop, "CGR_API int cgr_request_drop_pages(" } }),
+            "BREAKS" + of_it + prototype +
+                "int(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count)\n");
+  EXPECT_EQ(Changes({ { "requests.h", drop, "int32_t row, int32_t group", "int32_t group, int32_t row" } }),
             "BREAKS" + of_it + " parameters have changed places," + prototype +
-                "cgr_status(cgr_runtime *runtime, int32_t program, int32_t lane, int32_t row)\n");
-  EXPECT_EQ(Changes({ { "step.h", take, "int32_t row", "int32_t which" } }),
+                "cgr_status(cgr_runtime *runtime, int32_t group, int32_t row, int32_t first, int32_t count)\n");
+  EXPECT_EQ(Changes({ { "requests.h", drop, "int32_t count", "int32_t which" } }),
             "grows" + of_it + " names of parameters have changed," + prototype +
-                "cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t which)\n");
+                "cgr_status(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t which)\n");
   EXPECT_EQ(Changes({ { "device.h", "(*cgr_host_function)", "const void *args", "const void *args, size_t args_size" } }),
             "BREAKS callback cgr_host_function: the prototype was void(const void *args) and is "
             "void(const void *args, size_t args_size)\n");

@@ -39,7 +39,7 @@ static void run_one_step(world *w, cgr_runtime *runtime) {
   const cgr_batch batch = { .size = sizeof batch, .num_requests = 1, .rows = &row, .tokens = (const int32_t[]){ 7 } };
   CHECK_OK(cgr_step_prepare(runtime, &batch, &step));
   CHECK_OK(cgr_step_launch(runtime, &step, w->stream));
-  CHECK_OK(cgr_step_wait(runtime, 0, step.seq, -1, &result));
+  CHECK_OK(cgr_step_wait(runtime, step.mark, -1, &result));
   CHECK(result.num_requests == 1 && result.rows[0] == row && result.tags[0] == 1 && result.guard.error == CGR_GUARD_NONE);
   const cgr_key full = { .kind = CGR_KIND_FULL, .num_tokens = 1, .num_requests = 1, .query_len = 1 };
   CHECK(memcmp(&step.key, &full, sizeof full) == 0);

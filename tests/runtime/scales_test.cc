@@ -103,7 +103,7 @@ TEST_P(Scales, AreNotFreedWhileTheRuntimeLives) {
 
 // No node holds the address of the views: it is enough that the call names them.
 TEST_P(Scales, WhatItsCallsNameIsNotFreedEither) {
-  const std::string graphs = std::to_string(cgr_runtime_num_keys(rt_));
+  const std::string graphs = std::to_string(cgr_test::NumKeys(rt_));
   for (const cgr_view &view : views_)
     ExpectMessage(cgr_memory_free(backend_.device, view.data), CGR_ERROR_STATE,
                   { "is held by " + graphs + " graphs of a live runtime that can be replayed" });

@@ -44,7 +44,7 @@ protected:
 
 TEST_P(StepVariants, EachCapturedOneHasAllKeys) {
   std::map<uint32_t, int> keys, records;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
     keys[engine_->GraphStats(i).key.variant]++;
   for (const cgr_record_info &info : engine_->records)
     records[info.key.variant]++;
