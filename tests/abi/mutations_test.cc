@@ -42,7 +42,7 @@ Interface Edited(const std::vector<Edit> &edits, const Symbols &symbols) {
   std::filesystem::create_directories(folder.path() + "/cgr/interop");
   for (const auto &entry : std::filesystem::recursive_directory_iterator("include"))
     if (entry.path().extension() == ".h")
-      std::filesystem::copy_file(entry.path(), folder.path() + "/" + std::filesystem::relative(entry.path(), "include").string());
+      std::filesystem::copy_file(entry.path(), folder.path() + "/" + entry.path().lexically_relative("include").string());
   for (const Edit &edit : edits)
     Apply(folder.path(), edit);
   return Describe(folder.path(), symbols);

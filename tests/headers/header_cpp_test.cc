@@ -29,7 +29,7 @@ std::map<std::string, std::vector<std::string>> Headers() {
       continue;
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);)
-      headers[std::filesystem::relative(entry.path(), "include").generic_string()].push_back(line);
+      headers[entry.path().lexically_relative("include").generic_string()].push_back(line);
   }
   return headers;
 }
