@@ -1,4 +1,5 @@
 #include "base/key.h"
+#include "cgr/names.h"
 
 #include <stdio.h>
 

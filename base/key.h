@@ -2,7 +2,7 @@
 #ifndef CGR_BASE_KEY_H
 #define CGR_BASE_KEY_H
 
-#include "cgr/graphs.h"
+#include "cgr/config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,12 @@
  * named "unknown". With those that functions take as arguments: what they may be. */
 #include "base/choices.h"
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 
 /* name(value) for an enum, from pairs of an enumerator and its name. */
 #define NAMES(type, function, ...)                              \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "cgr/names.h"
 
 #define ARENA_ALIGNMENT 256
 #define NUM_SCALARS 16
@@ -42,6 +43,8 @@ _Static_assert((int)CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN + 1 == (int)CGR_BUFFER_
 _Static_assert(CGR__ON_DEMAND(CGR__BUFFER_CONTEXT_LENS) == CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
 
 const char *cgr_buffer_name(cgr_buffer buffer) {
+  if (buffer == CGR_BUFFER_DECLARED)
+    return "declared";
   return (int)buffer >= 0 && buffer < CGR_BUFFER_COUNT_ ? table[buffer].name : "unknown";
 }
 

@@ -3,18 +3,10 @@
  *     minimal [DEVICE [TEXT]]        DEVICE: host, cuda or cuda:N, the best there is by default; TEXT: letters and spaces */
 #include <cgr/cgr.h>
 #include <stdio.h>
-
 #include "minimal_model.h"
 
 enum { LAYERS = 2, DIM = MINIMAL_HEAD_DIM, PAGE_SIZE = 16, PAGES = 6, MAX_TOKENS = MINIMAL_TOKENS, MAX_SEQ_LEN = 64 };
 enum { KV_BYTES = PAGES * 2 * PAGE_SIZE * DIM * 2 }; /* of a layer: K and V of each page, one head of bf16 */
-
-#define TRY(call)                   \
-  do {                              \
-    cgr_status try_status = (call); \
-    if (try_status != CGR_OK)       \
-      return try_status;            \
-  } while (0)
 
 struct engine {
   cgr_device *device;
@@ -24,8 +16,7 @@ struct engine {
   minimal_model model;
 };
 
-/* One step of the model: cgr calls this to capture a graph, and for steps without one. Kernels are launched for the padded
- * counts and read what they need to know of the live batch from cgr's buffers when they run. */
+/* One step: captured as a graph, and run for steps without one. Kernels are launched for padded counts and read cgr's buffers. */
 static cgr_status record(cgr_recorder *recorder, void *context) {
   const minimal_model *m = &((struct engine *)context)->model;
   cgr_record_info info = CGR_RECORD_INFO_INIT;
@@ -59,9 +50,8 @@ static cgr_status start(struct engine *e, const char *device) {
     TRY(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, (char *)e->cache + i * KV_BYTES, CGR_DTYPE_BF16, PAGE_SIZE, 1, DIM, &l->k, &l->v));
   }
   cgr_config config = CGR_CONFIG_INIT;
-  config.device_handle = e->device;
-  config.groups = &group, config.num_groups = 1, config.layers = layers, config.num_layers = LAYERS;
-  config.max_requests = 4, config.max_tokens = MAX_TOKENS, config.max_seq_len = MAX_SEQ_LEN;
+  config.device_handle = e->device, config.groups = &group, config.num_groups = 1, config.layers = layers;
+  config.num_layers = LAYERS, config.max_requests = 4, config.max_tokens = MAX_TOKENS, config.max_seq_len = MAX_SEQ_LEN;
   TRY(cgr_runtime_create(&config, &e->runtime));
   TRY(minimal_create(e->runtime, &e->model)); /* its activations, and where cgr's buffers are */
   cgr_capture capture = CGR_CAPTURE_INIT;
@@ -70,9 +60,9 @@ static cgr_status start(struct engine *e, const char *device) {
   return cgr_runtime_capture(e->runtime, &capture); /* a graph for each size of step */
 }
 
-static cgr_status show(const struct engine *e, uint64_t seq) {
+static cgr_status show(const struct engine *e, cgr_mark mark) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  TRY(cgr_step_wait(e->runtime, 0, seq, -1, &result));
+  TRY(cgr_step_wait(e->runtime, mark, -1, &result));
   putchar(minimal_letter(result.tokens[0]));
   return CGR_OK;
 }
@@ -85,17 +75,17 @@ static cgr_status generate(struct engine *e, const char *text) {
   cgr_step step = CGR_STEP_INIT;
   TRY(cgr_request_open(e->runtime, 1, &row));
   for (int32_t tokens = length; tokens <= MAX_SEQ_LEN; tokens++) {
-    const uint64_t before = step.seq;
+    const cgr_mark before = step.mark;
     for (; pages * PAGE_SIZE < tokens; pages++) /* room for the step's tokens; all pages are this request's, from 2 on */
       TRY(cgr_request_set_pages(e->runtime, row, 0, pages, &(int32_t){ 2 + pages }, 1));
     TRY(cgr_step_prepare(e->runtime, &batch, &step));
     TRY(cgr_step_launch(e->runtime, &step, e->stream));
-    if (before)
+    if (before.seq)
       TRY(show(e, before));
     steps++, replays += step.key.kind != CGR_KIND_NONE;
-    batch.query_lens = batch.tokens = NULL; /* from here on each step takes one token, which is on the device */
+    batch.query_lens = batch.tokens = NULL; /* after the prompt: one token, which is on the device */
   }
-  TRY(show(e, step.seq));
+  TRY(show(e, step.mark));
   printf("\n%d steps, %d of them graph replays\n", steps, replays);
   return cgr_request_close(e->runtime, row);
 }

@@ -51,19 +51,19 @@ public:
     cgr_step step = CGR_STEP_INIT;
     Check(cgr_request_open(rt, 1, &row));
     for (int32_t tokens = length; tokens <= kMaxSeqLen; tokens++) {
-      const uint64_t before = step.seq;
+      const cgr_mark before = step.mark;
       for (; pages * kPageSize < tokens; pages++) { // room for the step's tokens; all pages are this request's, from 2 on
         const int32_t page = 2 + pages;
         Check(cgr_request_set_pages(rt, row, 0, pages, &page, 1));
       }
       Check(cgr_step_prepare(rt, &batch, &step));
       Check(cgr_step_launch(rt, &step, stream_.get()));
-      if (before) // wait for it only while the next step runs, which needs nothing of it from the host
+      if (before.seq) // wait for it only while the next step runs, which needs nothing of it from the host
         std::cout << Wait(before);
       steps++, replays += step.key.kind != CGR_KIND_NONE;
-      batch.query_lens = batch.tokens = nullptr; // from now on one token, which is on the device
+      batch.query_lens = batch.tokens = nullptr; // after the prompt: one token, which is on the device
     }
-    std::cout << Wait(step.seq) << "\n" << steps << " steps, " << replays << " of them graph replays\n";
+    std::cout << Wait(step.mark) << "\n" << steps << " steps, " << replays << " of them graph replays\n";
     Check(cgr_request_close(rt, row));
   }
 
@@ -90,9 +90,9 @@ private:
     return CGR_ERROR_CALLBACK; // cgr_last_message says which call it was
   }
 
-  char Wait(uint64_t seq) const {
+  char Wait(cgr_mark mark) const {
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    Check(cgr_step_wait(runtime_.get(), 0, seq, -1, &result));
+    Check(cgr_step_wait(runtime_.get(), mark, -1, &result));
     return minimal_letter(result.tokens[0]);
   }
 

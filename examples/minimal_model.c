@@ -5,7 +5,7 @@
 
 static cgr_status find(cgr_runtime *runtime, cgr_buffer buffer, void **address) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  cgr_status status = cgr_buffer_get(runtime, 0, 0, buffer, 0, &view);
+  cgr_status status = cgr_buffer_get(runtime, NULL, buffer, 0, &view);
   *address = view.data;
   return status;
 }
@@ -13,10 +13,12 @@ static cgr_status find(cgr_runtime *runtime, cgr_buffer buffer, void **address) 
 cgr_status minimal_create(cgr_runtime *runtime, minimal_model *model) {
   const cgr_buffer names[4] = { CGR_BUFFER_INPUT_IDS, CGR_BUFFER_POSITIONS, CGR_BUFFER_LOGITS_INDICES, CGR_BUFFER_NEXT_TOKENS };
   const size_t heads = MINIMAL_TOKENS * MINIMAL_HEAD_DIM;
-  cgr_device *device = cgr_runtime_device(runtime);
+  cgr_device *device = NULL;
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   void *buffers[4], *memory = NULL;
-  cgr_status status = cgr_device_get_info(device, &info);
+  cgr_status status = cgr_runtime_device(runtime, &device);
+  if (status == CGR_OK)
+    status = cgr_device_get_info(device, &info);
 #ifndef MINIMAL_CUDA
   if (status == CGR_OK && info.kind == CGR_DEVICE_KIND_CUDA) {
     fputs("minimal_model.c was compiled without MINIMAL_CUDA, expected the device host\n", stderr);

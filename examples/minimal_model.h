@@ -32,6 +32,14 @@ typedef struct minimal_model {
   int32_t *next_tokens;
 } minimal_model;
 
+/* Returns a status that is not CGR_OK from the calling function. */
+#define TRY(call)                   \
+  do {                              \
+    cgr_status try_status = (call); \
+    if (try_status != CGR_OK)       \
+      return try_status;            \
+  } while (0)
+
 /* Takes memory for the activations and finds cgr's buffers, which do not move while the runtime lives. */
 cgr_status minimal_create(cgr_runtime *runtime, minimal_model *model);
 cgr_status minimal_destroy(minimal_model *model); /* after the runtime, whose graphs hold its addresses */

@@ -14,13 +14,6 @@ enum { LAYERS = 2, DIM = MINIMAL_HEAD_DIM, PAGE_SIZE = 16, MAX_TOKENS = MINIMAL_
 enum { REQUESTS = 2, LETTERS = 50, ROW_PAGES = MAX_SEQ_LEN / PAGE_SIZE, PAGES = 2 + REQUESTS * ROW_PAGES };
 enum { KV_BYTES = PAGES * 2 * PAGE_SIZE * DIM * 2 }; /* of a layer */
 
-#define TRY(call)                   \
-  do {                              \
-    cgr_status try_status = (call); \
-    if (try_status != CGR_OK)       \
-      return try_status;            \
-  } while (0)
-
 struct engine {
   cgr_device *device;
   cgr_runtime *runtime;
@@ -64,7 +57,7 @@ static cgr_status prepare_attention(struct engine *e) {
   const int32_t **const addresses[3] = { &a->query_start_loc, &a->seq_lens, &a->request_rows };
   for (int i = 0; i < 3; i++) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    TRY(cgr_buffer_get(e->runtime, 0, 0, buffers[i], 0, &view));
+    TRY(cgr_buffer_get(e->runtime, NULL, buffers[i], 0, &view));
     *addresses[i] = view.data;
   }
   a->device = e->device, a->kind = e->model.kind, a->ordinal = e->model.ordinal;
@@ -159,7 +152,7 @@ static cgr_status generate(struct engine *e, const char *const *texts, struct ou
       TRY(make_room(e, rows[i], lengths[i] + n, &counts[i]));
     TRY(cgr_step_prepare(e->runtime, &batch, &step));
     TRY(cgr_step_launch(e->runtime, &step, e->stream));
-    TRY(cgr_step_wait(e->runtime, 0, step.seq, -1, &result));
+    TRY(cgr_step_wait(e->runtime, step.mark, -1, &result));
     for (int32_t i = 0; i < REQUESTS; i++)
       outcome->text[result.tags[i]][n] = minimal_letter(result.tokens[i]);
     outcome->replays += step.key.kind != CGR_KIND_NONE;

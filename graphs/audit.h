@@ -3,6 +3,7 @@
 #define CGR_GRAPHS_AUDIT_H
 
 #include "base/findings.h"
+#include "cgr/inspect.h"
 #include "graphs/node_args.h"
 
 #ifdef __cplusplus

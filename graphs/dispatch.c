@@ -3,6 +3,7 @@
 
 #include "base/choices.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "graphs/graphs.h"
 
 #define FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */

@@ -17,6 +17,7 @@
 #include "buffers/layout.h"
 #include "buffers/regions.h"
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
 #include "devices/device.h"
 #include "graphs/addresses.h"
 

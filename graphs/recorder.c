@@ -80,6 +80,8 @@ static cgr_status get_info(cgr_recorder *recorder, cgr_record_info *info) {
   full.max_query_len = recorder->max_query_len;
   full.num_decodes = recorder->num_decodes;
   full.num_decode_tokens = recorder->num_decode_tokens;
+  if (recorder->find_plan)
+    recorder->find_plan(recorder, &full);
   cgr__sized_write(info, &full, sizeof full);
   return CGR_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef CGR_INTEROP_FORMATS_H
 #define CGR_INTEROP_FORMATS_H
 
-#include "cgr/planners.h"
+#include "cgr/device.h"
 #include "devices/device.h"
 #include "interop/block_table/format.h"
 #include "interop/fa3/format.h"

@@ -1,4 +1,5 @@
 /* The kernels of this folder, with their launchers on each device. */
+#include "cgr/interop/flashinfer.h"
 #include "interop/formats.h"
 #include "interop/launchers.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/host_device.h"
 #include "base/limits.h"
+#include "cgr/tracing.h"
 #include "devices/device.h"
 #include "kernels/step.h"
 

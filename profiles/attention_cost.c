@@ -134,12 +134,12 @@ static double launch_steps(bench_engine *e, const bench_shape *s, cgr_batch *bat
     cgr_status status;
     reset_prefills(e, s);
     while ((status = cgr_step_prepare(e->rt, batch, &step)) == CGR_ERROR_BUSY)
-      bench_check(cgr_step_wait(e->rt, 0, last - 2, -1, NULL), "cgr_step_wait");
+      bench_check(cgr_step_wait(e->rt, (cgr_mark){ 0, 0, last - 2 }, -1, NULL), "cgr_step_wait");
     bench_check(status, "cgr_step_prepare");
     bench_check(cgr_step_launch(e->rt, &step, e->stream), "cgr_step_launch");
-    last = step.seq;
+    last = step.mark.seq;
   }
-  bench_check(cgr_step_wait(e->rt, 0, last, -1, NULL), "cgr_step_wait");
+  bench_check(cgr_step_wait(e->rt, (cgr_mark){ 0, 0, last }, -1, NULL), "cgr_step_wait");
   return bench_now_us() - begin;
 }
 

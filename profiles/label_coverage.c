@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cgr/names.h"
 #include "graphs/labels.h"
 #include "profiles/support/step32.h"
 #include "runtime/runtime.h"

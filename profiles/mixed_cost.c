@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cgr/names.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/series.h"
 #include "runtime/runtime.h"
@@ -132,7 +133,7 @@ static void cgr_block(run *r, bench_series *s) {
     bench_check(status, "step");
     if (step.key.kind != (int32_t)r->kind || step.key.num_tokens != TOKENS)
       bench_fail("the step ran as %s with %d tokens", cgr_graph_kind_name((cgr_graph_kind)step.key.kind), step.key.num_tokens);
-    bench_wait(e, step.seq);
+    bench_wait(e, step.mark.seq);
     waited += bench_now_us() - end;
     r->bytes = step.bytes_staged;
     if (i >= 0) {
@@ -171,7 +172,7 @@ static void bare_block(run *r, bench_series *s) {
   uint64_t completed;
   for (int32_t i = -WARMUP; i < r->steps; i++) {
     begin_prompt(e, i + WARMUP);
-    completed = cgr_runtime_completed(e->rt, 0);
+    completed = bench_completed(e);
     double begin = bench_now_us();
     int error = launch_bare(e);
     double end = bench_now_us();
@@ -249,7 +250,9 @@ static void print_capture(const bench_engine *e, const char *mode, const char *k
   double ms = 0.0;
   int64_t bytes = 0, nodes = 0;
   int32_t count = 0, pieces = 0;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(e->rt); i++) {
+  int32_t num_keys = 0;
+  bench_check(cgr_runtime_num_keys(e->rt, &num_keys), "cgr_runtime_num_keys");
+  for (int32_t i = 0; i < num_keys; i++) {
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     bench_check(cgr_runtime_graph_stats(e->rt, i, &stats), "cgr_runtime_graph_stats");
     if ((stats.key.query_len == 0) != mixed)

@@ -151,7 +151,7 @@ static void open_engine(bench_engine *e, const char *device, int32_t nvtx) {
   batch.tokens = tokens;
   bench_check(cgr_step_prepare(e->rt, &batch, &step), "cgr_step_prepare");
   bench_check(cgr_step_launch(e->rt, &step, e->stream), "cgr_step_launch");
-  bench_check(cgr_step_wait(e->rt, 0, step.seq, -1, NULL), "cgr_step_wait");
+  bench_check(cgr_step_wait(e->rt, step.mark, -1, NULL), "cgr_step_wait");
 }
 
 int main(int argc, char **argv) {

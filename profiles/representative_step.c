@@ -9,6 +9,7 @@
  *
  * With Nsight Compute one layer is enough, for all have the same kernels:
  *   profiles/ncu.sh bazel-bin/profiles/representative_step cuda:0 --layers 1 --replays 1 */
+#include "cgr/names.h"
 #include "profiles/support/step32.h"
 
 int main(int argc, char **argv) {

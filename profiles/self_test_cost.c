@@ -6,6 +6,7 @@
  * Findings are printed; there are none. */
 #include <stdlib.h>
 
+#include "cgr/tracing.h"
 #include "profiles/support/bench.h"
 
 #define MAX_FINDINGS 16

@@ -68,7 +68,7 @@ static void wait_for_step(run *r, uint64_t before, uint64_t seq) {
   if (r->loop->pace_ns == 0)
     bench_wait(r->engine, seq);
   else if (before > 0)
-    bench_check(cgr_step_wait(r->engine->rt, 0, before, -1, &result), "cgr_step_wait");
+    bench_check(cgr_step_wait(r->engine->rt, (cgr_mark){ 0, 0, before }, -1, &result), "cgr_step_wait");
 }
 
 static void cgr_block(run *r, bench_series *s) {
@@ -83,10 +83,10 @@ static void cgr_block(run *r, bench_series *s) {
     cgr_status status = bench_load_step(&r->load, i, &step);
     double end = bench_now_us();
     bench_check(status, "step");
-    wait_for_step(r, before, step.seq);
+    wait_for_step(r, before, step.mark.seq);
     waited += bench_now_us() - end;
     bench_load_after(&r->load, &step);
-    before = step.seq;
+    before = step.mark.seq;
     r->bytes = step.bytes_staged;
     if (i >= WARMUP)
       bench_series_add(s, end - begin);
@@ -115,7 +115,7 @@ static void wait_for_launch(run *r, uint64_t seq, double end) {
 static void bare_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   cgr__exec *exec = e->rt->graphs.entry[r->bucket].exec;
-  uint64_t seq = cgr_runtime_completed(e->rt, 0);
+  uint64_t seq = bench_completed(e);
   for (int32_t i = 0; i < WARMUP + r->steps; i++) {
     touch(r);
     double begin = bench_now_us();

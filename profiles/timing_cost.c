@@ -64,7 +64,7 @@ static uint64_t launch(bench_engine *e, double *us) {
   *us += bench_now_us() - begin;
   if (step.key.kind != CGR_KIND_FULL)
     bench_fail("the step was not replayed");
-  return step.seq;
+  return step.mark.seq;
 }
 
 /* Sequences begin again, so that every block has the same lengths. */
@@ -80,7 +80,7 @@ static void run_block(side *s, int32_t steps, int32_t block) {
   begin_block(&s->engine);
   for (int32_t i = 0; i < WARMUP + steps; i++) {
     uint64_t seq = launch(&s->engine, i < WARMUP ? &unused : &host);
-    s->late += i >= WARMUP && cgr_runtime_completed(s->engine.rt, 0) >= before;
+    s->late += i >= WARMUP && bench_completed(&s->engine) >= before;
     if (before)
       bench_wait(&s->engine, before);
     before = seq;
@@ -122,7 +122,7 @@ static void print_clock(side *s, int32_t steps) {
     uint64_t seq = launch(&s->engine, &unused);
     bench_wait(&s->engine, seq);
     double begin = bench_now_us();
-    bench_check(cgr_runtime_timing(s->engine.rt, seq, spans, MAX_SPANS, &count), "cgr_runtime_timing");
+    bench_check(cgr_runtime_timing(s->engine.rt, (cgr_mark){ 0, 0, seq }, spans, MAX_SPANS, &count), "cgr_runtime_timing");
     reads[i] = bench_now_us() - begin;
     for (int32_t k = 1; k < count; k++) {
       uint64_t passed = spans[k].begin_ns - spans[k - 1].begin_ns;

@@ -71,7 +71,8 @@ static double time_cold(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t
 }
 
 /* Rounds one by one, in ns: all of them, and those that count records. `memory`: NULL: warm. */
-static void time_single(cgr_runtime *rt, int32_t rounds, unsigned char *memory, double *all, double *folding, int32_t *num_folding) {
+static void time_single(cgr_runtime *rt, int32_t rounds, unsigned char *memory, double *all, double *folding,
+                        int32_t *num_folding) {
   double ns_per_tick = rt->statistics.clock.ns_per_tick;
   *num_folding = 0;
   for (int32_t i = 0; i < rounds; i++) {
@@ -125,7 +126,7 @@ static void launch_one(bench_engine *e) {
   batch.tokens = tokens;
   bench_check(cgr_step_prepare(e->rt, &batch, &step), "cgr_step_prepare");
   bench_check(cgr_step_launch(e->rt, &step, e->stream), "cgr_step_launch");
-  bench_wait(e, step.seq);
+  bench_wait(e, step.mark.seq);
   if (step.key.kind != CGR_KIND_FULL)
     bench_fail("the step was not replayed");
 }

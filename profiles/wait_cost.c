@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "cgr/names.h"
 #include "devices/error.h"
 #include "profiles/support/bench.h"
 #include "profiles/support/blocking.h"
@@ -90,7 +91,7 @@ static double step(const waits *w, cgr_runtime *rt, double ms, row *r) {
   if (w->event)
     check(w->dev, bench_blocking_wait(w->event), "bench_blocking_wait");
   else
-    bench_check(cgr_step_wait(rt, 0, s.seq, -1, NULL), "cgr_step_wait");
+    bench_check(cgr_step_wait(rt, s.mark, -1, NULL), "cgr_step_wait");
   double back = bench_now_us();
   r->processor_us += processor_us() - before;
   r->prepare_us += prepared - begin;

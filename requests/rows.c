@@ -151,7 +151,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
   if (rows->row[row].position >= 0)
     return cgr__fail(CGR_ERROR_STATE,
-                     "cgr_request_close: row %d is in the standing batch, expected it to be taken out first (cgr_standing_take)",
+                     "cgr_request_close: row %d is in the standing batch, expected it to be removed first (cgr_standing_remove)",
                      row);
   cgr__rows_leave_steady(rows);
   rows->row[row].open = false;

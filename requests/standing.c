@@ -107,7 +107,7 @@ void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
 static cgr_status check_member(const cgr__rows *rows, const char *function, int32_t row) {
   CGR__TRY(cgr__rows_check(rows, function, row));
   if (rows->row[row].position < 0)
-    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is not in the standing batch, expected a member (cgr_standing_put)", function,
+    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is not in the standing batch, expected a member (cgr_standing_add)", function,
                      row);
   return CGR_OK;
 }
@@ -164,14 +164,15 @@ static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const i
   }
 }
 
-cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+cgr_status cgr__standing_add(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
   cgr__standing *s = &rows->standing;
-  CGR__TRY(cgr__rows_check(rows, "cgr_standing_put", index));
+  CGR__TRY(cgr__rows_check(rows, "cgr_standing_add", index));
   if (rows->row[index].position >= 0)
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
-                     "cgr_standing_put: row %d is in the standing batch already, expected another (or cgr_standing_set)", index);
-  CGR__TRY(check_work(rows, "cgr_standing_put", 0, query_len, tokens, flags));
-  cgr__rows_sync(rows);
+                     "cgr_standing_add: row %d is in the standing batch already, expected another (or cgr_standing_update)",
+                     index);
+  CGR__TRY(check_work(rows, "cgr_standing_add", 0, query_len, tokens, flags));
+  cgr__rows_settle(rows);
   rows->row[index].since = s->steps;
   give_work(rows, index, query_len, tokens, flags);
   write_place(rows, s->members.num_requests++, index, flags);
@@ -179,13 +180,13 @@ cgr_status cgr__standing_put(cgr__rows *rows, int32_t index, int32_t query_len, 
   return CGR_OK;
 }
 
-cgr_status cgr__standing_set(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
+cgr_status cgr__standing_update(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
   cgr__standing *s = &rows->standing;
-  CGR__TRY(check_member(rows, "cgr_standing_set", index));
+  CGR__TRY(check_member(rows, "cgr_standing_update", index));
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
-  CGR__TRY(check_work(rows, "cgr_standing_set", before, query_len, tokens, flags));
-  cgr__rows_sync(rows);
-  cgr__members_sync(rows, index);
+  CGR__TRY(check_work(rows, "cgr_standing_update", before, query_len, tokens, flags));
+  cgr__rows_settle(rows);
+  cgr__members_settle(rows, index);
   drop_work(rows, index);
   give_work(rows, index, query_len, tokens, flags);
   if (query_len != before || flags != s->members.flags[position])
@@ -196,9 +197,9 @@ cgr_status cgr__standing_set(cgr__rows *rows, int32_t index, int32_t query_len, 
   return CGR_OK;
 }
 
-cgr_status cgr__standing_take(cgr__rows *rows, int32_t index) {
+cgr_status cgr__standing_remove(cgr__rows *rows, int32_t index) {
   cgr__standing *s = &rows->standing;
-  CGR__TRY(check_member(rows, "cgr_standing_take", index));
+  CGR__TRY(check_member(rows, "cgr_standing_remove", index));
   int32_t position = rows->row[index].position, last = s->members.num_requests - 1;
   drop_work(rows, index);
   cgr__members_leave(rows, index);

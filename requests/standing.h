@@ -23,9 +23,9 @@ extern "C" {
 #endif
 
 /* The edits of cgr.h. On failure nothing has changed. The caller checks that no step is prepared. */
-cgr_status cgr__standing_put(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
-cgr_status cgr__standing_set(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
-cgr_status cgr__standing_take(cgr__rows *rows, int32_t row);
+cgr_status cgr__standing_add(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
+cgr_status cgr__standing_update(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
+cgr_status cgr__standing_remove(cgr__rows *rows, int32_t row);
 cgr_status cgr__standing_swap(cgr__rows *rows, int32_t row, int32_t other);
 
 /* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */

@@ -19,8 +19,8 @@ static cgr_status refuse_standing_tokens(const cgr__rows *rows) {
     most = count > most ? count : most;
   }
   return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS,
-                   "batch: the standing batch has %lld tokens, expected at most %d (max_tokens): cgr_standing_set fewer or "
-                   "cgr_standing_take rows; row %d has the most, %d",
+                   "batch: the standing batch has %lld tokens, expected at most %d (max_tokens): cgr_standing_update fewer or "
+                   "cgr_standing_remove rows; row %d has the most, %d",
                    (long long)s->sum_tokens, s->max_tokens, largest, most);
 }
 
@@ -31,7 +31,7 @@ static cgr_status check_standing_limits(const cgr__rows *rows) {
   if (count > s->max_requests)
     return cgr__fail(
         CGR_ERROR_TOO_MANY_REQUESTS,
-        "batch: the standing batch has %d requests, expected at most %d (max_requests): cgr_standing_take %d of them", count,
+        "batch: the standing batch has %d requests, expected at most %d (max_requests): cgr_standing_remove %d of them", count,
         s->max_requests, count - s->max_requests);
   return s->sum_tokens > s->max_tokens ? refuse_standing_tokens(rows) : CGR_OK;
 }
@@ -43,15 +43,17 @@ static cgr_status refuse_missing_token(const cgr__rows *rows) {
   while (!rows->row[members->rows[i]].lacks_token)
     i++;
   int32_t row = members->rows[i], query_len = members->query_lens[i];
-  const cgr__irregular *irregular = rows->row[row].irregular ? &rows->standing.irregular[row] : NULL;
-  if (query_len > 1 && irregular->first_token < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_set gives those of one step",
-                     row, query_len);
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "batch: the token of row %d is CGR_TOKEN_LAST, expected a token (cgr_standing_set): no step has sampled one "
-                   "for this length",
-                   row);
+  const cgr__special *special = rows->row[row].special ? &rows->standing.special[row] : NULL;
+  if (query_len > 1 && special->first_token < 0)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_update gives those of one step", row,
+        query_len);
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "batch: the token of row %d is CGR_TOKEN_LAST, expected a token (cgr_standing_update): no step has sampled one "
+      "for this length",
+      row);
 }
 
 /* Members that may not fit this step: hardly ever any, because a member that gets pages is scheduled anew. */

@@ -1,6 +1,7 @@
 /* Checks of handles, and the death of a runtime. */
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "runtime/runtime.h"
 
 bool cgr__runtime_is(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC; }
@@ -65,6 +66,18 @@ cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_
   if (lane != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: lane is %d, expected 0 (num_lanes is 1)", function, lane);
   return CGR_OK;
+}
+
+cgr_status cgr__runtime_check_where(cgr_runtime *rt, const char *function, const cgr_where *where) {
+  CGR__TRY(cgr__runtime_check_lane(rt, function, where ? where->lane : 0));
+  if (where && where->program != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, where->program);
+  return CGR_OK;
+}
+
+cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_mark mark) {
+  CGR__TRY(cgr__runtime_check_lane(rt, function, mark.lane));
+  return mark.reserved == 0 ? CGR_OK : cgr__fail_in(function, cgr__check_unused("mark.reserved", mark.reserved));
 }
 
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {

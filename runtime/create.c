@@ -518,4 +518,10 @@ cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {
   return status;
 }
 
-cgr_device *cgr_runtime_device(cgr_runtime *runtime) { return cgr__runtime_is(runtime) ? runtime->dev : NULL; }
+cgr_status cgr_runtime_device(cgr_runtime *runtime, cgr_device **device) {
+  if (!cgr__runtime_is(runtime)) /* a dead one still has it */
+    return cgr__runtime_check(runtime, "cgr_runtime_device");
+  CGR__REQUIRE(device, "cgr_runtime_device");
+  *device = runtime->dev;
+  return CGR_OK;
+}

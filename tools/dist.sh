@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the installed tree of the library, as `cmake --install` lays it out, into an archive that is the same for the same input:
 #   tools/dist.sh OUT.tar.gz WITH_CUDA libcgr.so libcgr.a libcgr_validation.a FILE...
-# FILEs are headers (include/cgr/*.h), examples (examples/*), LICENSE and NOTICE, and the templates in tools/cmake; WITH_CUDA is ON or
+# FILEs are headers (include/cgr/*.h and interop/*.h), examples (examples/*), LICENSE and NOTICE, and the templates in tools/cmake; WITH_CUDA is ON or
 # OFF. The top folder is named for the version.
 set -euo pipefail
 
@@ -20,7 +20,7 @@ if [[ $with_cuda == ON ]]; then private="-lcudart_static -ldl -lrt -lpthread -lm
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/cgr-$version
-mkdir -p "$tree"/include/cgr "$tree"/lib/pkgconfig "$tree"/lib/cmake/cgr "$tree"/share/licenses/cgr "$tree"/share/doc/cgr/examples
+mkdir -p "$tree"/include/cgr/interop "$tree"/lib/pkgconfig "$tree"/lib/cmake/cgr "$tree"/share/licenses/cgr "$tree"/share/doc/cgr/examples
 
 configure() {
   sed -e "s|@CGR_VERSION@|$version|g" -e "s|@CGR_SOVERSION@|$soversion|g" -e "s|@CGR_WITH_CUDA@|$with_cuda|g" \
@@ -31,6 +31,7 @@ configure() {
 for file in "$@"; do
   name=$(basename "$file" .in)
   case $file in
+    */include/cgr/interop/*.h | include/cgr/interop/*.h) cp "$file" "$tree/include/cgr/interop/$name" ;;
     */include/cgr/*.h | include/cgr/*.h) cp "$file" "$tree/include/cgr/$name" ;;
     */examples/* | examples/*) cp "$file" "$tree/share/doc/cgr/examples/$name" ;;
     *.pc.in) configure "$file" "$tree/lib/pkgconfig/$name" ;;

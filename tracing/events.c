@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/key.h"
+#include "cgr/names.h"
 
 enum { TID_HOST = 1, TID_DEVICE = 2, TID_BRANCH = 3 };
 

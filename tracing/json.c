@@ -4,6 +4,7 @@
 
 #include "base/key.h"
 #include "cgr/cgr.h"
+#include "cgr/names.h"
 
 static void add_error(cgr__text *text, const char *message, int code) {
   cgr__text_add(text, "\"device_code\": %d, \"message\": ", code);

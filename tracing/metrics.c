@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/key.h"
+#include "cgr/names.h"
 #include "tracing/histogram.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- labels */

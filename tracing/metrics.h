@@ -3,6 +3,7 @@
 #ifndef CGR_TRACING_METRICS_H
 #define CGR_TRACING_METRICS_H
 
+#include "cgr/tracing.h"
 #include "tracing/report.h"
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@
 #endif
 
 #include "cgr/cgr.h"
+#include "cgr/names.h"
 
 static const uint32_t category_of[CGR__RANGE_COUNT] = {
 #define RANGE_CATEGORY(name, text, category) CGR__CATEGORY_##category,

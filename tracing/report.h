@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "cgr/cgr.h"
+#include "cgr/tracing.h"
 #include "tracing/text.h"
 
 #ifdef __cplusplus

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 
 #include "base/key.h"
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 
 /* How much of the padded count was real, in percent. */
 static void add_share(cgr__text *text, uint64_t real, uint64_t padded) {

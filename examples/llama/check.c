@@ -1,5 +1,8 @@
 #include "examples/llama/check.h"
 
+#include <cgr/inspect.h>
+#include <cgr/names.h>
+#include <cgr/tracing.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -155,11 +158,11 @@ static int lockstep(check *c) {
     return llama_fail("step %lld: the eager runtime ran graph kind %s for %d tokens and %d requests, expected %s for %d and %d",
                       (long long)c->counts.steps, cgr_graph_kind_name((cgr_graph_kind)eager.key.kind), eager.key.num_tokens,
                       eager.key.num_requests, cgr_graph_kind_name(CGR_KIND_NONE), key.num_tokens, key.num_requests);
-  const uint64_t seq[2] = { replayed.seq, eager.seq };
+  const uint64_t seq[2] = { replayed.mark.seq, eager.mark.seq };
   TRY(llama_scheduler_launched(c->scheduler, seq));
   TRY_CGR(cgr_stream_synchronize(c->engines[0]->device, c->engines[0]->stream));
-  TRY_CGR(cgr_step_wait(c->engines[0]->runtime, LLAMA_LANE, seq[0], -1, &a));
-  TRY_CGR(cgr_step_wait(c->engines[1]->runtime, LLAMA_LANE, seq[1], -1, &b));
+  TRY_CGR(cgr_step_wait(c->engines[0]->runtime, replayed.mark, -1, &a));
+  TRY_CGR(cgr_step_wait(c->engines[1]->runtime, eager.mark, -1, &b));
   TRY(same_tokens(c, &a, &b, work.batch.num_requests));
   TRY(same_logits(c, work.batch.num_requests));
   count(c, &replayed);
@@ -197,8 +200,10 @@ static int counters_add_up(const check *c, int which) {
 static int graphs_add_up(const check *c, int32_t *used) {
   uint64_t replays = 0;
   cgr_runtime *runtime = c->engines[0]->runtime;
+  int32_t num_keys = 0;
   *used = 0;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
+  TRY_CGR(cgr_runtime_num_keys(runtime, &num_keys));
+  for (int32_t i = 0; i < num_keys; i++) {
     cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
     TRY_CGR(cgr_runtime_graph_stats(runtime, i, &graph));
     if (graph.records != 1)
@@ -219,7 +224,8 @@ static int judge(const check *c) {
   TRY(counters_add_up(c, 0));
   TRY(counters_add_up(c, 1));
   TRY(graphs_add_up(c, &used));
-  cgr_graph_mode mode = cgr_runtime_graph_mode(c->engines[0]->runtime, NULL);
+  cgr_graph_mode mode;
+  TRY_CGR(cgr_runtime_graph_mode(c->engines[0]->runtime, &mode, NULL));
   printf("Graph mode %s: %lld step%s beside eager ones, %lld request%s (%lld left early), %lld token%s: every token and logit "
          "has the "
          "same bits.\n",

@@ -132,7 +132,7 @@ static int describe_attention(llama_engine *e, int32_t l) {
 
 static int find_buffer(llama_engine *e, cgr_buffer which, int32_t **data) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  TRY_CGR(cgr_buffer_get(e->runtime, LLAMA_LANE, LLAMA_PROGRAM, which, 0, &view));
+  TRY_CGR(cgr_buffer_get(e->runtime, NULL, which, 0, &view));
   *data = view.data;
   return 0;
 }

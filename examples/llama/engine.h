@@ -13,8 +13,6 @@ int llama_cgr(cgr_status status, const char *call);
 #define TRY_CGR(call) TRY(llama_cgr((call), #call))
 
 /* This engine has one lane and one program. */
-#define LLAMA_LANE 0
-#define LLAMA_PROGRAM 0
 
 /* Device memory that is laid out twice: with base NULL to learn the size, then for real. */
 typedef struct llama_arena {

@@ -1,5 +1,6 @@
 /* Runs a Llama, Mistral, Qwen2 or Qwen3 through cgr: ./bazelw run //examples/llama -- --help */
 #include <cgr/cgr.h>
+#include <cgr/names.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

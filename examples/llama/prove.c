@@ -1,5 +1,7 @@
 #include "examples/llama/prove.h"
 
+#include <cgr/inspect.h>
+#include <cgr/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
 

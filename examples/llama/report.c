@@ -1,5 +1,8 @@
 /* The table at the end: what each kind of step cost, why steps ran as they did, and what the graphs took. */
 #include <cgr/cgr.h>
+#include <cgr/inspect.h>
+#include <cgr/names.h>
+#include <cgr/tracing.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,7 +49,9 @@ static void print_reasons(FILE *out, const cgr_stats *stats) {
 
 static int print_graphs(FILE *out, cgr_runtime *runtime) {
   fprintf(out, "\ngraph          requests   tokens   nodes  capture ms   replays  mean requests  state\n");
-  for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
+  int32_t num_keys = 0;
+  TRY_CGR(cgr_runtime_num_keys(runtime, &num_keys));
+  for (int32_t i = 0; i < num_keys; i++) {
     cgr_graph_stats g = CGR_GRAPH_STATS_INIT;
     TRY_CGR(cgr_runtime_graph_stats(runtime, i, &g));
     fprintf(out, "%-14s %8d %8d %7lld %11.2f %9llu %14.1f  %s\n", kind_name(g.key.kind), g.key.num_requests, g.key.num_tokens,
@@ -95,9 +100,12 @@ static int print_host_time(FILE *out, const llama_meter *meter) {
 
 static int print_summary(FILE *out, const llama_meter *meter, cgr_runtime *runtime) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  const char *why = "";
-  TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
-  cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
+  cgr_device *device;
+  cgr_graph_mode mode;
+  const char *why;
+  TRY_CGR(cgr_runtime_device(runtime, &device));
+  TRY_CGR(cgr_device_get_info(device, &info));
+  TRY_CGR(cgr_runtime_graph_mode(runtime, &mode, &why));
   fprintf(out, "Generated %llu token%s for %llu request%s in %.2f s: %.0f tokens per second on %s.\n",
           (unsigned long long)meter->generated, llama_plural((long long)meter->generated), (unsigned long long)meter->finished,
           llama_plural((long long)meter->finished), meter->seconds,
@@ -140,10 +148,13 @@ static void json_kinds(FILE *out, llama_meter *meter) {
 int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   cgr_stats stats = CGR_STATS_INIT;
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  cgr_device *device;
+  cgr_graph_mode mode;
+  const char *why;
   TRY_CGR(cgr_runtime_stats(runtime, &stats));
-  TRY_CGR(cgr_device_get_info(cgr_runtime_device(runtime), &info));
-  const char *why = "";
-  cgr_graph_mode mode = cgr_runtime_graph_mode(runtime, &why);
+  TRY_CGR(cgr_runtime_device(runtime, &device));
+  TRY_CGR(cgr_device_get_info(device, &info));
+  TRY_CGR(cgr_runtime_graph_mode(runtime, &mode, &why));
   fprintf(out, "\"device\": \"%s\",\n\"driver\": %d,\n\"build\": \"%s\",\n", info.name, info.driver_version, cgr_build_info());
   fprintf(out, "\"graph_mode\": \"%s\",\n\"graph_mode_reason\": \"%s\",\n", cgr_graph_mode_name(mode), why);
   fprintf(out, "\"generated\": %llu,\n\"seconds\": %.6f,\n\"steps\": %llu,\n", (unsigned long long)meter->generated,

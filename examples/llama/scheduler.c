@@ -52,9 +52,11 @@ static int grow(llama_scheduler *s, llama_request *r, int32_t tokens) {
 
 /* Results are read from runtime 0 alone; a step of another one need only have completed. */
 static int still_used(const llama_scheduler *s, const llama_request *r) {
-  for (int32_t i = 1; i < s->config.num_runtimes; i++)
-    if (cgr_runtime_completed(s->config.runtimes[i], LLAMA_LANE) < r->last_seq[i])
+  for (int32_t i = 1; i < s->config.num_runtimes; i++) {
+    uint64_t completed = 0;
+    if (cgr_runtime_completed(s->config.runtimes[i], NULL, &completed) != CGR_OK || completed < r->last_seq[i])
       return 1;
+  }
   return s->collected < r->last_seq[0];
 }
 
@@ -260,7 +262,7 @@ static int take_token(llama_scheduler *s, llama_request *r, int32_t token) {
 }
 
 int llama_scheduler_completed(llama_scheduler *s, const cgr_step_result *result) {
-  s->collected = result->seq;
+  s->collected = result->mark.seq;
   for (int32_t i = 0; i < result->num_requests; i++) {
     llama_request *r = llama_result_request(result, i);
     /* The middle of a prompt yields no token; after an end token none counts. */

@@ -30,18 +30,18 @@ typedef struct loop {
   llama_meter *meter;
   llama_logits *logits;
   llama_trace *trace;
-  uint64_t in_flight; /* number of the step whose results have not been read, or 0 */
+  cgr_mark in_flight; /* the step whose results have not been read; seq 0: none */
   uint64_t steps;
 } loop;
 
 /* Reads the results that are due. */
 static int collect(loop *l) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  if (!l->in_flight)
+  if (!l->in_flight.seq)
     return 0;
-  TRY_CGR(cgr_step_wait(l->engine->runtime, LLAMA_LANE, l->in_flight, -1, &result));
+  TRY_CGR(cgr_step_wait(l->engine->runtime, l->in_flight, -1, &result));
   TRY(llama_trace_step(l->trace, l->in_flight));
-  l->in_flight = 0;
+  l->in_flight = (cgr_mark){ 0, 0, 0 };
   TRY(llama_logits_write(l->logits, &result));
   return llama_scheduler_completed(l->scheduler, &result);
 }
@@ -53,12 +53,12 @@ static int turn(loop *l, const llama_work *work) {
   llama_cost cost;
   TRY(llama_step(l->engine, &work->batch, &step, &cost));
   if (step.state != CGR_STEP_LAUNCHED) /* this may end a request: the step is composed again */
-    return l->in_flight ? collect(l) : llama_fail("%s", cgr_last_message());
+    return l->in_flight.seq ? collect(l) : llama_fail("%s", cgr_last_message());
   TRY(llama_meter_add(l->meter, work->phase, &step, cost.prepare, cost.launch));
   TRY(llama_logits_fetch(l->logits, l->engine, work->batch.num_requests));
-  TRY(llama_scheduler_launched(l->scheduler, &step.seq));
+  TRY(llama_scheduler_launched(l->scheduler, &step.mark.seq));
   TRY(collect(l));
-  l->in_flight = step.seq;
+  l->in_flight = step.mark;
   l->steps++;
   return l->logits->file ? collect(l) : 0;
 }
@@ -70,7 +70,7 @@ int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_l
   for (;;) {
     llama_work work;
     TRY(llama_scheduler_compose(s, &work));
-    if (work.batch.num_requests == 0 && !l.in_flight)
+    if (work.batch.num_requests == 0 && !l.in_flight.seq)
       break;
     TRY(work.batch.num_requests ? turn(&l, &work) : collect(&l));
     if (show_progress)

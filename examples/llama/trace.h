@@ -16,7 +16,7 @@ typedef struct llama_trace {
 /* Writes the page's head; `file` is the caller's, open and empty, or NULL. */
 int llama_trace_open(FILE *file, const llama_engine *engine, llama_trace *trace);
 /* Writes a step that has completed; to be called before ring_depth others are launched. */
-int llama_trace_step(llama_trace *trace, uint64_t seq);
+int llama_trace_step(llama_trace *trace, cgr_mark mark);
 /* Writes the page's end. */
 void llama_trace_close(llama_trace *trace);
 

@@ -59,10 +59,6 @@ CGR_API cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_d
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view);
 
-/* Name ("nhd"); static storage, never NULL. The name functions of flags name one bit.
- * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
-
 /* ---------------------------------------------------------------------------------------------------------------- groups */
 
 /* A group: the layers that share one page table. Each group has page numbers of its own and reserves two of them. A row needs
@@ -99,9 +95,6 @@ typedef enum cgr_layer_flag {
   CGR_LAYER_NO_CACHE = 2,      /* k and v of the step itself, no pages: see cgr_layer */
   CGR_LAYER_ALIBI_SQRT = 4     /* ALiBi on the square root of the distance */
 } cgr_layer_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
 
 /* An attention layer. What this version or the device does not support is refused at creation, each thing by name
  * (cgr_validate).
@@ -160,9 +153,6 @@ typedef enum cgr_attention_flag {
   CGR_ATTENTION_APPEND_ONLY = 2 /* write k and v to the cache and compute nothing */
 } cgr_attention_flag;
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
-
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
  * out may be exactly q: the same address, dtype and strides, and head_dim_v the same as head_dim. Otherwise out and lse must
@@ -202,9 +192,9 @@ CGR_API cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attent
  * its dtype; with two such sides out is 0 and lse -inf. +inf, which FlashAttention 2 and FlashMLA give for a query without keys,
  * counts as -inf. An lse that is NaN makes out and lse NaN, unless the other side has seen nothing.
  * The views cover the padded token count; padded tokens of a and b are not read, and get out = 0, lse = -inf. out may be the same
- * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory of
- * its own. What is written may overlap nothing else; that is refused if addresses and strides show it. These lse have the same
- * form as that of cgr_attention: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
+ * memory as a or b, with the same dtype and strides, and lse the same as a_lse or b_lse; a chain of merges then needs no memory
+ * of its own. What is written may overlap nothing else; that is refused if addresses and strides show it. These lse have the
+ * same form as that of cgr_attention: [tokens, heads] is strides num_heads, 1, and [heads, tokens] strides 1, num_tokens. */
 typedef struct cgr_merge {
   uint32_t size;
   int32_t num_heads; /* 1 .. 1024 */
@@ -230,9 +220,6 @@ CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *mer
 typedef enum cgr_value_flag {
   CGR_VALUES_MASKED = 1 /* -inf is a value like any other: logits of tokens that are not allowed */
 } cgr_value_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_value_flag_name(cgr_value_flag flag);
 
 /* What is searched for NaN and infinities, after the work that wrote it: logits, the output of a layer. */
 typedef struct cgr_value_check {
@@ -267,17 +254,11 @@ typedef enum cgr_graph_support {
   CGR_SUPPORT_ALWAYS = 4                       /* any batch that fits the key */
 } cgr_graph_support;
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
-
 typedef enum cgr_backend_flag {
   CGR_BACKEND_APPENDS = 1,    /* its `record` writes k and v to the cache; otherwise the library has done so before */
   CGR_BACKEND_PLANS_FIRST = 2 /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these, right
                                  after the step's first kernel */
 } cgr_backend_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 
 /* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */
 typedef enum cgr_planned {
@@ -290,9 +271,6 @@ typedef enum cgr_planned {
   CGR_PLANNED_SOFTCAP = 64  /* softcap */
 } cgr_planned;
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_planned_name(cgr_planned planned);
-
 /* What is known of a step that a backend plans for. */
 typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
@@ -300,9 +278,6 @@ typedef enum cgr_plan_flag {
                            possible. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
 } cgr_plan_flag;
-
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_plan_flag_name(cgr_plan_flag flag);
 
 /* What a backend's state is for: the steps of one graph, or all eager steps. */
 typedef struct cgr_plan_key {
@@ -366,15 +341,15 @@ typedef struct cgr_backend {
   /* What a FULL graph can hold of it, for layers of this group; asked once per group. What is not a cgr_graph_support counts as
    * NEVER, as does NULL. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
-  /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at every
-   * replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it (cgr_runtime_warmup
-   * does). `attention` is valid only during the call; it has this library's size, and its views have been checked.
-   * attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages are in row
-   * CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths in CGR_BUFFER_SEQ_LENS and _QUERY_START_LOC.
-   * The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With CGR_BACKEND_APPENDS
-   * `attention` may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, cgr_record_get_plan, cgr_record_buffer,
-   * cgr_record_call, and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK gives up the step or
-   * the capture, as from `record`. */
+  /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at
+   * every replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it
+   * (cgr_runtime_warmup does). `attention` is valid only during the call; it has this library's size, and its views have been
+   * checked. attention->layer indexes cgr_config.layers, of which the engine keeps what it needs: views, group, scale. Pages
+   * are in row CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths in CGR_BUFFER_SEQ_LENS and
+   * _QUERY_START_LOC. The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With
+   * CGR_BACKEND_APPENDS `attention` may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, which also has the state,
+   * cgr_record_buffer, cgr_record_call, and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK
+   * gives up the step or the capture, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
@@ -411,11 +386,6 @@ typedef struct cgr_backend {
 } cgr_backend;
 #define CGR_BACKEND_INIT \
   { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
-
-/* Inside `plan` or `record` of a backend: its state, and the key that this was made for. A failure gives up the step, as one of
- * the other cgr_record_ calls does.
- * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state);
 
 #ifdef __cplusplus
 }

@@ -112,9 +112,6 @@ CGR_API const char *cgr_build_info(void);
 typedef enum cgr_log_level { CGR_LOG_ERROR = 1, CGR_LOG_WARNING = 2, CGR_LOG_INFO = 3 } cgr_log_level;
 typedef void (*cgr_log_function)(void *context, cgr_log_level level, const char *message);
 
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_log_level_name(cgr_log_level level);
-
 typedef enum cgr_dtype {
   CGR_DTYPE_NONE = 0,
   CGR_DTYPE_FP32 = 1,
@@ -128,10 +125,9 @@ typedef enum cgr_dtype {
   CGR_DTYPE_U8 = 9
 } cgr_dtype;
 
-/* Bytes of one element; 0 for an unknown dtype. And its name ("bf16").
+/* Bytes of one element; 0 for an unknown dtype.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API size_t cgr_dtype_size(cgr_dtype dtype);
-CGR_API const char *cgr_dtype_name(cgr_dtype dtype);
 
 /* A reason why something cannot be done, or something that a test of graphs has found. */
 typedef struct cgr_finding {

@@ -92,12 +92,6 @@ CGR_API cgr_status cgr_device_close(cgr_device *device);
 /* Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info);
 
-/* Names ("cuda", "async", "block"); static storage, never NULL.
- * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_device_kind_name(cgr_device_kind kind);
-CGR_API const char *cgr_host_schedule_name(cgr_host_schedule schedule);
-CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
-
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
  * It also refuses the use of freed memory, and work that `record`, a call or a backend's function enqueues through this header

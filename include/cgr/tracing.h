@@ -1,5 +1,5 @@
-/* cgr: what a runtime reports about itself: statistics of the whole and per key and the flight recorder, both also as text; labels
- * of the nodes of graphs; times taken inside steps; traces. Included by cgr.h, which has the steps.
+/* cgr: what a runtime reports about itself: statistics of the whole and per key, also as text; the flight recorder; times taken
+ * inside steps; traces. Not included by cgr.h.
  *
  * A record of 64 bytes is always kept of every step that is launched, cancelled, abandoned or refused (refusals in a
  * row that say the same share one): the last cgr_config.flight_depth of them are the flight recorder, and all statistics are
@@ -18,7 +18,7 @@
 #define CGR_TRACING_H
 
 #include "cgr/graphs.h"
-#include "cgr/planners.h"
+#include "cgr/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -133,8 +133,6 @@ typedef enum cgr_flight_outcome {
   CGR_FLIGHT_REFUSED = 4,   /* its prepare failed; refusals in a row that say the same are one record */
   CGR_FLIGHT_INTERNAL = 5   /* a step of the runtime itself: CGR_REASON_INTERNAL */
 } cgr_flight_outcome;
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_flight_outcome_name(cgr_flight_outcome outcome);
 
 typedef struct cgr_flight_record {
   uint32_t size;
@@ -168,41 +166,6 @@ typedef struct cgr_flight_record {
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, int32_t capacity, int32_t *count);
 
-/* The same as JSON, with whatever else explains the runtime's state: version, device, layout, the prepared step, the last launch
- * that failed, what a dead runtime has died of, and the first step that the device has not completed: a device reports the fault
- * of a kernel at a later call, by which time other steps may have been launched.
- * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
-
-/* cgr_config.dump gets that JSON, zero-terminated, and the dump_context, when the runtime dies and after a step that was
- * abandoned; if the runtime dies in a step's launch, it is called once. Called by the thread that calls cgr, whose call has not
- * returned yet; must not call cgr. */
-typedef void (*cgr_dump_function)(void *context, const char *json, size_t length);
-
-/* ------------------------------------------------------------------------------------------------------ labels of graphs */
-
-/* What every node of the captured graphs belongs to, as JSON: for profilers, which see a replay as kernels without a context.
- * Only graphs that were captured with cgr_config.labels have labels; without it `graphs` is empty.
- *
- *   {"version": .., "device": {"kind": .., "name": .., "driver": 13000},
- *    "graphs": [{"index": 0, "key": "full 8r 8t q1 v0", "kind": "full", "padded_requests": 8, "padded_tokens": 8, "query_len": 1,
- *                "variant": 0, "state": "ready", "unlabelled": null,
- *                "pieces": [[{"phase": "attention", "layer": 3, "backend": "cgr", "nodes": ["name", ..], "ids": [..]}, ..], ..]}]}
- *
- * `index` is that of cgr_runtime_graph_stats. A piece is a graph of its own to the device: a FULL graph has one, a PIECEWISE one
- * several, in the order in which they are launched; what is launched between them is part of no graph and not listed. Consecutive
- * nodes that belong to the same are under one label. Labels are in the order in which they were captured; the nodes of a label
- * are as the device lists them, so far in that order too. `phase` is prologue, staged, on demand, planner, record (the engine's,
- * before its first layer), layer (the engine's, after the attention of `layer`), append, attention, merge (of cgr_record_merge),
- * call (of cgr_record_call), fetch, epilogue; or none. Most times (cgr_phase) have the same names, but planner is "plan first" or
- * "plan", merges have none, and times nest: that of a layer holds what is labelled layer, append and attention, and that of
- * record all layers, what is labelled record, the merges and the calls. `layer` and `backend` are null if there is none. A node's
- * name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are what CUPTI and Nsight call graphNodeId;
- * drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be taken says why in
- * `unlabelled`, and has no pieces; it can be captured again after cgr_runtime_release_graphs.
- * Threads one · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
-
 /* ---------------------------------------------------------------------------------------------------------- in-graph timing */
 
 /* cgr_config.timing: which timestamps steps take. */
@@ -211,8 +174,6 @@ typedef enum cgr_timing_mode {
   CGR_TIMING_PHASES = 1, /* of all phases but the last three */
   CGR_TIMING_LAYERS = 2  /* of all: LAYER, APPEND and ATTENTION, too */
 } cgr_timing_mode;
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_timing_mode_name(cgr_timing_mode mode);
 
 /* What a step is made of on the device. A phase that a step does not have has no span. */
 typedef enum cgr_phase {
@@ -231,8 +192,6 @@ typedef enum cgr_phase {
   CGR_PHASE_ATTENTION = 11, /* of a layer */
   CGR_PHASE_COUNT_ = 12
 } cgr_phase;
-/* Threads any · Capture ok · Sync never · Alloc never */
-CGR_API const char *cgr_phase_name(cgr_phase phase);
 
 typedef struct cgr_span {
   uint32_t size;
@@ -245,16 +204,17 @@ typedef struct cgr_span {
 } cgr_span;
 #define CGR_SPAN_INIT { (uint32_t)sizeof(cgr_span), 0, 0, 0, 0, 0, 0 }
 
-/* The spans of step `seq` on the device, ordered by when they began; of those that began together, the outer first. Abandoned
- * steps and those of the runtime itself have spans too (but in a PIECEWISE step that was abandoned in a call, the layer under way
- * has no LAYER span). *count says how many there are, at most 9 plus 3 per layer; the first `capacity` are written, spans[0].size
- * bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more (CGR_ERROR_INVALID_ARGUMENT); with 0
- * spans may be NULL. The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and have completed (CGR_NOT_READY), and be one
- * of the last ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a
- * dead runtime. Copies a few KB from the device on a stream of the runtime's own and waits for that, not for any step; once a
- * second it also compares the clocks, which takes some 100 us. CGR_ERROR_DEVICE if one of these fails.
+/* The spans of the step that `mark` names on the device, ordered by when they began; of those that began together, the outer
+ * first. Abandoned steps and those of the runtime itself have spans too (but in a PIECEWISE step that was abandoned in a call,
+ * the layer under way has no LAYER span). *count says how many there are, at most 9 plus 3 per layer; the first `capacity` are
+ * written, spans[0].size bytes apart: each must have that size (CGR_ERROR_INVALID_STRUCT). capacity is 0 or more
+ * (CGR_ERROR_INVALID_ARGUMENT); with 0 spans may be NULL. The step must have been launched (CGR_ERROR_INVALID_ARGUMENT) and
+ * have completed (CGR_NOT_READY), and be one of the last ring_depth (CGR_ERROR_EXPIRED). CGR_ERROR_STATE without
+ * cgr_config.timing and inside `record`, CGR_ERROR_DEAD on a dead runtime. Copies a few KB from the device on a stream of the
+ * runtime's own and waits for that, not for any step; once a second it also compares the clocks, which takes some 100 us.
+ * CGR_ERROR_DEVICE if one of these fails.
  * Threads one · Capture no · Sync may · Alloc never */
-CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count);
+CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, cgr_mark mark, cgr_span *spans, int32_t capacity, int32_t *count);
 
 /* ------------------------------------------------------------------------------------------------------------------- traces */
 
@@ -275,11 +235,11 @@ CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t cap
 
 /* The same in pieces, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
  * CGR_TRACE_TAIL. Each piece of a step begins with a comma, so that an engine can put events of its own between them in the same
- * way. trace_step takes a step as cgr_runtime_timing does, with its errors for `seq` and for the runtime; trace_head has those of
- * cgr_runtime_trace.
+ * way. trace_step takes a step as cgr_runtime_timing does, with its errors for `mark` and for the runtime; trace_head has those
+ * of cgr_runtime_trace.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
-CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length);
+CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, cgr_mark mark, char *out, size_t capacity, size_t *length);
 #define CGR_TRACE_TAIL "\n]}\n"
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "cgr/attention.h"
+#include "cgr/names.h"
 #include "interop/block_table/host.h"
 #include "interop/limits.h"
 

@@ -3,7 +3,7 @@
 #ifndef CGR_INTEROP_BLOCK_TABLE_HOST_H
 #define CGR_INTEROP_BLOCK_TABLE_HOST_H
 
-#include "cgr/planners.h"
+#include "cgr/interop/block_table.h"
 #include "interop/block_table/format.h"
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 #include "base/range.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "interop/fa3/host.h"
 #include "interop/limits.h"
 

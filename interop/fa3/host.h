@@ -2,7 +2,7 @@
 #ifndef CGR_INTEROP_FA3_HOST_H
 #define CGR_INTEROP_FA3_HOST_H
 
-#include "cgr/planners.h"
+#include "cgr/interop/fa3.h"
 #include "interop/fa3/format.h"
 
 #ifdef __cplusplus

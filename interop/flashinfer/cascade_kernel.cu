@@ -1,6 +1,7 @@
 /* Two levels for prefixes that requests share (interop/flashinfer/cascade.c is the same on the host). Every block reads
  * the whole batch and sums it up in shared memory; the first one writes the arrays, all of them copy pages. */
 #include "base/limits.h"
+#include "cgr/interop/flashinfer.h"
 #include "devices/cuda/launch.cuh"
 #include "interop/launchers.h"
 #include "interop/formats.h"

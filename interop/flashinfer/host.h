@@ -2,7 +2,7 @@
 #ifndef CGR_INTEROP_FLASHINFER_HOST_H
 #define CGR_INTEROP_FLASHINFER_HOST_H
 
-#include "cgr/planners.h"
+#include "cgr/interop/flashinfer.h"
 #include "interop/flashinfer/format.h"
 
 #ifdef __cplusplus

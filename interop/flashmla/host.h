@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "cgr/planners.h"
+#include "cgr/interop/flashmla.h"
 #include "interop/flashmla/format.h"
 
 #ifdef __cplusplus

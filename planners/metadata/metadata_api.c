@@ -3,6 +3,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "planners/metadata/metadata.h"
 #include "planners/metadata/metadata_on_demand.h"
 

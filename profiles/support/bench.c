@@ -263,7 +263,7 @@ int32_t bench_take_page(bench_engine *e) {
 
 void bench_flush(bench_engine *e) {
   cgr_status status;
-  while ((status = cgr_runtime_flush(e->rt, 0, e->stream, NULL)) == CGR_ERROR_BUSY)
+  while ((status = cgr_runtime_flush(e->rt, NULL, NULL, e->stream)) == CGR_ERROR_BUSY)
     bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
   bench_check(status, "cgr_runtime_flush");
   bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
@@ -289,8 +289,14 @@ void bench_close_rows(bench_engine *e, int32_t count) {
     bench_check(cgr_request_close(e->rt, e->rows[i]), "cgr_request_close");
 }
 
+uint64_t bench_completed(bench_engine *e) {
+  uint64_t seq = 0;
+  bench_check(cgr_runtime_completed(e->rt, NULL, &seq), "cgr_runtime_completed");
+  return seq;
+}
+
 void bench_wait(bench_engine *e, uint64_t seq) {
-  while (cgr_runtime_completed(e->rt, 0) < seq)
+  while (bench_completed(e) < seq)
     if (e->is_host)
       bench_check(cgr_stream_synchronize(e->dev, e->stream), "cgr_stream_synchronize");
 }

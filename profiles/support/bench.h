@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
 #include "profiles/support/clock.h"
 
 double bench_now_us(void);
@@ -85,6 +86,7 @@ void bench_flush(bench_engine *engine);
 int32_t bench_take_page(bench_engine *engine);
 
 /* Spins until step `seq` has completed, even if the runtime did not launch it. Asks the device nothing. */
+uint64_t bench_completed(bench_engine *engine); /* the number of the last step that has */
 void bench_wait(bench_engine *engine, uint64_t seq);
 
 /* "# key: value" lines: GPU, driver, date, commit (from the environment CGR_COMMIT, else "unknown"). */

@@ -29,4 +29,4 @@ void bench_take_back(bench_engine *e, cgr_step *step) {
   e->rt->lane.device_batch = 0;
 }
 
-void bench_count_on(bench_engine *e) { e->rt->lane.launched = cgr_runtime_completed(e->rt, 0); }
+void bench_count_on(bench_engine *e) { e->rt->lane.launched = bench_completed(e); }

@@ -19,12 +19,12 @@ static bool churns(const bench_load *l) { return l->kind == BENCH_CHURNING || l-
 
 static void put(const bench_load *l, int32_t row, int32_t token) {
   if (is_standing(l))
-    bench_check(cgr_standing_put(l->engine->rt, 0, 0, row, 1, &token, 0), "cgr_standing_put");
+    bench_check(cgr_standing_add(l->engine->rt, NULL, row, 1, &token, 0), "cgr_standing_add");
 }
 
 static void take(const bench_load *l, int32_t row) {
   if (is_standing(l))
-    bench_check(cgr_standing_take(l->engine->rt, 0, 0, row), "cgr_standing_take");
+    bench_check(cgr_standing_remove(l->engine->rt, NULL, row), "cgr_standing_remove");
 }
 
 static int32_t num_rows(const bench_load *l) { return l->requests + (l->kind == BENCH_RESENT); }

@@ -1,3 +1,4 @@
+#include "cgr/names.h"
 #include "profiles/support/step32.h"
 
 #include <stdlib.h>
@@ -138,7 +139,7 @@ void step32_close(step32 *s) { bench_close(&s->engine); }
 static void check_kind(const step32 *s, const cgr_step *step) {
   cgr_graph_kind wanted = s->o.mixed ? CGR_KIND_PIECEWISE : CGR_KIND_FULL;
   if (step->key.kind != (int32_t)wanted)
-    bench_fail("step %llu ran as %s", (unsigned long long)step->seq, cgr_graph_kind_name((cgr_graph_kind)step->key.kind));
+    bench_fail("step %llu ran as %s", (unsigned long long)step->mark.seq, cgr_graph_kind_name((cgr_graph_kind)step->key.kind));
 }
 
 /* The chunk is always the same one. */
@@ -156,7 +157,7 @@ static void step_once(step32 *s, const cgr_batch *batch) {
   bench_check(cgr_step_prepare(e->rt, batch, &step), "cgr_step_prepare");
   bench_check(cgr_step_launch(e->rt, &step, e->stream), "cgr_step_launch");
   check_kind(s, &step);
-  bench_wait(e, step.seq);
+  bench_wait(e, step.mark.seq);
   s->key = step.key;
   s->num_steps++;
 }

@@ -1,6 +1,7 @@
 /* Capture and warm-up: cold. */
 #include <stdio.h>
 
+#include "cgr/names.h"
 #include "runtime/capture/capture.h"
 #include "runtime/record/record.h"
 #include "runtime/report/report.h"

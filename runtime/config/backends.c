@@ -4,6 +4,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "kernels/append.h"
 #include "runtime/config/config.h"
 

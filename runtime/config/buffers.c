@@ -4,6 +4,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "runtime/config/config.h"
 
 #define MAX_ROW_BYTES (1 << 20)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cgr/names.h"
 #include "runtime/config/config.h"
 
 cgr__field cgr__field_of(const char *array, int32_t i, const char *field) {

@@ -5,6 +5,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "runtime/config/config.h"
 
 static void refuse_layer(cgr__findings *f, cgr_status status, int32_t layer, const char *name, int64_t value,

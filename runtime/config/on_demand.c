@@ -1,5 +1,6 @@
 /* The on-demand buffers of a configuration: its own and those of the backends in use. */
 #include "base/status.h"
+#include "cgr/names.h"
 #include "runtime/config/config.h"
 
 static const char *derived_name(int64_t bit) {

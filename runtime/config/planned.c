@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cgr/names.h"
 #include "runtime/config/config.h"
 
 typedef enum member_kind { NUMBER, FLAGS, DTYPE, REAL } member_kind;

@@ -6,6 +6,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "cgr/names.h"
 #include "devices/error.h"
 #include "graphs/graphs.h"
 #include "kernels/stamp.h"

@@ -1,4 +1,5 @@
 /* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
+#include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
 #include "runtime/report/ranges.h"
@@ -321,9 +322,9 @@ static cgr_status join_on_demand(cgr__step_recorder *rec, cgr_buffer buffer) {
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
   cgr__step_recorder *rec = recorder->owner;
-  const cgr_key *key = &recorder->key;
-  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES ? join_on_demand(rec, buffer) : CGR_OK;
+  const cgr_where where = { recorder->key.lane, recorder->key.program };
+  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES && buffer != CGR_BUFFER_DECLARED ? join_on_demand(rec, buffer) : CGR_OK;
   if (status == CGR_OK)
-    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", key->lane, key->program, buffer, index, view);
+    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", &where, buffer, index, view);
   return cgr__recorder_latch(recorder, status);
 }

@@ -306,20 +306,11 @@ int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream) {
   return error;
 }
 
-static cgr_status get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
-  CGR__TRY(cgr__sized_check("cgr_record_get_plan: key", "CGR_PLAN_KEY_INIT", key));
-  CGR__REQUIRE(state, "cgr_record_get_plan");
-  const cgr__step_recorder *rec = recorder->owner;
+void cgr__backend_plans_find(cgr_recorder *recorder, cgr_record_info *info) {
+  cgr__step_recorder *rec = recorder->owner;
   if (rec->backend == 0)
-    return cgr__fail(CGR_ERROR_STATE,
-                     "cgr_record_get_plan: called outside of a backend's functions, expected a call inside its plan or record");
-  const cgr_plan_key full = plan_key(rec->runtime, rec->backend - 1, rec->of_eager ? NULL : &recorder->key);
-  *state = rec->states[rec->backend - 1];
-  cgr__sized_write(key, &full, sizeof full);
-  return CGR_OK;
-}
-
-cgr_status cgr_record_get_plan(cgr_recorder *recorder, cgr_plan_key *key, void **state) {
-  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_get_plan"));
-  return cgr__recorder_latch(recorder, get_plan(recorder, key, state));
+    return;
+  rec->plan_key = plan_key(rec->runtime, rec->backend - 1, rec->of_eager ? NULL : &recorder->key);
+  info->plan_key = &rec->plan_key;
+  info->plan_state = rec->states[rec->backend - 1];
 }

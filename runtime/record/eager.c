@@ -229,6 +229,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->states = cgr__backend_plans_states(rt, enqueue->entry);
   recorder->of_eager = !enqueue->entry;
   recorder->records = enqueue->record != NULL;
+  recorder->base.find_plan = cgr__backend_plans_find;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
   recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt, recorder->set) : 0;
 }

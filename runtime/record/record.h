@@ -91,6 +91,8 @@ cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prep
 cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first);
 /* Zeroes the workspaces after a step that was given up. */
 int cgr__backend_plans_clear(cgr_runtime *rt, cudaStream_t stream);
+/* What cgr_record_get_info adds inside a function of a backend. */
+void cgr__backend_plans_find(cgr_recorder *recorder, cgr_record_info *info);
 void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_entry *entry);
 
 /* ------------------------------------------------------------------------------------------------------------------- bounds.c */

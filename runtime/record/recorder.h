@@ -33,6 +33,7 @@ typedef struct cgr__step_recorder {
   int32_t layers_left; /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
   int32_t set;         /* the length set whose tokens the step has */
   cgr__layer_marks marks;
+  cgr_plan_key plan_key; /* of the backend's function that has asked for it last */
 } cgr__step_recorder;
 
 /* What backends keep for planning. */

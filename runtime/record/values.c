@@ -1,4 +1,5 @@
 /* cgr_record_check_values: checks the struct of the engine and enqueues the kernel. */
+#include "cgr/names.h"
 #include "runtime/runtime.h"
 
 #define FUNCTION "cgr_record_check_values"

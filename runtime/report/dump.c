@@ -1,6 +1,7 @@
 /* Reads the flight recorder, as records and as JSON; keeps the failure that a dump reports. Cold. */
 #include <stdio.h>
 
+#include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "runtime/report/timing.h"
 #include "tracing/json.h"

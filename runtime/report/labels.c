@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/key.h"
+#include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "tracing/text.h"
 

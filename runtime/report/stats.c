@@ -1,20 +1,23 @@
 /* What a runtime counts and records, its mode, its keys. */
 #include <string.h>
 
+#include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "tracing/metrics.h"
 #include "tracing/table.h"
 
-cgr_graph_mode cgr_runtime_graph_mode(cgr_runtime *runtime, const char **reason) {
-  bool is = cgr__runtime_is(runtime);
-  if (reason)
-    *reason = is ? runtime->setup.mode_reason : "";
-  return is ? runtime->setup.mode : CGR_MODE_NONE;
-}
-
 /* A dead runtime is accepted: what it did may tell why it died. */
 static cgr_status check_handle(cgr_runtime *runtime, const char *function) {
   return cgr__runtime_is(runtime) ? CGR_OK : cgr__runtime_check(runtime, function);
+}
+
+cgr_status cgr_runtime_graph_mode(cgr_runtime *runtime, cgr_graph_mode *mode, const char **reason) {
+  CGR__TRY(check_handle(runtime, "cgr_runtime_graph_mode"));
+  CGR__REQUIRE(mode, "cgr_runtime_graph_mode");
+  *mode = runtime->setup.mode;
+  if (reason)
+    *reason = runtime->setup.mode_reason;
+  return CGR_OK;
 }
 
 /* The sums over the records, and what is counted elsewhere. */
@@ -38,7 +41,12 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   return CGR_OK;
 }
 
-int32_t cgr_runtime_num_keys(cgr_runtime *runtime) { return cgr__runtime_is(runtime) ? runtime->graphs.count : 0; }
+cgr_status cgr_runtime_num_keys(cgr_runtime *runtime, int32_t *count) {
+  CGR__TRY(check_handle(runtime, "cgr_runtime_num_keys"));
+  CGR__REQUIRE(count, "cgr_runtime_num_keys");
+  *count = runtime->graphs.count;
+  return CGR_OK;
+}
 
 cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_graph_stats");

@@ -153,10 +153,11 @@ cgr_status cgr__timing_read(cgr_runtime *rt, const char *function, uint64_t seq,
   return CGR_OK;
 }
 
-cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *spans, int32_t capacity, int32_t *count) {
+cgr_status cgr_runtime_timing(cgr_runtime *runtime, cgr_mark mark, cgr_span *spans, int32_t capacity, int32_t *count) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_timing");
   static const char function[] = "cgr_runtime_timing";
   CGR__TRY(cgr__runtime_check_outside(runtime, function));
+  CGR__TRY(cgr__runtime_check_mark(runtime, function, mark));
   CGR__REQUIRE(count, function);
   if (capacity < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_timing: capacity is %d, expected 0 or more", capacity);
@@ -164,7 +165,7 @@ cgr_status cgr_runtime_timing(cgr_runtime *runtime, uint64_t seq, cgr_span *span
   int32_t all = 0;
   if (capacity > 0)
     CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", "CGR_SPAN_INIT", spans, 0, &at));
-  CGR__TRY(cgr__timing_read(runtime, function, seq, &all));
+  CGR__TRY(cgr__timing_read(runtime, function, mark.seq, &all));
   int32_t written = all < capacity ? all : capacity;
   for (int32_t i = 1; i < written; i++)
     CGR__TRY(cgr__sized_check_at("cgr_runtime_timing: spans", "CGR_SPAN_INIT", spans, i, &at));

@@ -97,10 +97,11 @@ static cgr_status write_step(cgr_runtime *rt, uint64_t seq, cgr__text *text) {
   return CGR_OK;
 }
 
-cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, uint64_t seq, char *out, size_t capacity, size_t *length) {
+cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, cgr_mark mark, char *out, size_t capacity, size_t *length) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_trace_step");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_trace_step"));
+  CGR__TRY(cgr__runtime_check_mark(runtime, "cgr_runtime_trace_step", mark));
   CGR__TRY(cgr__text_check(runtime, "cgr_runtime_trace_step", out, capacity, length));
   cgr__text text = cgr__text_begin(out, capacity);
-  return finish_text(write_step(runtime, seq, &text), &text, length);
+  return finish_text(write_step(runtime, mark.seq, &text), &text, length);
 }

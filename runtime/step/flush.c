@@ -61,7 +61,7 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr
   return status;
 }
 
-static cgr_status flush_changes(cgr_runtime *rt, cudaStream_t stream, uint64_t *seq) {
+static cgr_status flush_changes(cgr_runtime *rt, cgr_mark *last, cudaStream_t stream) {
   const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_flush"));
   CGR__TRY(cgr__check_stream(rt, "cgr_runtime_flush", stream));
@@ -69,17 +69,17 @@ static cgr_status flush_changes(cgr_runtime *rt, cudaStream_t stream, uint64_t *
   cgr_status status = CGR_OK;
   while (status == CGR_OK && cgr__changes_pending(&rt->rows) > 0)
     status = cgr__launch_internal(rt, "cgr_runtime_flush", &enqueue, true);
-  if (seq)
-    *seq = rt->lane.launched;
+  if (last)
+    *last = (cgr_mark){ .seq = rt->lane.launched };
   return status;
 }
 
-cgr_status cgr_runtime_flush(cgr_runtime *runtime, int32_t lane, cudaStream_t stream, uint64_t *seq) {
+cgr_status cgr_runtime_flush(cgr_runtime *runtime, const cgr_where *where, cgr_mark *last, cudaStream_t stream) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_flush");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_flush"));
-  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_runtime_flush", lane));
+  CGR__TRY(cgr__runtime_check_where(runtime, "cgr_runtime_flush", where));
   cgr__range_begin(runtime, CGR__RANGE_FLUSH);
-  cgr_status status = flush_changes(runtime, stream, seq);
+  cgr_status status = flush_changes(runtime, last, stream);
   cgr__range_end(runtime);
   return cgr__fail_in("cgr_runtime_flush", status);
 }

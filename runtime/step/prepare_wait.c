@@ -47,7 +47,7 @@ static cgr_status make_ring_room(cgr_runtime *rt, cgr_status refusal, int32_t ti
   cgr_status status = CGR_ERROR_BUSY;
   if (refusal == CGR_ERROR_CHANGES_PENDING) {
     CGR__TRY(check_collected(rt));
-    status = cgr_runtime_flush(rt, 0, stream, NULL);
+    status = cgr_runtime_flush(rt, NULL, NULL, stream);
     cgr__fail_as(function, "cgr_runtime_flush", status);
   }
   return status == CGR_ERROR_BUSY ? wait_for_slot(rt, timeout_ms, deadline) : status;

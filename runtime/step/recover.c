@@ -122,7 +122,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__launch_error *fail
   if (failure->ran && failure->seq == p->seq && p->batch.set == 0)
     cgr__rows_forget_tokens(&rt->rows, p->batch.batch_layout);
   step->state = CGR_STEP_ABANDONED;
-  step->seq = failure->seq;
+  step->mark.seq = failure->seq;
   cgr__flight_abandoned(rt, began, failure->seq, status);
   cgr__failure_keep(rt, failure->seq, &p->choice.key, status);
   rt->at_return |= CGR__RETURN_DUMPS;

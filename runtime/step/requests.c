@@ -87,7 +87,7 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
   cgr__rows_sync(&runtime->rows);
   cgr__members_sync(&runtime->rows, row);
   const cgr__row *entry = &runtime->rows.row[row];
-  full.last_seq = entry->last_seq;
+  full.last.seq = entry->last_seq;
   full.open = entry->open;
   if (entry->open) {
     full.num_tokens = entry->computed;

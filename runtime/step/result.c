@@ -1,9 +1,13 @@
 /* Results, without any synchronisation of the device. */
+#include "cgr/names.h"
 #include "runtime/step/step.h"
 #include "runtime/report/ranges.h"
 
-uint64_t cgr_runtime_completed(cgr_runtime *runtime, int32_t lane) {
-  return cgr__runtime_is(runtime) && lane == 0 ? cgr__ring_completed(&runtime->lane.ring) : 0;
+cgr_status cgr_runtime_completed(cgr_runtime *runtime, const cgr_where *where, uint64_t *seq) {
+  CGR__TRY(cgr__runtime_check_where(runtime, "cgr_runtime_completed", where));
+  CGR__REQUIRE(seq, "cgr_runtime_completed");
+  *seq = cgr__ring_completed(&runtime->lane.ring);
+  return CGR_OK;
 }
 
 cgr_status cgr__resync_after_losses(cgr_runtime *rt) {
@@ -32,7 +36,7 @@ static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uin
   full.num_requests = record->num_requests;
   full.num_steps = 1;
   full.token_stride = rt->setup.limits.token_stride;
-  full.seq = seq;
+  full.mark.seq = seq;
   full.rows = batch ? batch->rows : NULL;
   full.tags = batch ? batch->tags : NULL;
   full.num_tokens = cgr__ring_result_counts(ring, record);
@@ -98,12 +102,12 @@ static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_m
   return report_result(rt, seq, result);
 }
 
-cgr_status cgr_step_wait(cgr_runtime *runtime, int32_t lane, uint64_t seq, int32_t timeout_ms, cgr_step_result *result) {
+cgr_status cgr_step_wait(cgr_runtime *runtime, cgr_mark mark, int32_t timeout_ms, cgr_step_result *result) {
   CGR__ONE_THREAD(runtime, "cgr_step_wait");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_step_wait"));
-  CGR__TRY(cgr__runtime_check_lane(runtime, "cgr_step_wait", lane));
-  cgr__range_begin_number(runtime, CGR__RANGE_WAIT, seq);
-  cgr_status status = wait_for_step(runtime, seq, timeout_ms, result);
+  CGR__TRY(cgr__runtime_check_mark(runtime, "cgr_step_wait", mark));
+  cgr__range_begin_number(runtime, CGR__RANGE_WAIT, mark.seq);
+  cgr_status status = wait_for_step(runtime, mark.seq, timeout_ms, result);
   cgr__range_end(runtime);
   return status;
 }

@@ -1,5 +1,6 @@
 /* The hot path: prepare, launch, cancel. No allocation, lock, wait, file or environment below this line; what an eager step
  * enqueues is in eager.c, what a slot holds in stage.c, what becomes of a launch that fails in recover.c. */
+#include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"
 #include "runtime/report/ranges.h"
@@ -29,7 +30,7 @@ static cgr_status refuse_arrays(const cgr_batch *b) {
   } arrays[] = { { "rows", b->rows }, { "query_lens", b->query_lens }, { "tokens", b->tokens }, { "flags", b->flags } };
   for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
     if (arrays[i].value)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: %s is %p, expected NULL with CGR_BATCH_STANDING (cgr_standing_set)",
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: %s is %p, expected NULL with CGR_BATCH_STANDING (cgr_standing_update)",
                        arrays[i].name, arrays[i].value);
   return CGR_OK;
 }
@@ -160,12 +161,12 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
   prepared->ticket = ++rt->tickets;
   step->state = CGR_STEP_PREPARED;
   step->reason = (int32_t)prepared->choice.reason;
-  step->lane = 0;
+  step->program = 0;
   step->key = prepared->choice.key;
   step->num_requests = prepared->batch.num_requests;
   step->num_tokens = prepared->batch.num_tokens;
   step->bytes_staged = prepared->bytes;
-  step->seq = 0;
+  step->mark = (cgr_mark){ .seq = 0 };
   step->ticket = prepared->ticket;
   return CGR_OK;
 }
@@ -245,7 +246,7 @@ static cgr_status refuse_step(const cgr_runtime *rt, const cgr_step *step, const
     return cgr__fail(CGR_ERROR_STATE, "%s: step->size is %u, expected %zu: use CGR_STEP_INIT, then cgr_step_prepare", function,
                      step->size, sizeof *step);
   return cgr__fail(CGR_ERROR_STATE, "%s: step %s (state %s, seq %llu), expected %s", function, cause_against(rt, step),
-                   cgr_step_state_name((cgr_step_state)step->state), (unsigned long long)step->seq,
+                   cgr_step_state_name((cgr_step_state)step->state), (unsigned long long)step->mark.seq,
                    rt->lane.prepared.ticket != 0 ? "the prepared one, which is another"
                                                  : "a prepared one: call cgr_step_prepare");
 }
@@ -312,7 +313,7 @@ static cgr_status launch_prepared(cgr_runtime *rt, cgr_step *step, cudaStream_t 
     cgr__starts_note(rt);
   cgr__flight_launched(rt, began);
   step->state = CGR_STEP_LAUNCHED;
-  step->seq = prepared->seq;
+  step->mark.seq = prepared->seq;
   return CGR_OK;
 }
 

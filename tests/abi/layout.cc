@@ -41,7 +41,7 @@ std::string Compiler() {
 // The program that prints every number that Fill asks for, in the same order.
 std::string Program(const std::map<std::string, Item> &items) {
   std::ostringstream text;
-  text << "#include <cgr/cgr.h>\n#include <stdio.h>\n#define PRINT(number) printf(\"%lld\\n\", (long long)(number))\nint "
+  text << "#include <cgr/bindings.h>\n#include <stdio.h>\n#define PRINT(number) printf(\"%lld\\n\", (long long)(number))\nint "
           "main(void) {\n";
   for (const auto &[name, item] : items) {
     if (item.kind == Kind::kConstant)
@@ -121,7 +121,7 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 std::string Preprocessed(const std::string &include, const std::string &options) {
-  return MustRun(Compiler() + " -E " + options + " -std=c11 -I " + Quoted(include) + " -x c " + Quoted(include + "/cgr/cgr.h"));
+  return MustRun(Compiler() + " -E " + options + " -std=c11 -I " + Quoted(include) + " -x c " + Quoted(include + "/cgr/bindings.h"));
 }
 
 Interface Describe(const std::string &include, const Symbols &symbols) {

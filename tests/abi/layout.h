@@ -27,7 +27,7 @@ private:
   std::string path_;
 };
 
-// The text of <cgr/cgr.h> in `include`, with all that it includes, preprocessed with additional `options`.
+// The text of <cgr/bindings.h> in `include`, with all that it includes, preprocessed with additional `options`.
 std::string Preprocessed(const std::string &include, const std::string &options = "");
 
 // Declares what the headers below `include` declare; a program compiled with these headers prints the sizes, offsets and values.

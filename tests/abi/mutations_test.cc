@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
+#include "cgr/planners.h"
+#include "cgr/tracing.h"
 #include "tests/abi/compare.h"
 #include "tests/abi/layout.h"
 #include "tests/abi/list.h"
@@ -36,9 +39,10 @@ void Apply(const std::string &folder, const Edit &edit) {
 Interface Edited(const std::vector<Edit> &edits, const Symbols &symbols) {
   TemporaryFolder folder;
   // Copies the files, not the links that a build puts in their place.
-  std::filesystem::create_directory(folder.path() + "/cgr");
-  for (const auto &entry : std::filesystem::directory_iterator("include/cgr"))
-    std::filesystem::copy_file(entry.path(), folder.path() + "/cgr/" + entry.path().filename().string());
+  std::filesystem::create_directories(folder.path() + "/cgr/interop");
+  for (const auto &entry : std::filesystem::recursive_directory_iterator("include"))
+    if (entry.path().extension() == ".h")
+      std::filesystem::copy_file(entry.path(), folder.path() + "/" + entry.path().lexically_relative("include").string());
   for (const Edit &edit : edits)
     Apply(folder.path(), edit);
   return Describe(folder.path(), symbols);
@@ -82,25 +86,28 @@ TEST_F(Mutations, OfSymbols) {
 }
 
 TEST_F(Mutations, OfPrototypes) {
-  const std::string take = "CGR_API cgr_status cgr_standing_take(";
-  Interface without =
-      Edited({ { "cgr.h", "", take + "cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row);", "" } }, symbols);
-  EXPECT_EQ(Changes(without), "BREAKS function cgr_standing_take is gone\n");
-  EXPECT_EQ(without.undeclared, std::vector<std::string>{ "cgr_standing_take" });
+  const std::string drop = "CGR_API cgr_status cgr_request_drop_pages(";
+  Interface without = Edited(
+      { { "requests.h", "", drop + "cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);", "" } },
+      symbols);
+  EXPECT_EQ(Changes(without), "BREAKS function cgr_request_drop_pages is gone\n");
+  EXPECT_EQ(without.undeclared, std::vector<std::string>{ "cgr_request_drop_pages" });
 
   const std::string prototype =
-      " the prototype was cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row) and is ";
-  const std::string of_it = " function cgr_standing_take:";
-  EXPECT_EQ(Changes({ { "cgr.h", take, "int32_t row", "int64_t row" } }),
-            "BREAKS" + of_it + prototype + "cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int64_t row)\n");
-  EXPECT_EQ(Changes({ { "cgr.h", "", take, "CGR_API int cgr_standing_take(" } }),
-            "BREAKS" + of_it + prototype + "int(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t row)\n");
-  EXPECT_EQ(Changes({ { "cgr.h", take, "int32_t lane, int32_t program", "int32_t program, int32_t lane" } }),
+      " the prototype was cgr_status(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count) and is ";
+  const std::string of_it = " function cgr_request_drop_pages:";
+  EXPECT_EQ(Changes({ { "requests.h", drop, "int32_t count", "int64_t count" } }),
+            "BREAKS" + of_it + prototype +
+                "cgr_status(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int64_t count)\n");
+  EXPECT_EQ(Changes({ { "requests.h", "", drop, "CGR_API int cgr_request_drop_pages(" } }),
+            "BREAKS" + of_it + prototype +
+                "int(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count)\n");
+  EXPECT_EQ(Changes({ { "requests.h", drop, "int32_t row, int32_t group", "int32_t group, int32_t row" } }),
             "BREAKS" + of_it + " parameters have changed places," + prototype +
-                "cgr_status(cgr_runtime *runtime, int32_t program, int32_t lane, int32_t row)\n");
-  EXPECT_EQ(Changes({ { "cgr.h", take, "int32_t row", "int32_t which" } }),
+                "cgr_status(cgr_runtime *runtime, int32_t group, int32_t row, int32_t first, int32_t count)\n");
+  EXPECT_EQ(Changes({ { "requests.h", drop, "int32_t count", "int32_t which" } }),
             "grows" + of_it + " names of parameters have changed," + prototype +
-                "cgr_status(cgr_runtime *runtime, int32_t lane, int32_t program, int32_t which)\n");
+                "cgr_status(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t which)\n");
   EXPECT_EQ(Changes({ { "device.h", "(*cgr_host_function)", "const void *args", "const void *args, size_t args_size" } }),
             "BREAKS callback cgr_host_function: the prototype was void(const void *args) and is "
             "void(const void *args, size_t args_size)\n");
@@ -119,10 +126,10 @@ TEST_F(Mutations, OfEnumerators) {
 }
 
 TEST_F(Mutations, OfConstants) {
-  EXPECT_EQ(Changes({ { "planners.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -2" } }),
+  EXPECT_EQ(Changes({ { "step.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -2" } }),
             "BREAKS constant CGR_TOKEN_LAST: the value was -1 and is -2\n");
-  EXPECT_EQ(Changes({ { "planners.h", "", "enum { CGR_TOKEN_LAST = -1 };", "" } }), "BREAKS constant CGR_TOKEN_LAST is gone\n");
-  EXPECT_EQ(Changes({ { "planners.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -1, CGR_TOKEN_NEW = -2" } }),
+  EXPECT_EQ(Changes({ { "step.h", "", "enum { CGR_TOKEN_LAST = -1 };", "" } }), "BREAKS constant CGR_TOKEN_LAST is gone\n");
+  EXPECT_EQ(Changes({ { "step.h", "", "CGR_TOKEN_LAST = -1", "CGR_TOKEN_LAST = -1, CGR_TOKEN_NEW = -2" } }),
             "grows constant CGR_TOKEN_NEW is new\n");
   const std::string buckets = Changes({ { "tracing.h", "", "CGR_HISTOGRAM_BUCKETS = 48", "CGR_HISTOGRAM_BUCKETS = 50" } });
   EXPECT_NE(buckets.find("BREAKS struct cgr_histogram: bucket was uint64_t [48] and is uint64_t [50]\n"), std::string::npos)
@@ -136,12 +143,12 @@ TEST_F(Mutations, OfMacros) {
             "\n");
   EXPECT_EQ(Changes({ { "tracing.h", "", tail, "" } }), "BREAKS macro CGR_TRACE_TAIL is gone\n");
   EXPECT_EQ(Changes({ { "tracing.h", "", tail, tail + "\n#define CGR_NEW 1" } }), "grows macro CGR_NEW is new\n");
-  EXPECT_EQ(Changes({ { "cgr.h", "#define CGR_ON_DEMAND(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
-            "BREAKS macro CGR_ON_DEMAND: was CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
-            "is CGR_ON_DEMAND(buffer) "
+  EXPECT_EQ(Changes({ { "record.h", "#define CGR_DERIVED(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
+            "BREAKS macro CGR_DERIVED: was CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
+            "is CGR_DERIVED(buffer) "
             "((uint32_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))\n");
-  EXPECT_EQ(Changes({ { "cgr.h", "#define CGR_BATCH_INIT", "0, NULL }", "0, NULL, 0 }" } }), "");
-  EXPECT_EQ(Changes({ { "cgr.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),
+  EXPECT_EQ(Changes({ { "step.h", "#define CGR_BATCH_INIT", "0, NULL }", "0, NULL, 0 }" } }), "");
+  EXPECT_EQ(Changes({ { "step.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),
             "BREAKS macro CGR_BATCH_INIT is gone\ngrows macro CGR_BATCH_BEGIN is new\n");
   EXPECT_EQ(Changes({ { "base.h", "", "#define CGR_VERSION_MINOR ", "#define CGR_VERSION_MINOR 9" } }), "");
 }
@@ -164,33 +171,33 @@ TEST_F(Mutations, OfConst) {
 
 // In an enum whose values follow from the order.
 TEST_F(Mutations, OfCountedEnumerators) {
-  EXPECT_EQ(Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_COUNT_", "CGR_REASON_NEW, CGR_REASON_COUNT_" } }),
+  EXPECT_EQ(Changes({ { "graphs.h", "typedef enum cgr_reason", "CGR_REASON_COUNT_", "CGR_REASON_NEW, CGR_REASON_COUNT_" } }),
             "grows enum cgr_reason: CGR_REASON_COUNT_ was 15 and is 16\ngrows enum cgr_reason: CGR_REASON_NEW is new\n");
   const std::string amid =
-      Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_BUDGET", "CGR_REASON_NEW, CGR_REASON_BUDGET" } });
+      Changes({ { "graphs.h", "typedef enum cgr_reason", "CGR_REASON_BUDGET", "CGR_REASON_NEW, CGR_REASON_BUDGET" } });
   EXPECT_NE(amid.find("BREAKS enum cgr_reason: CGR_REASON_BUDGET was 13 and is 14\n"), std::string::npos) << amid;
-  const std::string fewer = Changes({ { "cgr.h", "typedef enum cgr_reason", "CGR_REASON_BUDGET,", "" } });
+  const std::string fewer = Changes({ { "graphs.h", "typedef enum cgr_reason", "CGR_REASON_BUDGET,", "" } });
   EXPECT_NE(fewer.find("BREAKS enum cgr_reason: CGR_REASON_COUNT_ was 15 and is 14\n"), std::string::npos) << fewer;
 }
 
 TEST_F(Mutations, OfSizedStructs) {
   const std::string batch = "typedef struct cgr_batch {";
-  EXPECT_EQ(Changes({ { "cgr.h", batch, " lane;", " other;" },
-                      { "cgr.h", batch, " program;", " lane;" },
-                      { "cgr.h", batch, " other;", " program;" } }),
+  EXPECT_EQ(Changes({ { "step.h", batch, " lane;", " other;" },
+                      { "step.h", batch, " program;", " lane;" },
+                      { "step.h", batch, " other;", " program;" } }),
             "BREAKS struct cgr_batch: lane was at 4 and is at 8\nBREAKS struct cgr_batch: program was at 8 and is at 4\n");
-  EXPECT_EQ(Changes({ { "cgr.h", batch, "int32_t max_steps;", "uint32_t max_steps;" } }),
+  EXPECT_EQ(Changes({ { "step.h", batch, "int32_t max_steps;", "uint32_t max_steps;" } }),
             "BREAKS struct cgr_batch: max_steps was int32_t and is uint32_t\n");
-  EXPECT_EQ(Changes({ { "cgr.h", batch, "} cgr_batch;", "int64_t next; } cgr_batch;" } }),
+  EXPECT_EQ(Changes({ { "step.h", batch, "} cgr_batch;", "int64_t next; } cgr_batch;" } }),
             "grows struct cgr_batch: the size was 80 and is 88\ngrows struct cgr_batch: next is new\n");
-  EXPECT_EQ(Changes({ { "cgr.h", batch, "} cgr_batch;", "char next[5000]; } cgr_batch;" } }),
+  EXPECT_EQ(Changes({ { "step.h", batch, "} cgr_batch;", "char next[5000]; } cgr_batch;" } }),
             "BREAKS struct cgr_batch: the size was 80 and is 5080, more than readers accept\n"
             "grows struct cgr_batch: next is new\n");
-  const std::string amid = Changes({ { "cgr.h", batch, "const int32_t *rows;", "int64_t next; const int32_t *rows;" } });
+  const std::string amid = Changes({ { "step.h", batch, "const int32_t *rows;", "int64_t next; const int32_t *rows;" } });
   EXPECT_NE(amid.find("BREAKS struct cgr_batch: rows was at 16 and is at 24\n"), std::string::npos) << amid;
   EXPECT_NE(amid.find("BREAKS struct cgr_batch: next is new at 16, inside of the 80 bytes of older programs"), std::string::npos)
       << amid;
-  EXPECT_EQ(Changes({ { "cgr.h", batch, "const cgr_key *forced_key;", "" } }),
+  EXPECT_EQ(Changes({ { "step.h", batch, "const cgr_key *forced_key;", "" } }),
             "BREAKS struct cgr_batch: the size was 80 and is 72\nBREAKS struct cgr_batch: forced_key is gone\n");
   EXPECT_EQ(Changes({ { "attention.h", "(*support)", "const cgr_group *group", "cgr_group *group" } }),
             "BREAKS struct cgr_backend: support was cgr_graph_support (*)(void *context, const cgr_device_info *device, const "
@@ -201,7 +208,7 @@ TEST_F(Mutations, OfHolesAndReservedFields) {
   EXPECT_EQ(Changes({ { "attention.h", "typedef struct cgr_group {", " reserved;", " next;" } }),
             "grows struct cgr_group: next takes the place of a reserved field\n");
   EXPECT_EQ(
-      Changes({ { "graphs.h", "typedef struct cgr_key {", "uint32_t reserved[4]", "uint32_t next; uint32_t reserved[3]" } }),
+      Changes({ { "config.h", "typedef struct cgr_key {", "uint32_t reserved[4]", "uint32_t next; uint32_t reserved[3]" } }),
       "grows struct cgr_key: next takes the place of a reserved field\n");
   const std::string hole = Changes({ { "planners.h", "", "} cgr_plan_input;", "int32_t next; } cgr_plan_input;" } });
   EXPECT_NE(hole.find("BREAKS struct cgr_plan_input: next is new at 76, inside of the 80 bytes of older programs"),

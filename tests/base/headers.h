@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -13,11 +14,16 @@ namespace cgr_test {
 
 inline std::string HeaderText() {
   std::stringstream text;
-  for (const char *name : { "base", "device", "attention", "graphs", "planners", "tracing", "cgr" }) {
-    std::ifstream file(std::string("include/cgr/") + name + ".h");
-    EXPECT_TRUE(file.good()) << name << ".h cannot be read";
+  int count = 0;
+  for (const auto &entry : std::filesystem::recursive_directory_iterator("include/cgr")) {
+    if (entry.path().extension() != ".h")
+      continue;
+    std::ifstream file(entry.path());
+    EXPECT_TRUE(file.good()) << entry.path() << " cannot be read";
     text << file.rdbuf();
+    count++;
   }
+  EXPECT_GT(count, 15) << "the headers are not all there";
   return text.str();
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cgr/cgr.h"
+#include "cgr/bindings.h"
 #include "tests/base/headers.h"
 
 namespace {
@@ -46,6 +46,16 @@ namespace {
 #define DIMENSIONS(X) X(CGR_DIMENSION_TOKENS) X(CGR_DIMENSION_REQUESTS) X(CGR_DIMENSION_ROWS)
 #define SOURCES(X) X(CGR_SOURCE_DEVICE) X(CGR_SOURCE_STAGED)
 #define LOG_LEVELS(X) X(CGR_LOG_ERROR) X(CGR_LOG_WARNING) X(CGR_LOG_INFO)
+#define STRUCTS(X)                                                                                                            \
+  X(CGR_STRUCT_KEY) X(CGR_STRUCT_DEVICE_CONFIG) X(CGR_STRUCT_DEVICE_INFO) X(CGR_STRUCT_GROUP) X(CGR_STRUCT_LAYER)             \
+  X(CGR_STRUCT_ATTENTION) X(CGR_STRUCT_MERGE) X(CGR_STRUCT_VALUE_CHECK) X(CGR_STRUCT_PLAN_KEY) X(CGR_STRUCT_PLAN_STEP)        \
+  X(CGR_STRUCT_BACKEND) X(CGR_STRUCT_BUFFER_DECL) X(CGR_STRUCT_CONFIG) X(CGR_STRUCT_MEMORY_SIZES) X(CGR_STRUCT_REQUEST_INFO)  \
+  X(CGR_STRUCT_BUFFER_VIEW) X(CGR_STRUCT_RECORD_INFO) X(CGR_STRUCT_BATCH) X(CGR_STRUCT_STEP) X(CGR_STRUCT_STEP_RESULT)        \
+  X(CGR_STRUCT_CAPTURE) X(CGR_STRUCT_GRAPH_STATS) X(CGR_STRUCT_CAPTURE_ESTIMATE) X(CGR_STRUCT_SELF_TEST) X(CGR_STRUCT_AUDIT)  \
+  X(CGR_STRUCT_STATS) X(CGR_STRUCT_KEY_STATS) X(CGR_STRUCT_FLIGHT_RECORD) X(CGR_STRUCT_SPAN) X(CGR_STRUCT_PLAN_INPUT)         \
+  X(CGR_STRUCT_METADATA) X(CGR_STRUCT_FA3_INPUT) X(CGR_STRUCT_FA3_SIZES) X(CGR_STRUCT_FLASHINFER_DECODE_INPUT)                \
+  X(CGR_STRUCT_FLASHINFER_PREFILL_INPUT) X(CGR_STRUCT_FLASHINFER_PLAN) X(CGR_STRUCT_FLASHINFER_CASCADE)                       \
+  X(CGR_STRUCT_FLASHMLA_INPUT) X(CGR_STRUCT_BLOCK_TABLE_INPUT) X(CGR_STRUCT_BLOCK_TABLE_LAYOUT)
 #define BUFFERS(X)                                                                                                            \
   X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
@@ -53,7 +63,7 @@ namespace {
   X(CGR_BUFFER_LOGITS_INDICES) X(CGR_BUFFER_NEXT_TOKENS) X(CGR_BUFFER_COUNTS) X(CGR_BUFFER_PLAN)                              \
   X(CGR_BUFFER_KV_INDICES) X(CGR_BUFFER_BLOCK_TABLE) X(CGR_BUFFER_KV_START_LOC) X(CGR_BUFFER_CONTEXT_LENS)                    \
   X(CGR_BUFFER_CONTEXT_START_LOC) X(CGR_BUFFER_PREFILL_QUERY_START_LOC)                                                       \
-  X(CGR_BUFFER_PREFILL_KV_INDPTR) X(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN)
+  X(CGR_BUFFER_PREFILL_KV_INDPTR) X(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN) X(CGR_BUFFER_DECLARED)
 #define COUNTS(X)                                                                                                             \
   X(CGR_COUNT_REQUESTS) X(CGR_COUNT_TOKENS) X(CGR_COUNT_PADDED_REQUESTS) X(CGR_COUNT_PADDED_TOKENS) X(CGR_COUNT_DECODES)      \
   X(CGR_COUNT_DECODE_TOKENS) X(CGR_COUNT_APPEND_FIRST)
@@ -109,7 +119,8 @@ namespace {
   LIST(cgr_capture_flag, cgr_capture_flag_name, , CAPTURE_FLAGS)                \
   LIST(cgr_flight_outcome, cgr_flight_outcome_name, , FLIGHT_OUTCOMES)          \
   LIST(cgr_timing_mode, cgr_timing_mode_name, , TIMING_MODES)                   \
-  LIST(cgr_phase, cgr_phase_name, case CGR_PHASE_COUNT_:, PHASES)
+  LIST(cgr_phase, cgr_phase_name, case CGR_PHASE_COUNT_:, PHASES)               \
+  LIST(cgr_struct, cgr_struct_name, , STRUCTS)
 
 // Fails to compile when an enumerator is not listed.
 #define CASE(value) case value:
@@ -176,7 +187,7 @@ TEST(Names, CountsCountTheEnumerators) {
   std::map<std::string, size_t> counts;
   for (const Enum &e : Enums())
     counts[e.type] = e.enumerators.size();
-  EXPECT_EQ(counts["cgr_buffer"], static_cast<size_t>(CGR_BUFFER_COUNT_));
+  EXPECT_EQ(counts["cgr_buffer"], static_cast<size_t>(CGR_BUFFER_COUNT_) + 1) << "and the declared ones";
   EXPECT_EQ(counts["cgr_reason"], static_cast<size_t>(CGR_REASON_COUNT_));
   cgr_stats stats;
   EXPECT_LE(static_cast<size_t>(CGR_REASON_COUNT_), sizeof stats.by_reason[0] / sizeof stats.by_reason[0][0]);

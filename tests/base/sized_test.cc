@@ -11,11 +11,10 @@
 
 #include "base/limits.h"
 #include "base/sized.h"
-#include "cgr/cgr.h"
+#include "cgr/bindings.h"
 #include "tests/base/headers.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
-#include "tests/support/sized_structs.h"
 
 namespace {
 
@@ -37,12 +36,12 @@ template <class T> Bytes BytesOf(const T &value) {
 
 std::vector<Struct> Structs() {
   std::vector<Struct> all;
-#define ADD(type, ...)                                                       \
+#define ADD(kind, number, type, ...)                                                       \
   {                                                                          \
     static const type initial = __VA_ARGS__;                                 \
     all.push_back({ #type, sizeof(type), alignof(type), BytesOf(initial) }); \
   }
-  SIZED_STRUCTS(ADD)
+  CGR_STRUCT_LIST(ADD)
 #undef ADD
   return all;
 }

@@ -1,6 +1,6 @@
 """A Python binding of cgr, made from the headers by cffi: none of it is written by hand.
 
-The preprocessor reads <cgr/cgr.h>; what comes from cgr's headers, not the system's, is given to cffi unchanged except for the
+The preprocessor reads <cgr/bindings.h>; what comes from cgr's headers, not the system's, is given to cffi unchanged except for the
 attribute of exported functions, which cffi does not know.
 """
 
@@ -17,7 +17,7 @@ def declarations(include):
     """The headers below `include`, preprocessed, without the system's."""
     include = os.path.normpath(include)  # the preprocessor's markers have no double or trailing slashes
     compiler = os.environ.get("CC") or "gcc"
-    command = [compiler, "-E", "-std=c11", "-I", include, os.path.join(include, "cgr/cgr.h")]
+    command = [compiler, "-E", "-std=c11", "-I", include, os.path.join(include, "cgr/bindings.h")]
     own, lines = False, []
     for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
         marker = re.match(r'# \d+ "([^"]*)"', line)
@@ -46,13 +46,11 @@ class Binding:
         self.lib = self.ffi.dlopen(library)
 
     def new(self, name, **fields):
-        """A struct as its _INIT macro makes it: `size`, for cgr_config also magic and version, and the rest zero."""
+        """A struct as its _INIT macro makes it; one without such a macro is zero."""
         struct = self.ffi.new(f"{name} *")
-        names = [field for field, _ in self.ffi.typeof(name).fields]
-        if names[0] == "size":
-            struct.size = self.ffi.sizeof(name)
-        if name == "cgr_config":
-            struct.magic, struct.version = self.lib.CGR_CONFIG_MAGIC, self.lib.CGR_HEADER_VERSION
+        kind = getattr(self.lib, name.upper().replace("CGR_", "CGR_STRUCT_", 1), None)
+        if kind is not None:
+            self.call("cgr_init", kind, self.lib.CGR_HEADER_VERSION, struct, self.ffi.sizeof(name))
         for field, value in fields.items():
             setattr(struct, field, value)
         return struct

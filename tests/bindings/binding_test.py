@@ -59,7 +59,7 @@ class Declarations(unittest.TestCase):
         self.assertEqual(declarations("include//"), declarations("include"))
         with tempfile.TemporaryDirectory() as empty:
             os.mkdir(os.path.join(empty, "cgr"))
-            open(os.path.join(empty, "cgr/cgr.h"), "w").close()
+            open(os.path.join(empty, "cgr/bindings.h"), "w").close()
             self.assertRaises(FileNotFoundError, declarations, empty)
 
     def test_constants_have_the_same_values(self):
@@ -102,7 +102,7 @@ class Engines(unittest.TestCase):
 
         take(*engine.step(rows, [len(s) for s in sequences], sum(sequences, [])))
         for row in rows if standing else ():
-            BINDING.call("cgr_standing_put", engine.runtime, 0, 0, row, 1, BINDING.ffi.NULL, 0)
+            BINDING.call("cgr_standing_add", engine.runtime, BINDING.ffi.NULL, row, 1, BINDING.ffi.NULL, 0)
         for _ in range(steps):
             if standing:
                 take(*engine.run(BINDING.new("cgr_batch", num_requests=LIB.CGR_BATCH_STANDING), [1] * len(rows)))
@@ -110,7 +110,7 @@ class Engines(unittest.TestCase):
                 take(*engine.step(rows, [1] * len(rows), [LIB.CGR_TOKEN_LAST] * len(rows)))
         for row in rows:
             if standing:
-                BINDING.call("cgr_standing_take", engine.runtime, 0, 0, row)
+                BINDING.call("cgr_standing_remove", engine.runtime, BINDING.ffi.NULL, row)
             BINDING.call("cgr_request_close", engine.runtime, row)
         return kinds, sequences, outs
 
@@ -150,13 +150,13 @@ class Engines(unittest.TestCase):
             engine.capture()
             self.generate(engine)
             view = BINDING.new("cgr_buffer_view")
-            BINDING.call("cgr_buffer_get", engine.runtime, 0, 0, wanted, 0, view)
+            BINDING.call("cgr_buffer_get", engine.runtime, BINDING.ffi.NULL, wanted, 0, view)
             self.assertEqual((view.dtype, view.shape[0]), (LIB.CGR_DTYPE_I32, 5))
             sums = BINDING.ffi.unpack(BINDING.ffi.cast("int32_t *", view.data), 4)
             lengths = [len(prompt) + 6 for prompt in self.PROMPTS]
             self.assertEqual(sums, [0, lengths[0], lengths[0] + lengths[1], sum(lengths)])
             with self.assertRaises(Error) as refused:
-                BINDING.call("cgr_buffer_get", engine.runtime, 0, 0, LIB.CGR_BUFFER_BLOCK_TABLE, 0, view)
+                BINDING.call("cgr_buffer_get", engine.runtime, BINDING.ffi.NULL, LIB.CGR_BUFFER_BLOCK_TABLE, 0, view)
             self.assertEqual(refused.exception.status, "CGR_ERROR_STATE")
 
     def test_statistics_count_the_steps(self):

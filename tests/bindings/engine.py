@@ -196,7 +196,7 @@ class Engine:
         step, result = b.new("cgr_step"), b.new("cgr_step_result")
         b.call("cgr_step_prepare", self.runtime, batch, step)
         b.call("cgr_step_launch", self.runtime, step, self.stream)
-        b.call("cgr_step_wait", self.runtime, 0, step.seq, -1, result)
+        b.call("cgr_step_wait", self.runtime, step.mark, -1, result)
         ends = [sum(lengths[: i + 1]) - 1 for i in range(len(lengths))]
         out = self.read("out")
         return b.string(lib.cgr_graph_kind_name(step.key.kind)), [

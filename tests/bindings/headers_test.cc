@@ -1,4 +1,4 @@
-// What a generator of bindings cannot take from the headers: macros. Checks which there are, and the rule that replaces the _INIT
+// What a generator of bindings cannot take from the headers: macros. Checks which there are, and that cgr_init replaces the _INIT
 // macros.
 #include <gtest/gtest.h>
 
@@ -8,9 +8,8 @@
 #include <sstream>
 #include <string>
 
-#include "cgr/cgr.h"
+#include "cgr/bindings.h"
 #include "tests/abi/layout.h"
-#include "tests/support/sized_structs.h"
 
 namespace {
 
@@ -44,6 +43,8 @@ TEST(Headers, ConstantsAreEnumerators) {
     // Expands to enumerators within the headers, and to what C likes elsewhere; the preprocessor leaves the enumerators.
     "CGR_STATUS_LIST(",
     "CGR_STATUS_ENUM(",
+    "CGR_STRUCT_LIST(",
+    "CGR_STRUCT_ENUM(",
     // 1 << (buffer - CGR_BUFFER_KV_INDICES), for an argument of any value.
     "CGR_ON_DEMAND(",
     // Text.
@@ -64,12 +65,12 @@ template <typename T> void ExpectTheRule(const char *name, const T &init) {
 }
 
 TEST(Headers, InitMacrosAreSizeAndZeros) {
-#define EXPECT_THE_RULE(type, macro)   \
+#define EXPECT_THE_RULE(kind, number, type, macro) \
   {                                    \
     static const type init = macro;    \
     ExpectTheRule<type>(#macro, init); \
   }
-  SIZED_STRUCTS(EXPECT_THE_RULE)
+  CGR_STRUCT_LIST(EXPECT_THE_RULE)
   static const cgr_key init = CGR_KEY_INIT, zero{};
   EXPECT_EQ(std::memcmp(&init, &zero, sizeof zero), 0);
   EXPECT_EQ(static_cast<int>(CGR_HEADER_VERSION), CGR_VERSION);

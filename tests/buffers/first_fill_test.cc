@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "buffers/layout.h"
+#include "cgr/names.h"
 #include "tests/buffers/limits.h"
 
 namespace {

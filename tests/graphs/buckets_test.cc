@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "cgr/names.h"
 #include "tests/graphs/rig.h"
 #include "tests/support/seed.h"
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cgr/names.h"
 #include "tests/graphs/rig.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "cgr/names.h"
 #include "graphs/graphs.h"
 
 namespace {

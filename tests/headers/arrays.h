@@ -83,7 +83,7 @@ static void check_declared(const cgr_config *config, const cgr_buffer_decl *buff
   CHECK_OK(cgr_runtime_create(config, &runtime));
   for (int i = 0; i < 3; i++) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CHECK_OK(cgr_buffer_get_declared(runtime, 0, buffers[i].name, &view));
+    CHECK_OK(cgr_buffer_get(runtime, NULL, CGR_BUFFER_DECLARED, i, &view));
     CHECK(view.shape[1] == buffers[i].width);
   }
   CHECK_OK(cgr_runtime_destroy(runtime));

@@ -4,19 +4,17 @@
 #include <stdbool.h>
 
 #include "tests/headers/body.h"
+#include "tests/headers/headers.h"
 
-int base_first_in_c11(void);
-int device_first_in_c11(void);
-int attention_first_in_c11(void);
-int planners_first_in_c11(void);
-int graphs_first_in_c11(void);
-int tracing_first_in_c11(void);
-int cgr_first_in_c11(void);
+#define DECLARE(header) int header##_first_in_c11(void);
+PUBLIC_HEADERS(DECLARE)
+#undef DECLARE
 
 static int test_first(void) {
   const int before = check_failures;
-  CHECK(base_first_in_c11() && device_first_in_c11() && attention_first_in_c11() && planners_first_in_c11() &&
-        graphs_first_in_c11() && tracing_first_in_c11() && cgr_first_in_c11());
+#define CHECK_FIRST(header) CHECK(header##_first_in_c11());
+  PUBLIC_HEADERS(CHECK_FIRST)
+#undef CHECK_FIRST
   return check_failures - before;
 }
 
@@ -41,7 +39,7 @@ static void run_one_step(world *w, cgr_runtime *runtime) {
   const cgr_batch batch = { .size = sizeof batch, .num_requests = 1, .rows = &row, .tokens = (const int32_t[]){ 7 } };
   CHECK_OK(cgr_step_prepare(runtime, &batch, &step));
   CHECK_OK(cgr_step_launch(runtime, &step, w->stream));
-  CHECK_OK(cgr_step_wait(runtime, 0, step.seq, -1, &result));
+  CHECK_OK(cgr_step_wait(runtime, step.mark, -1, &result));
   CHECK(result.num_requests == 1 && result.rows[0] == row && result.tags[0] == 1 && result.guard.error == CGR_GUARD_NONE);
   const cgr_key full = { .kind = CGR_KIND_FULL, .num_tokens = 1, .num_requests = 1, .query_len = 1 };
   CHECK(memcmp(&step.key, &full, sizeof full) == 0);

@@ -6,19 +6,16 @@
 #include <vector>
 
 #include "tests/headers/body.h"
+#include "tests/headers/headers.h"
 
 #if __cplusplus != 201103L
 #error "this is to be compiled as C++11"
 #endif
 
 extern "C" {
-int base_first_in_cpp11();
-int device_first_in_cpp11();
-int attention_first_in_cpp11();
-int planners_first_in_cpp11();
-int graphs_first_in_cpp11();
-int tracing_first_in_cpp11();
-int cgr_first_in_cpp11();
+#define DECLARE(header) int header##_first_in_cpp11();
+PUBLIC_HEADERS(DECLARE)
+#undef DECLARE
 }
 
 #define PART(name, what) \
@@ -29,21 +26,22 @@ CGR_TEST_PARTS(PART)
 
 int first_in_cpp11();
 int first_in_cpp11() {
-  return base_first_in_cpp11() && device_first_in_cpp11() && attention_first_in_cpp11() && planners_first_in_cpp11() &&
-                 graphs_first_in_cpp11() && tracing_first_in_cpp11() && cgr_first_in_cpp11()
-             ? 0
-             : 1;
+  int failed = 0;
+#define COUNT_FAILED(header) failed += !header##_first_in_cpp11();
+  PUBLIC_HEADERS(COUNT_FAILED)
+#undef COUNT_FAILED
+  return failed;
 }
 
 // ---- initialisers where C has none: members, direct initialisation, elements of containers, temporaries, assignment
 
-#define MEMBER(type, init) type type##_member = init;
+#define MEMBER(kind, number, type, init) type type##_member = init;
 struct Members {
-  SIZED_STRUCTS(MEMBER)
+  CGR_STRUCT_LIST(MEMBER)
   cgr_key key = CGR_KEY_INIT;
 };
 
-#define DIRECT(type, init)                                                                  \
+#define DIRECT(kind, number, type, init)                                                                  \
   {                                                                                         \
     type direct init;                                                                       \
     std::vector<type> several(2, type init);                                                \
@@ -57,7 +55,7 @@ int braced_in_cpp11();
 int braced_in_cpp11() {
   const int before = check_failures;
   Members members;
-  SIZED_STRUCTS(DIRECT)
+  CGR_STRUCT_LIST(DIRECT)
   CHECK(members.key.kind == CGR_KIND_NONE && cgr_key CGR_KEY_INIT.num_tokens == 0);
   return check_failures - before;
 }

@@ -2,6 +2,11 @@
 #ifndef CGR_TESTS_HEADERS_INPUTS_H
 #define CGR_TESTS_HEADERS_INPUTS_H
 
+#include "cgr/interop/block_table.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
+#include "cgr/planners.h"
 #include "tests/headers/sized.h"
 #include "tests/headers/world.h"
 

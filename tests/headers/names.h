@@ -2,6 +2,11 @@
 #ifndef CGR_TESTS_HEADERS_NAMES_H
 #define CGR_TESTS_HEADERS_NAMES_H
 
+#include "cgr/inspect.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
+#include "cgr/tracing.h"
 #include "tests/headers/check.h"
 
 /* X(enum, first value, last value, step): flags double. */
@@ -35,7 +40,8 @@
   X(cgr_capture_flag, CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED, *2)               \
   X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)           \
   X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                     \
-  X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)
+  X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)                         \
+  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_BLOCK_TABLE_LAYOUT, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

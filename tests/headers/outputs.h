@@ -2,6 +2,11 @@
 #ifndef CGR_TESTS_HEADERS_OUTPUTS_H
 #define CGR_TESTS_HEADERS_OUTPUTS_H
 
+#include "cgr/inspect.h"
+#include "cgr/interop/block_table.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/tracing.h"
 #include "tests/headers/sized.h"
 #include "tests/headers/world.h"
 
@@ -22,11 +27,11 @@ static cgr_status get_sizes(void *context, void *given) {
 }
 
 static cgr_status get_buffer(void *context, void *given) {
-  return cgr_buffer_get(((world *)context)->runtime, 0, 0, CGR_BUFFER_PAGE_TABLE, 0, (cgr_buffer_view *)given);
+  return cgr_buffer_get(((world *)context)->runtime, NULL, CGR_BUFFER_PAGE_TABLE, 0, (cgr_buffer_view *)given);
 }
 
 static cgr_status get_declared(void *context, void *given) {
-  return cgr_buffer_get_declared(((world *)context)->runtime, 0, "mine", (cgr_buffer_view *)given);
+  return cgr_buffer_get(((world *)context)->runtime, NULL, CGR_BUFFER_DECLARED, 0, (cgr_buffer_view *)given);
 }
 
 static cgr_status get_request(void *context, void *given) {
@@ -54,8 +59,9 @@ static cgr_status get_record(void *context, void *given) {
 
 /* The first span of the step that has run. */
 static cgr_status get_span(void *context, void *given) {
+  const cgr_mark mark = { 0, 0, 1 };
   int32_t count = 0;
-  return cgr_runtime_timing(((world *)context)->runtime, 1, (cgr_span *)given, 1, &count);
+  return cgr_runtime_timing(((world *)context)->runtime, mark, (cgr_span *)given, 1, &count);
 }
 
 static cgr_status estimate_capture(void *context, void *given) {
@@ -104,7 +110,7 @@ static int test_outputs(void) {
     { "cgr_runtime_memory: sizes", sizeof(cgr_memory_sizes), 0, 0, get_sizes },
     { "cgr_fa3_size: sizes", sizeof(cgr_fa3_sizes), 0, 0, get_fa3_sizes },
     { "cgr_buffer_get: view", sizeof(cgr_buffer_view), 0, 0, get_buffer },
-    { "cgr_buffer_get_declared: view", sizeof(cgr_buffer_view), 0, 0, get_declared },
+    { "cgr_buffer_get: view", sizeof(cgr_buffer_view), 0, 0, get_declared },
     { "cgr_request_get_info: info", sizeof(cgr_request_info), 0, 0, get_request },
     { "cgr_runtime_stats: stats", sizeof(cgr_stats), 0, 0, get_stats },
     { "cgr_runtime_graph_stats: stats", sizeof(cgr_graph_stats), 0, 0, get_graph_stats },
@@ -119,7 +125,7 @@ static int test_outputs(void) {
   /* Runs a step first, for numbers that are not 0. */
   CHECK_OK(cgr_step_prepare(w.runtime, &batch, &step));
   CHECK_OK(cgr_step_launch(w.runtime, &step, w.stream));
-  CHECK_OK(cgr_step_wait(w.runtime, 0, step.seq, -1, NULL));
+  CHECK_OK(cgr_step_wait(w.runtime, step.mark, -1, NULL));
   for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
     check_output(&outputs[i], &w);
   world_close(&w);

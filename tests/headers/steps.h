@@ -25,7 +25,7 @@ static void check_longer_step(world *w, size_t size) {
       wrong += given[i] != 0xa5;
     CHECK(wrong == 0);
   }
-  CHECK_OK(cgr_step_wait(w->runtime, 0, step->seq, -1, NULL));
+  CHECK_OK(cgr_step_wait(w->runtime, step->mark, -1, NULL));
   free(given);
 }
 
@@ -55,10 +55,10 @@ static void check_shorter_launch(world *w, size_t size) {
 
 /* ---- results */
 
-static uint64_t waited_for;
+static cgr_mark waited_for;
 
 static cgr_status wait_for_step(void *context, void *given) {
-  return cgr_step_wait(((world *)context)->runtime, 0, waited_for, -1, (cgr_step_result *)given);
+  return cgr_step_wait(((world *)context)->runtime, waited_for, -1, (cgr_step_result *)given);
 }
 
 static int test_steps(void) {
@@ -81,7 +81,7 @@ static int test_steps(void) {
   }
   CHECK_OK(cgr_step_prepare_wait(w.runtime, &batch, &step, -1, w.stream));
   CHECK_OK(cgr_step_launch(w.runtime, &step, w.stream));
-  waited_for = step.seq;
+  waited_for = step.mark;
   check_output(&result, &w);
   world_close(&w);
   return check_failures - before;

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "cgr/tracing.h"
 #include "tests/headers/check.h"
 
 enum { WORLD_DIM = 8, WORLD_PAGES = 8, WORLD_STRETCH = 4096, WORLD_STRETCHES = 16 };

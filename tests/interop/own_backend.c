@@ -78,11 +78,9 @@ static cgr_status plan(void *context, void *state, cgr_recorder *recorder, uint3
 /* Once a layer: k and v are in the cache already. */
 static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
-  cgr_plan_key key = CGR_PLAN_KEY_INIT;
-  void *state;
-  if (cgr_record_get_info(recorder, &info) != CGR_OK || cgr_record_get_plan(recorder, &key, &state) != CGR_OK)
+  if (cgr_record_get_info(recorder, &info) != CGR_OK)
     return CGR_ERROR_STATE;
-  own_args args = *(const own_args *)state;
+  own_args args = *(const own_args *)info.plan_state;
   args.attention = *attention, args.layer = ((const own_engine *)context)->layers[attention->layer];
   args.num_tokens = info.num_tokens;
   return cgr_launch_host(args.device, own_kernel, &args, sizeof args, info.stream);

@@ -3,6 +3,7 @@
 #define CGR_TESTS_INTEROP_OWN_BACKEND_H
 
 #include "cgr/cgr.h"
+#include "cgr/interop/block_table.h"
 
 #ifdef __cplusplus
 extern "C" {

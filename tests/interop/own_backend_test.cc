@@ -46,8 +46,8 @@ TEST_P(OwnBackend, ServesARuntime) {
     Engine engine(Options());
     CGR_ASSERT_OK(engine.Warmup());
     CGR_ASSERT_OK(engine.Capture());
-    EXPECT_EQ(own_.num_states, cgr_runtime_num_keys(engine.rt) + 1);
-    EXPECT_EQ(cgr_runtime_graph_mode(engine.rt, nullptr), GetParam());
+    EXPECT_EQ(own_.num_states, cgr_test::NumKeys(engine.rt) + 1);
+    EXPECT_EQ(cgr_test::ModeOf(engine.rt), GetParam());
     std::vector<int32_t> rows = { engine.Open(), engine.Open(), engine.Open() };
     for (int n = 0; n < 40 && !HasFatalFailure(); n++) {
       std::vector<std::pair<int32_t, int32_t>> chunks;

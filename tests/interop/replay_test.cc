@@ -149,8 +149,8 @@ protected:
       CGR_EXPECT_OK(cgr_fill(dev, backend_->workspace, byte, backend_->workspace_bytes(), stream));
     for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      if (random_->OneIn(2) && (value_.on_demand & CGR_ON_DEMAND(buffer)) != 0) {
-        CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, 0, 0, buffer, 0, &view));
+      if (random_->OneIn(2) && (value_.derived & CGR_DERIVED(buffer)) != 0) {
+        CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, nullptr, buffer, 0, &view));
         CGR_EXPECT_OK(cgr_fill(dev, view.data, 0x7f, size_t(view.shape[0] * view.stride) * 4, stream));
       }
     }
@@ -195,11 +195,11 @@ TEST_P(FormatReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
   ASSERT_NO_FATAL_FAILURE(Make());
   ASSERT_NO_FATAL_FAILURE(Capture());
   const bool always = backend_->support() == CGR_SUPPORT_ALWAYS;
-  const int32_t keys = cgr_runtime_num_keys(engine_->rt);
+  const int32_t keys = cgr_test::NumKeys(engine_->rt);
   EXPECT_EQ(keys, always ? 11 : 7);
   EXPECT_EQ(backend_->num_plans, keys);
   EXPECT_EQ(backend_->num_recorded, 2 * (always ? keys : 4)) << "each layer once a FULL graph";
-  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), always ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE);
+  EXPECT_EQ(cgr_test::ModeOf(engine_->rt), always ? CGR_MODE_FULL : CGR_MODE_FULL_AND_PIECEWISE);
   for (int n = 0; n < 220 && !HasFailure(); n++) {
     SCOPED_TRACE("step " + std::to_string(n));
     RandomStep();
@@ -248,7 +248,7 @@ TEST_P(FormatReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
   ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK,
                 { "backend " + GetParam().format.name + ": plan returned CGR_ERROR_INVALID_ARGUMENT", "bytes", needed });
   int ready = 0, failed = 0;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++) {
     const int32_t state = engine_->GraphStats(i).state;
     ready += state == CGR_GRAPH_READY;
     failed += state == CGR_GRAPH_FAILED;
@@ -261,7 +261,7 @@ TEST_P(FormatReplay, APlanForMoreThanThereIsRoomForFailsItsCaptureByName) {
 TEST_P(FormatReplay, StatesLiveAsLongAsTheirGraphs) {
   ASSERT_NO_FATAL_FAILURE(Make());
   ASSERT_NO_FATAL_FAILURE(Capture());
-  const int32_t keys = cgr_runtime_num_keys(engine_->rt);
+  const int32_t keys = cgr_test::NumKeys(engine_->rt);
   EXPECT_EQ(backend_->num_created, keys) << "that of eager steps was there";
   EXPECT_EQ(backend_->states.size(), size_t(keys) + 1);
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));

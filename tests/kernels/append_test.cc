@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cgr/names.h"
 #include "kernels/append.h"
 #include "tests/support/checker.h"
 #include "tests/support/paged_cache.h"

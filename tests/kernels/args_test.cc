@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "cgr/interop/flashinfer.h"
 #include "interop/formats.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
 #include "devices/device.h"
 #include "kernels/attention.h"
 #include "kernels/registry.h"

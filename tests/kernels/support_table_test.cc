@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/layer_case.h"
 

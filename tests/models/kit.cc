@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cgr/tracing.h"
 #include "tests/emulation/device.h"
 #include "tests/support/expect.h"
 #include "tests/support/row_arithmetic.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
 #include "tests/models/session.h"
 
 namespace cgr_test {

@@ -105,7 +105,7 @@ void Session::Step(const std::vector<Item> &items, uint32_t variant) {
   kit_.PoisonResult();
   CGR_ASSERT_OK(cgr_step_prepare(kit_.runtime, &batch, &step));
   CGR_ASSERT_OK(cgr_step_launch(kit_.runtime, &step, kit_.stream));
-  CGR_ASSERT_OK(cgr_step_wait(kit_.runtime, 0, step.seq, -1, &result));
+  CGR_ASSERT_OK(cgr_step_wait(kit_.runtime, step.mark, -1, &result));
 }
 
 bool Session::Encode() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
 #include "cgr/planners.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
 #include "cgr/planners.h"
 #include "planners/metadata/metadata.h"
 #include "tests/support/expect.h"

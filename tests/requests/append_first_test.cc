@@ -101,13 +101,13 @@ TEST(AppendFirst, IsAStepOfTheStandingBatchToo) {
   Case c;
   const int32_t a = c.Open(0), b = c.Open(1), token = 7;
   c.Step(Batch::Prefill({ a, b }, { 16, 16 }));
-  ASSERT_EQ(cgr__standing_put(c.rows, a, 1, nullptr, 0), CGR_OK);
-  ASSERT_EQ(cgr__standing_put(c.rows, b, 1, nullptr, 0), CGR_OK);
+  ASSERT_EQ(cgr__standing_add(c.rows, a, 1, nullptr, 0), CGR_OK);
+  ASSERT_EQ(cgr__standing_add(c.rows, b, 1, nullptr, 0), CGR_OK);
   EXPECT_FALSE(c.StepStanding());
   c.SetLength(b, 40);
-  ASSERT_EQ(cgr__standing_set(c.rows, b, 0, nullptr, CGR_REQUEST_PARTIAL), CGR_OK);
+  ASSERT_EQ(cgr__standing_update(c.rows, b, 0, nullptr, CGR_REQUEST_PARTIAL), CGR_OK);
   EXPECT_FALSE(c.StepStanding()) << "it stands still";
-  ASSERT_EQ(cgr__standing_set(c.rows, b, 1, &token, 0), CGR_OK);
+  ASSERT_EQ(cgr__standing_update(c.rows, b, 1, &token, 0), CGR_OK);
   EXPECT_TRUE(c.ValidateStanding());
   EXPECT_TRUE(c.StepStanding()) << "the step before was cancelled";
   EXPECT_FALSE(c.StepStanding());

@@ -40,7 +40,7 @@ struct OneRow {
     EXPECT_EQ(cgr__rows_set_length(rows, row, computed), CGR_OK) << cgr_last_message();
     const int32_t token = 5;
     if (standing) {
-      EXPECT_EQ(cgr__standing_put(rows, row, 1, &token, 0), CGR_OK) << cgr_last_message();
+      EXPECT_EQ(cgr__standing_add(rows, row, 1, &token, 0), CGR_OK) << cgr_last_message();
     }
   }
   // One token more; `ids`: the batch gives it, if it is not the standing one.

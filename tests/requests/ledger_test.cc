@@ -133,11 +133,11 @@ TEST(Ledger, SeesTheStandingBatchAndOtherSets) {
   Case c;
   const int32_t a = c.OpenWith({ 2 }, { 2 }), b = c.OpenWith({ 2 }, { 3 }), token = 7;
   for (int32_t row : { a, b })
-    EXPECT_EQ(cgr__standing_put(c.rows, row, 1, &token, 0), CGR_OK);
+    EXPECT_EQ(cgr__standing_add(c.rows, row, 1, &token, 0), CGR_OK);
   EXPECT_EQ(cgr__standing_validate(c.rows, 0, &c.checked), CGR_OK);
   ExpectMessage(cgr__ledger_check_step(c.rows, &c.checked, 9), CGR_ERROR_INVALID_ARGUMENT,
                 { "page 2 of group 0", "rows 0 and 1 in step 9" });
-  EXPECT_EQ(cgr__standing_take(c.rows, b), CGR_OK);
+  EXPECT_EQ(cgr__standing_remove(c.rows, b), CGR_OK);
   EXPECT_EQ(cgr__standing_validate(c.rows, 0, &c.checked), CGR_OK);
   EXPECT_EQ(cgr__ledger_check_step(c.rows, &c.checked, 9), CGR_OK);
 
@@ -389,9 +389,9 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     const int32_t query_len = random.OneIn(3) ? random.Pick32(0, 9) : 1;
     const std::vector<int32_t> tokens(size_t(query_len), 3);
     if (is_in && random.OneIn(4))
-      ASSERT_EQ(cgr__standing_take(w.c.rows, row), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(w.c.rows, row), CGR_OK);
     else
-      ASSERT_EQ((is_in ? cgr__standing_set : cgr__standing_put)(w.c.rows, row, query_len, tokens.data(), 0), CGR_OK)
+      ASSERT_EQ((is_in ? cgr__standing_update : cgr__standing_add)(w.c.rows, row, query_len, tokens.data(), 0), CGR_OK)
           << cgr_last_message();
   }
   const cgr__batch_layout &members = w.c.rows.rows.standing.members;
@@ -412,7 +412,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     }
   }
   while (members.num_requests > 0)
-    ASSERT_EQ(cgr__standing_take(w.c.rows, members.rows[0]), CGR_OK);
+    ASSERT_EQ(cgr__standing_remove(w.c.rows, members.rows[0]), CGR_OK);
 }
 
 TEST(Ledger, AgreesWithAModelOfEveryToken) {

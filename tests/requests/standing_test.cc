@@ -79,10 +79,10 @@ struct Case {
       EXPECT_EQ(pool.Step(rows, Batch::Prefill({ open[size_t(i)], open[size_t(i) + 1] }, { 10, 10 }), ++launched), CGR_OK);
   }
   cgr_status Put(int32_t row, int32_t len = 1, const List &tokens = {}, uint32_t flags = 0) {
-    return cgr__standing_put(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
+    return cgr__standing_add(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
   cgr_status Set(int32_t row, int32_t len = 1, const List &tokens = {}, uint32_t flags = 0) {
-    return cgr__standing_set(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
+    return cgr__standing_update(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
   cgr_status Validate(int32_t threshold = 0) { return cgr__standing_validate(rows, threshold, &checked); }
   // Which limit these are above. Chunks that have used up their tokens count none.
@@ -122,7 +122,7 @@ TEST(Standing, RowsAreBroughtUpToDateWhenSomebodyLooks) {
   EXPECT_EQ(c.Row(c.open[1]).computed, 10);
   EXPECT_EQ(c.Row(c.open[1]).last_seq, c.launched) << "it is in the step all the same";
   EXPECT_EQ(c.Row(c.open[2]).last_seq, 2u);
-  ASSERT_EQ(cgr__standing_take(c.rows, c.open[0]), CGR_OK);
+  ASSERT_EQ(cgr__standing_remove(c.rows, c.open[0]), CGR_OK);
   ASSERT_EQ(c.Validate(), CGR_OK);
   c.Launch();
   EXPECT_EQ(c.Row(c.open[0]).computed, 15);
@@ -240,23 +240,23 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
     const int32_t fit = std::max(kKept / max_tokens, 2);
     Rows rows(kRows, 100, { { 16, 1000 } }, kRows, max_tokens);
     cgr__checked_batch checked;
-    const auto put = [&](int32_t row, int32_t len) { return cgr__standing_put(rows, row, len, tokens.data(), 0); };
+    const auto put = [&](int32_t row, int32_t len) { return cgr__standing_add(rows, row, len, tokens.data(), 0); };
     for (int32_t i = 0; i < kRows; i++)
       ASSERT_EQ(rows.Open(), i);
     for (int32_t i = 0; i < fit; i++)
       ASSERT_EQ(put(i, max_tokens), CGR_OK) << i << ": " << cgr_last_message();
     ExpectMessage(put(fit, max_tokens), CGR_ERROR_TOO_MANY_TOKENS,
-                  { "cgr_standing_put", "query_len is " + std::to_string(max_tokens),
+                  { "cgr_standing_add", "query_len is " + std::to_string(max_tokens),
                     "tokens of the standing batch wait for a step", std::to_string(kKept) });
     EXPECT_EQ(rows.rows.row[fit].position, -1);
     ExpectMessage(put(fit, max_tokens + 1), CGR_ERROR_TOO_MANY_TOKENS, { "max_tokens" });
-    EXPECT_EQ(cgr__standing_set(rows, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";
+    EXPECT_EQ(cgr__standing_update(rows, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";
     ExpectMessage(cgr__standing_validate(rows, 0, &checked), CGR_ERROR_TOO_MANY_TOKENS,
                   { std::to_string(int64_t{ fit } * max_tokens) + " tokens", "row 0", std::to_string(max_tokens) });
-    ASSERT_EQ(cgr__standing_take(rows, 1), CGR_OK);
+    ASSERT_EQ(cgr__standing_remove(rows, 1), CGR_OK);
     EXPECT_EQ(put(fit, max_tokens), CGR_OK) << cgr_last_message();
     for (int32_t i = 0; i <= fit; i++)
-      ASSERT_EQ(cgr__standing_set(rows, i, 0, nullptr, 0), i == 1 ? CGR_ERROR_STATE : CGR_OK);
+      ASSERT_EQ(cgr__standing_update(rows, i, 0, nullptr, 0), i == 1 ? CGR_ERROR_STATE : CGR_OK);
     EXPECT_EQ(rows.rows.standing.num_kept, 0);
   }
 }
@@ -273,10 +273,10 @@ TEST(Standing, EveryRowMayBeAMember) {
     ASSERT_EQ(rows.Open(), i);
   for (int round = 0; round < 3; round++) {
     for (int32_t i = 0; i < kRows; i++)
-      ASSERT_EQ(cgr__standing_put(rows, i, 1, &token, 0), round > 0 && i >= kRows - kRequests ? CGR_ERROR_ROW_REPEATED : CGR_OK);
+      ASSERT_EQ(cgr__standing_add(rows, i, 1, &token, 0), round > 0 && i >= kRows - kRequests ? CGR_ERROR_ROW_REPEATED : CGR_OK);
     ExpectMessage(cgr__standing_validate(rows, 0, &checked), CGR_ERROR_TOO_MANY_REQUESTS, { std::to_string(kRows) });
     for (int32_t i = 0; i < kRows - kRequests; i++)
-      ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(rows, i), CGR_OK);
     const cgr_status expected = round == 0 ? CGR_ERROR_PAGES_MISSING : CGR_OK;
     ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), expected) << cgr_last_message();
     for (int32_t i = 0; i < kRequests; i++)
@@ -332,9 +332,9 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
   const std::vector<uint32_t> before = rest();
   for (int32_t round = 1; round <= 9; round++) {
     for (int32_t i = 0; i < kRows; i++)
-      ASSERT_EQ(cgr__standing_put(rows, i, 1, &token, 0), CGR_OK);
+      ASSERT_EQ(cgr__standing_add(rows, i, 1, &token, 0), CGR_OK);
     for (int32_t i = kRows - 1; i >= kRequests; i--)
-      ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(rows, i), CGR_OK);
     ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
     cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool);
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests), (List{ 0, 1 }));
@@ -343,7 +343,7 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
     cgr__standing_commit(rows, uint64_t(round));
     EXPECT_EQ(rest(), before);
     for (int32_t i = 0; i < kRequests; i++)
-      ASSERT_EQ(cgr__standing_take(rows, i), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(rows, i), CGR_OK);
   }
 }
 
@@ -378,7 +378,7 @@ TEST(Standing, IsTheBatchThatWasEdited) {
           members[i] = m;
         break;
       case 2:
-        if (cgr__standing_take(c.rows, row) == CGR_OK) {
+        if (cgr__standing_remove(c.rows, row) == CGR_OK) {
           members[i] = members.back();
           members.pop_back();
         }
@@ -397,7 +397,7 @@ TEST(Standing, IsTheBatchThatWasEdited) {
         continue;
       while (c.Limits(members) != CGR_OK) {
         ASSERT_EQ(c.Validate(), c.Limits(members)) << cgr_last_message();
-        ASSERT_EQ(cgr__standing_take(c.rows, members[0].row), CGR_OK);
+        ASSERT_EQ(cgr__standing_remove(c.rows, members[0].row), CGR_OK);
         members[0] = members.back();
         members.pop_back();
       }

@@ -28,8 +28,8 @@ protected:
     for (const Item &item : items) {
       cgr_request_info info = engine.Info(item.row);
       EXPECT_EQ(info.num_tokens, engine.requests[item.row]->num_tokens);
-      EXPECT_EQ(info.last_seq, engine.step.seq);
-      EXPECT_GT(info.last_seq, 0u);
+      EXPECT_EQ(info.last.seq, engine.step.mark.seq);
+      EXPECT_GT(info.last.seq, 0u);
     }
     return true;
   }
@@ -50,8 +50,8 @@ TEST_P(Abandoned, ItsResultIsEmpty) {
   std::vector<int64_t> last = engine.Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
   ASSERT_TRUE(Abandon({ { a, { 1, 2 } }, { b, { 3 } } }, 2));
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_EXPECT_OK(cgr_step_wait(engine.rt, 0, engine.step.seq, -1, &result));
-  EXPECT_EQ(result.seq, engine.step.seq);
+  CGR_EXPECT_OK(cgr_step_wait(engine.rt, engine.step.mark, -1, &result));
+  EXPECT_EQ(result.mark.seq, engine.step.mark.seq);
   EXPECT_EQ(result.num_requests, 0);
   EXPECT_EQ(result.guard.error, CGR_GUARD_NONE);
   EXPECT_EQ(engine.Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
@@ -85,14 +85,14 @@ TEST_P(Abandoned, ItsPagesAreInUseUntilItsNumberHasCompleted) {
     std::vector<int32_t> pages = engine.requests[given_up]->pages;
     // The step fails at its very end: all its appends are enqueued.
     ASSERT_TRUE(Abandon({ Engine::Chunk(given_up, 60, round) }, engine.o.feed == Feed::kTokens ? 6 : 2));
-    uint64_t last = engine.Info(given_up).last_seq;
-    EXPECT_EQ(last, engine.step.seq);
+    uint64_t last = engine.Info(given_up).last.seq;
+    EXPECT_EQ(last, engine.step.mark.seq);
     engine.Close(given_up);
     // All other pages are taken, so the next request gets these as soon as they are free.
     std::vector<int32_t> hold;
     while (engine.FreePages() > 4 && hold.size() < 12)
       hold.push_back(engine.Open()), engine.Reserve(hold.back(), std::min(160, 16 * int32_t(engine.FreePages() - 4)));
-    cgr_status status = cgr_step_wait(engine.rt, 0, last, -1, nullptr);
+    cgr_status status = cgr_step_wait(engine.rt, cgr_mark{ 0, 0, last }, -1, nullptr);
     CGR_ASSERT_OK(status);
     int32_t owner = engine.Open();
     engine.Reserve(owner, 64);

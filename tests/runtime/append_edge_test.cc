@@ -3,6 +3,7 @@
 // other than attention would not wait. Attention is also told how long queries are.
 #include <set>
 
+#include "cgr/names.h"
 #include "devices/shims/shim.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"

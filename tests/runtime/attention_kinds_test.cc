@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "cgr/names.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/engine.h"
 

@@ -1,5 +1,6 @@
 // A multiprocessor with more shared memory than attention can fill may hold CTAs that the plan does not count on: the log says
 // so.
+#include "cgr/names.h"
 #include "tests/emulation/device.h"
 #include "tests/support/engine.h"
 

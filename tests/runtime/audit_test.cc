@@ -2,6 +2,8 @@
 #include <cstring>
 #include <set>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "tests/support/found.h"
 #include "tests/support/row_engine.h"
 
@@ -48,7 +50,7 @@ protected:
     ExpectFound(found, CGR_ERROR_AUDIT, { word });
     EXPECT_EQ(found.count, count);
   }
-  int32_t NumKeys() const { return cgr_runtime_num_keys(engine_->rt); }
+  int32_t NumKeys() const { return cgr_test::NumKeys(engine_->rt); }
   std::vector<cgr_graph_stats> AllStats() {
     std::vector<cgr_graph_stats> all(size_t(NumKeys()), cgr_graph_stats CGR_GRAPH_STATS_INIT);
     for (int32_t i = 0; i < NumKeys(); i++)

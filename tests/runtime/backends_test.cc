@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -80,8 +81,8 @@ protected:
     if (status != CGR_OK)
       return status;
     CGR_EXPECT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
-    CGR_EXPECT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
-    engine_->launched = step.seq;
+    CGR_EXPECT_OK(cgr_step_wait(engine_->rt, step.mark, -1, nullptr));
+    engine_->launched = step.mark.seq;
     return CGR_OK;
   }
   std::unique_ptr<Engine> engine_;
@@ -96,8 +97,8 @@ protected:
 
 TEST_P(Backends, IsRecordedOnceForEachFullGraph) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS));
-  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), CGR_MODE_FULL);
-  EXPECT_EQ(seen_.size(), size_t(cgr_runtime_num_keys(engine_->rt)));
+  EXPECT_EQ(cgr_test::ModeOf(engine_->rt), CGR_MODE_FULL);
+  EXPECT_EQ(seen_.size(), size_t(cgr_test::NumKeys(engine_->rt)));
   for (const cgr_record_info &info : seen_) {
     EXPECT_EQ(info.capturing, 1);
     EXPECT_EQ(info.real_tokens, -1);
@@ -117,7 +118,7 @@ TEST_P(Backends, IsRecordedOnceForEachFullGraph) {
 TEST_P(Backends, IsCalledBetweenPiecesWhereNoGraphCanHoldIt) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_NEVER));
   const char *reason = "";
-  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, &reason), CGR_MODE_PIECEWISE);
+  EXPECT_EQ(cgr_test::ModeOf(engine_->rt, &reason), CGR_MODE_PIECEWISE);
   EXPECT_NE(std::string(reason).find("backend copies says so for group 0"), std::string::npos) << reason;
   EXPECT_TRUE(seen_.empty()) << "not at capture";
   int32_t a = engine_->Open(), b = engine_->Open();
@@ -156,7 +157,7 @@ TEST_P(Backends, IsToldTheRealBoundsOfStepsThatRepeat) {
 
 TEST_P(Backends, IsCapturedInUniformGraphsAlone) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_UNIFORM_BATCH));
-  EXPECT_EQ(cgr_runtime_graph_mode(engine_->rt, nullptr), CGR_MODE_FULL_AND_PIECEWISE);
+  EXPECT_EQ(cgr_test::ModeOf(engine_->rt), CGR_MODE_FULL_AND_PIECEWISE);
   int32_t a = engine_->Open(), b = engine_->Open();
   Step(engine_->Chunks({ { a, 4 }, { b, 2 } }));
   EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);

@@ -29,7 +29,7 @@ TEST_P(Cancel, CancelledStepLosesNeitherPagesNorRows) {
   for (int n = 0; n < 3; n++)
     PrepareAndCancel({ Engine::Chunk(a, 30, 1), Engine::Chunk(b, 20, 2) });
   EXPECT_EQ(engine.Info(a).num_tokens, 0);
-  EXPECT_EQ(engine.Info(a).last_seq, 0u);
+  EXPECT_EQ(engine.Info(a).last.seq, 0u);
   engine.Step({ Engine::Chunk(b, 20, 2) });
   engine.Step({ Engine::Chunk(a, 30, 1) });
   engine.Step(engine.Decode({ a, b }));

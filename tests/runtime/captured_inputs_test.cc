@@ -45,7 +45,7 @@ protected:
   cgr_runtime *rt() { return engine_->rt; }
   int32_t NumReady() {
     int32_t ready = 0;
-    for (int32_t i = 0; i < cgr_runtime_num_keys(rt()); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(rt()); i++)
       ready += engine_->GraphStats(i).state == CGR_GRAPH_READY;
     return ready;
   }
@@ -77,7 +77,7 @@ protected:
 };
 
 TEST_P(CapturedInputs, EveryWordOfItCounts) {
-  const int32_t keys = cgr_runtime_num_keys(rt());
+  const int32_t keys = cgr_test::NumKeys(rt());
   ASSERT_EQ(NumReady(), keys);
   engine_->Decode(rows_); // pages for the steps that are chosen
   std::set<std::string> names;
@@ -111,12 +111,12 @@ TEST_P(CapturedInputs, WhatHasChangedIsCapturedAgain) {
     Add(word, 1);
     const size_t before = engine_->records.size();
     CGR_ASSERT_OK(engine_->Capture());
-    EXPECT_EQ(engine_->records.size(), before + size_t(cgr_runtime_num_keys(rt())));
+    EXPECT_EQ(engine_->records.size(), before + size_t(cgr_test::NumKeys(rt())));
     engine_->Step(engine_->Decode(rows_));
     EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
     Add(word, UINT32_MAX);
     CGR_ASSERT_OK(engine_->Capture());
-    EXPECT_EQ(engine_->records.size(), before + 2 * size_t(cgr_runtime_num_keys(rt())));
+    EXPECT_EQ(engine_->records.size(), before + 2 * size_t(cgr_test::NumKeys(rt())));
   }
 }
 
@@ -148,7 +148,7 @@ TEST_P(CapturedInputs, EveryRegionCounts) {
     const cgr_status moved = cgr_region_move(rt(), i, region.base, region.bytes);
     if (i < regions.first_movable) {
       EXPECT_EQ(moved, CGR_ERROR_INVALID_ARGUMENT) << i;
-      EXPECT_EQ(NumReady(), cgr_runtime_num_keys(rt()));
+      EXPECT_EQ(NumReady(), cgr_test::NumKeys(rt()));
       continue;
     }
     CGR_EXPECT_OK(moved);
@@ -219,7 +219,7 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     MakeWith(mode);
     cgr__setup &setup = rt()->setup;
-    const std::vector<cgr_key> keys = { engine_->GraphStats(1).key, engine_->GraphStats(cgr_runtime_num_keys(rt()) - 1).key };
+    const std::vector<cgr_key> keys = { engine_->GraphStats(1).key, engine_->GraphStats(cgr_test::NumKeys(rt()) - 1).key };
     before_ = std::vector<NodeArgs>(keys.size());
     for (size_t k = 0; k < keys.size(); k++) {
       CGR_ASSERT_OK(Capture(keys[k], &before_[k]));

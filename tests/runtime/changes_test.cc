@@ -100,7 +100,7 @@ TEST_P(Changes, OneLaunchNeverExpiresTheStepBefore) {
       std::vector<Item> items = { Engine::Chunk(other, 2, n) };
       cgr_status status = CGR_OK;
       while ((status = engine.Prepare(items)) != CGR_OK) {
-        CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, before, -1, nullptr)); // a prepare that fails expires nothing
+        CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, before }, -1, nullptr)); // a prepare that fails expires nothing
         engine.CheckAll();
         ASSERT_LT(flushes++, 1000);
         if (status == CGR_ERROR_CHANGES_PENDING)
@@ -110,7 +110,7 @@ TEST_P(Changes, OneLaunchNeverExpiresTheStepBefore) {
         before = engine.launched;
       }
       CGR_ASSERT_OK(engine.Launch());
-      cgr_status waited = cgr_step_wait(engine.rt, 0, before, -1, nullptr);
+      cgr_status waited = cgr_step_wait(engine.rt, cgr_mark{ 0, 0, before }, -1, nullptr);
       CGR_ASSERT_OK(waited);
       engine.CheckAll();
       engine.Close(other);
@@ -148,20 +148,20 @@ TEST_P(Changes, FlushSendsChangesAndTellsItsNumber) {
   Engine &engine = *engine_;
   int32_t row = engine.Start(5, 1);
   uint64_t before = engine.launched, seq = 99;
-  CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, 0, engine.stream, &seq)); // nothing is pending
+  CGR_ASSERT_OK(cgr_test::Flush(engine.rt, engine.stream, &seq)); // nothing is pending
   EXPECT_EQ(seq, before);
   EXPECT_EQ(engine.Stats().steps, before);
   engine.Reserve(row, 80); // four pages more
-  CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, 0, engine.stream, &seq));
+  CGR_ASSERT_OK(cgr_test::Flush(engine.rt, engine.stream, &seq));
   EXPECT_EQ(seq, before + 1);
   engine.Reserve(row, 96);
-  CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
+  CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream));
   engine.launched = before + 2;
   engine.WaitForAll();
   ExpectTables(engine);
   EXPECT_EQ(Internal(), 2u);
   engine.Step(engine.Decode({ row }));
-  EXPECT_EQ(engine.step.seq, before + 3);
+  EXPECT_EQ(engine.step.mark.seq, before + 3);
 }
 
 TEST_P(Changes, BytesOfAFlushAreCounted) {
@@ -187,7 +187,7 @@ TEST_P(Changes, OpenAndCloseLeaveNothingToFlush) {
     engine.Reserve(other, 60);
     engine.Close(other);
     uint64_t seq = 0, before = engine.launched;
-    CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, 0, engine.stream, &seq));
+    CGR_ASSERT_OK(cgr_test::Flush(engine.rt, engine.stream, &seq));
     EXPECT_EQ(seq, before);
     engine.Step(engine.Decode({ row }));
   }
@@ -209,16 +209,16 @@ TEST_P(HeldChanges, FlushFillsTheFreeSlotsAndIsBusyForTheRest) {
   int32_t row = engine.Open();
   engine.Reserve(row, 160); // eleven changes
   uint64_t seq = 0;
-  CGR_EXPECT(CGR_ERROR_BUSY, cgr_runtime_flush(engine.rt, 0, engine.stream, &seq));
+  CGR_EXPECT(CGR_ERROR_BUSY, cgr_test::Flush(engine.rt, engine.stream, &seq));
   EXPECT_EQ(seq, 3u);
-  ExpectMessage(cgr_runtime_flush(engine.rt, 0, engine.stream, &seq), CGR_ERROR_BUSY,
+  ExpectMessage(cgr_test::Flush(engine.rt, engine.stream, &seq), CGR_ERROR_BUSY,
                 { "cgr_runtime_flush: step 4 finds no free slot of 3, expected step 1 to be completed" });
   EXPECT_EQ(seq, 3u);
   const uint64_t waited = gate_ ? 3 : 2; // a gate holds all or none
   gate_.reset();
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, waited, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, waited }, -1, nullptr));
   Hold();
-  CGR_EXPECT(CGR_ERROR_BUSY, cgr_runtime_flush(engine.rt, 0, engine.stream, &seq));
+  CGR_EXPECT(CGR_ERROR_BUSY, cgr_test::Flush(engine.rt, engine.stream, &seq));
   EXPECT_EQ(seq, waited + 3);
   gate_.reset();
   engine.launched = seq;
@@ -237,13 +237,13 @@ TEST_P(Changes, ResultOfAFlushHasNoRequests) {
   engine.Reserve(row, 80);
   CGR_ASSERT_OK(engine.Flush());
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &result));
-  EXPECT_EQ(result.seq, engine.launched);
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &result));
+  EXPECT_EQ(result.mark.seq, engine.launched);
   EXPECT_EQ(result.num_requests, 0);
   EXPECT_EQ(result.num_steps, 1);
   EXPECT_EQ(result.token_stride, 1);
   EXPECT_EQ(result.guard.error, CGR_GUARD_NONE);
-  EXPECT_EQ(cgr_runtime_completed(engine.rt, 0), engine.launched);
+  EXPECT_EQ(cgr_test::Completed(engine.rt), engine.launched);
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Changes);

@@ -92,7 +92,7 @@ protected:
     std::pair<cgr_graph_mode, std::string> result;
     OnRuntime(change, [&](cgr_runtime *runtime) {
       const char *reason = "";
-      result.first = cgr_runtime_graph_mode(runtime, &reason);
+      result.first = cgr_test::ModeOf(runtime, &reason);
       result.second = reason;
     });
     return result;
@@ -112,7 +112,7 @@ protected:
     batch.query_lens = lens.data();
     batch.tokens = tokens.data();
     for (size_t i = 0; standing && i < lens.size(); i++)
-      CGR_EXPECT_OK(cgr_standing_put(runtime, 0, 0, rows[i], lens[i], tokens.data(), 0));
+      CGR_EXPECT_OK(cgr_standing_add(runtime, nullptr, rows[i], lens[i], tokens.data(), 0));
     if (standing) {
       batch = CGR_BATCH_INIT;
       batch.num_requests = CGR_BATCH_STANDING;
@@ -121,7 +121,7 @@ protected:
     const std::string message = cgr_last_message();
     for (int32_t row : rows) {
       if (standing)
-        CGR_EXPECT_OK(cgr_standing_take(runtime, 0, 0, row));
+        CGR_EXPECT_OK(cgr_standing_remove(runtime, nullptr, row));
       CGR_EXPECT_OK(cgr_request_close(runtime, row));
     }
     EXPECT_EQ(message, cgr_last_message());

@@ -1,4 +1,5 @@
 // Declarations of the engine's own buffers that must be refused, and memory from the caller that is unsuitable.
+#include "cgr/names.h"
 #include "tests/support/config_case.h"
 
 namespace cgr_test {

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "cgr/inspect.h"
 #include "tests/support/config_case.h"
 #include "tests/support/seed.h"
 
@@ -89,9 +90,9 @@ TEST_P(ConfigBuckets, DefaultSizesEndAtTheLimitOrWhereAsked) {
     cgr_runtime *runtime = nullptr;
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
-    CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, cgr_runtime_num_keys(runtime) - 1, &stats));
+    CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, cgr_test::NumKeys(runtime) - 1, &stats));
     EXPECT_EQ(stats.key.num_requests, asked == 0 ? 4096 : asked);
-    EXPECT_LE(cgr_runtime_num_keys(runtime), 75) << "few enough to capture";
+    EXPECT_LE(cgr_test::NumKeys(runtime), 75) << "few enough to capture";
     CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
   }
 }
@@ -118,7 +119,7 @@ TEST_P(ConfigBuckets, DefaultSizesContainEveryLimit) {
     std::set<std::tuple<int32_t, int32_t, int32_t>> keys;
     cgr_runtime *runtime = nullptr;
     CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
-    for (int32_t i = 0; i < cgr_runtime_num_keys(runtime); i++) {
+    for (int32_t i = 0; i < cgr_test::NumKeys(runtime); i++) {
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, i, &stats));
       keys.insert({ stats.key.query_len, stats.key.num_requests, stats.key.num_tokens });
@@ -143,7 +144,7 @@ TEST_P(ConfigBuckets, GivenSizesAreKept) {
   c.config.num_layers = 0;
   cgr_runtime *runtime = nullptr;
   CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
-  EXPECT_EQ(cgr_runtime_num_keys(runtime), 4 + 3) << "7 requests of 9 tokens would fit, too";
+  EXPECT_EQ(cgr_test::NumKeys(runtime), 4 + 3) << "7 requests of 9 tokens would fit, too";
   CGR_EXPECT_OK(cgr_runtime_destroy(runtime));
 }
 

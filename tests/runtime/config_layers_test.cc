@@ -1,6 +1,7 @@
 // Layers that must be refused: heads and sizes, element types, features that are reserved, caches of other layers.
 #include <cmath>
 
+#include "cgr/names.h"
 #include "kernels/registry.h"
 #include "tests/support/config_case.h"
 

@@ -58,22 +58,6 @@ TEST_P(ConfigNames, OfBackendsAreReadUpToTheirBound) {
   Accepted(with(longest.get()));
 }
 
-TEST_P(ConfigNames, AskedForAreReadUpToTheirBound) {
-  const Edge endless(kEndless), longest(kLongest);
-  for (bool declared : { false, true }) {
-    GoodConfig c(device_);
-    cgr_runtime *runtime = nullptr;
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    if (declared)
-      c.buffers[1].name = longest.get();
-    CGR_ASSERT_OK(cgr_runtime_create(&c.config, &runtime));
-    ExpectMessage(cgr_buffer_get_declared(runtime, 0, endless.get(), &view), CGR_ERROR_INVALID_ARGUMENT,
-                  { "cgr_buffer_get_declared: name is \"" + std::string(31, 'x') + "\", expected" });
-    CGR_EXPECT(declared ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT, cgr_buffer_get_declared(runtime, 0, longest.get(), &view));
-    CGR_ASSERT_OK(cgr_runtime_destroy(runtime));
-  }
-}
-
 CGR_INSTANTIATE_CONFIG_TEST(ConfigNames);
 
 } // namespace

@@ -1,4 +1,5 @@
 // On-demand buffers that a configuration or a backend is refused, and how much memory the granted ones take.
+#include "cgr/names.h"
 #include "tests/support/config_case.h"
 
 namespace cgr_test {

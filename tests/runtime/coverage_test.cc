@@ -198,7 +198,7 @@ void Coverage::CheckUniform() {
     for (int32_t n = 1; n <= std::min(c.max_requests, c.max_tokens / query_len); n++) {
       const cgr__choice choice = Choose(n, n * query_len, query_len);
       bool listed = false;
-      for (int32_t k = 0; k < cgr_runtime_num_keys(runtime_); k++) {
+      for (int32_t k = 0; k < cgr_test::NumKeys(runtime_); k++) {
         cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
         CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime_, k, &stats));
         listed |= stats.key.query_len == query_len && stats.key.num_requests >= n;
@@ -211,7 +211,8 @@ void Coverage::CheckUniform() {
       for (bool padded : { false, true }) {
         const Ranges told = RangesOf(Told(begin, pieces ? "no FULL graph" : "no graph", padded)),
                      want = Shortened(gaps[pieces][padded]);
-        ASSERT_EQ(told.numbers, want.numbers) << begin << (pieces ? "in pieces" : "eagerly") << (padded ? ", padded: " : ": ") << ::testing::PrintToString(log_.lines);
+        ASSERT_EQ(told.numbers, want.numbers) << begin << (pieces ? "in pieces" : "eagerly") << (padded ? ", padded: " : ": ")
+                                              << ::testing::PrintToString(log_.lines);
         ASSERT_EQ(told.more, want.more) << begin;
       }
   }

@@ -72,7 +72,7 @@ TEST_P(DestroyWithDevice, ClosesWhatItOpened) {
   config.device = GetParam().name.c_str();
   cgr_runtime *rt = nullptr;
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
-  cgr_device *dev = cgr_runtime_device(rt);
+  cgr_device *dev = cgr_test::DeviceOf(rt);
   ASSERT_NE(dev, nullptr);
   EXPECT_NE(dev, lender.dev);
   cudaStream_t stream = nullptr;
@@ -86,7 +86,7 @@ TEST_P(DestroyWithDevice, ClosesWhatItOpened) {
   cgr_step step = CGR_STEP_INIT;
   CGR_ASSERT_OK(cgr_step_prepare(rt, &batch, &step)); // it is alive
   CGR_ASSERT_OK(cgr_step_launch(rt, &step, stream));
-  CGR_ASSERT_OK(cgr_step_wait(rt, 0, step.seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(rt, step.mark, -1, nullptr));
   CGR_EXPECT_OK(cgr_memory_free(dev, memory));
   ExpectMessage(cgr_runtime_destroy(rt), CGR_ERROR_STATE, { "1 stream, 1 event and 0 allocations of" });
   CGR_EXPECT_OK(cgr_event_destroy(dev, event));

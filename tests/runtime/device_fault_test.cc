@@ -12,6 +12,7 @@
 #include "cgr/cgr.h"
 #include "devices/shims/fault.h"
 #include "tests/support/devices.h"
+#include "tests/support/getters.h"
 #include "tests/support/modes.h"
 
 namespace {
@@ -200,7 +201,7 @@ private:
     std::string first = cgr_last_message();
     Heal();
     int32_t row;
-    if (cgr_request_open(rt_, 0, &row) != CGR_ERROR_DEAD || cgr_runtime_flush(rt_, 0, stream_, nullptr) != CGR_ERROR_DEAD)
+    if (cgr_request_open(rt_, 0, &row) != CGR_ERROR_DEAD || cgr_runtime_flush(rt_, nullptr, nullptr, stream_) != CGR_ERROR_DEAD)
       Trouble("a dead runtime lives again");
     if (std::string(cgr_last_message()).find(first.substr(first.find(": "))) == std::string::npos)
       Trouble("the cause changed from " + first + " to " + cgr_last_message());
@@ -254,13 +255,13 @@ private:
     if (!Try("cgr_runtime_create", [&] { return cgr_runtime_create(&config, &rt_); }))
       return false;
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    EXPECT_EQ(cgr_buffer_get(rt_, 0, 0, CGR_BUFFER_INPUT_IDS, 0, &view), CGR_OK);
+    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_INPUT_IDS, 0, &view), CGR_OK);
     m_.input_ids = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, 0, 0, CGR_BUFFER_POSITIONS, 0, &view), CGR_OK);
+    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_POSITIONS, 0, &view), CGR_OK);
     m_.positions = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, 0, 0, CGR_BUFFER_LOGITS_INDICES, 0, &view), CGR_OK);
+    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_LOGITS_INDICES, 0, &view), CGR_OK);
     m_.logits_indices = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, 0, 0, CGR_BUFFER_NEXT_TOKENS, 0, &view), CGR_OK);
+    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_NEXT_TOKENS, 0, &view), CGR_OK);
     m_.next_tokens = static_cast<int32_t *>(view.data);
     return true;
   }
@@ -273,7 +274,7 @@ private:
     bool ok = Try("cgr_runtime_capture", [&] { return cgr_runtime_capture(rt_, &capture); });
     m_.fail = false;
     cgr_stats stats = CGR_STATS_INIT;
-    if (ok && cgr_runtime_stats(rt_, &stats) == CGR_OK && stats.num_graphs != cgr_runtime_num_keys(rt_))
+    if (ok && cgr_runtime_stats(rt_, &stats) == CGR_OK && stats.num_graphs != cgr_test::NumKeys(rt_))
       Trouble("a capture that succeeded left graphs out");
     return ok;
   }
@@ -363,7 +364,7 @@ private:
     if (!Try("step", run))
       return false;
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    if (!Try("cgr_step_wait", [&] { return cgr_step_wait(rt_, 0, step.seq, -1, &result); }))
+    if (!Try("cgr_step_wait", [&] { return cgr_step_wait(rt_, step.mark, -1, &result); }))
       return false;
     Take(result);
     return true;
@@ -390,8 +391,8 @@ private:
       return !outcome_.dead;
     return Try("cgr_runtime_flush", [&] {
       uint64_t seq = 0;
-      cgr_status status = cgr_runtime_flush(rt_, 0, stream_, &seq);
-      return status == CGR_ERROR_BUSY ? cgr_step_wait(rt_, 0, seq, -1, nullptr) : status;
+      cgr_status status = cgr_test::Flush(rt_, stream_, &seq);
+      return status == CGR_ERROR_BUSY ? cgr_step_wait(rt_, cgr_mark{ 0, 0, seq }, -1, nullptr) : status;
     });
   }
 

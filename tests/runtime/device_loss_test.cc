@@ -178,13 +178,13 @@ void ExpectTheRuntimeDead(Engine &e, int32_t row, uint64_t lost) {
   cgr_step step = CGR_STEP_INIT;
   cgr_key key;
   int32_t opened = -1, page = 3;
-  CGR_EXPECT_DEAD(cgr_step_wait(e.rt, 0, lost, -1, &result));
-  CGR_EXPECT_DEAD(cgr_step_wait(e.rt, 0, lost, 0, nullptr));
+  CGR_EXPECT_DEAD(cgr_step_wait(e.rt, cgr_mark{ 0, 0, lost }, -1, &result));
+  CGR_EXPECT_DEAD(cgr_step_wait(e.rt, cgr_mark{ 0, 0, lost }, 0, nullptr));
   CGR_EXPECT_DEAD(cgr_step_prepare(e.rt, &batch, &step));
   CGR_EXPECT_DEAD(cgr_step_choose(e.rt, &batch, &key));
   CGR_EXPECT_DEAD(cgr_step_launch(e.rt, &e.step, e.stream));
   CGR_EXPECT_DEAD(cgr_step_cancel(e.rt, &e.step));
-  CGR_EXPECT_DEAD(cgr_runtime_flush(e.rt, 0, e.stream, nullptr));
+  CGR_EXPECT_DEAD(cgr_runtime_flush(e.rt, nullptr, nullptr, e.stream));
   CGR_EXPECT_DEAD(cgr_runtime_capture(e.rt, &capture));
   CGR_EXPECT_DEAD(cgr_runtime_warmup(e.rt, &capture));
   CGR_EXPECT_DEAD(cgr_request_open(e.rt, 1, &opened));
@@ -194,7 +194,7 @@ void ExpectTheRuntimeDead(Engine &e, int32_t row, uint64_t lost) {
   CGR_EXPECT_DEAD(cgr_request_close(e.rt, row));
   CGR_EXPECT_DEAD(cgr_stream_synchronize(e.dev, e.stream));
   CGR_EXPECT_DEAD(cgr_copy(e.dev, e.state.next_tokens, e.state.token_table, 16, e.stream));
-  EXPECT_LT(cgr_runtime_completed(e.rt, 0), lost);
+  EXPECT_LT(cgr_test::Completed(e.rt), lost);
   EXPECT_GT(e.Stats().steps, 0u); // what it did may tell why it died
 }
 
@@ -215,7 +215,7 @@ void LoseTheRuntime() {
   if (launched != CGR_OK) { // the device was quicker than the end of the launch
     ASSERT_EQ(launched, CGR_ERROR_DEAD) << cgr_last_message();
   }
-  CGR_EXPECT_DEAD(cgr_step_wait(e.rt, 0, lost, -1, nullptr));
+  CGR_EXPECT_DEAD(cgr_step_wait(e.rt, cgr_mark{ 0, 0, lost }, -1, nullptr));
   ExpectTheRuntimeDead(e, rows[0], lost);
   // The destructor expects runtime, memory, stream and device to be released without an error.
 }

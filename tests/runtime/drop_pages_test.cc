@@ -139,11 +139,11 @@ TEST_P(DropPages, TheNextOwnerIsNotOverwritten) {
     for (int n = 0; n < 3; n++)
       ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ victim, keeper })));
     std::vector<int32_t> pages = engine.requests[victim]->pages;
-    uint64_t last = engine.Info(victim).last_seq;
+    uint64_t last = engine.Info(victim).last.seq;
     EXPECT_EQ(last, engine.launched);
     engine.DropPages(victim, round % 2 == 0 ? 0 : 2, round % 2 == 0 ? 4 : 2);
     engine.CheckAll();
-    ASSERT_GE(cgr_runtime_completed(engine.rt, 0), last);
+    ASSERT_GE(cgr_test::Completed(engine.rt), last);
     std::vector<int32_t> gone(pages.begin() + (round % 2 == 0 ? 0 : 2), pages.end());
     int32_t owner = engine.Open();
     CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, owner, 0, 0, gone.data(), int32_t(gone.size())));

@@ -14,12 +14,12 @@ protected:
   cgr_runtime *rt() { return engine_->rt; }
   int32_t MaxTokens() const { return engine_->o.max_tokens; }
   cgr_status Put(int32_t row, const Rows &tokens) {
-    return cgr_standing_put(rt(), 0, 0, row, int32_t(tokens.size()), tokens.data(), 0);
+    return cgr_standing_add(rt(), nullptr, row, int32_t(tokens.size()), tokens.data(), 0);
   }
   cgr_status Set(int32_t row, const Rows &tokens) {
-    return cgr_standing_set(rt(), 0, 0, row, int32_t(tokens.size()), tokens.data(), 0);
+    return cgr_standing_update(rt(), nullptr, row, int32_t(tokens.size()), tokens.data(), 0);
   }
-  cgr_status Take(int32_t row) { return cgr_standing_take(rt(), 0, 0, row); }
+  cgr_status Take(int32_t row) { return cgr_standing_remove(rt(), nullptr, row); }
   static Rows Tokens(int32_t count, int32_t first = 3) { return Rows(size_t(count), first); }
   // Rows with room for a prompt, which the engine's model follows.
   Rows Open(int32_t count) {
@@ -85,7 +85,8 @@ TEST_P(EditOrder, AStepAboveALimitIsRefused) {
     CGR_ASSERT_OK(Put(row, { 5 }));
   const std::string has = std::to_string(most + 2) + " requests";
   for (int n = 0; n < 2; n++)
-    BatchRefused(CGR_ERROR_TOO_MANY_REQUESTS, { has, std::to_string(most), "max_requests", "cgr_standing_take 2 " }, Standing());
+    BatchRefused(CGR_ERROR_TOO_MANY_REQUESTS, { has, std::to_string(most), "max_requests", "cgr_standing_remove 2 " },
+                 Standing());
   EXPECT_EQ(e.StandingRows(), rows);
   CGR_ASSERT_OK(Take(rows[0]));
   CGR_ASSERT_OK(Take(rows[1])); // the last two take their places

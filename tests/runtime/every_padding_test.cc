@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "cgr/names.h"
 #include "runtime/runtime.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
@@ -197,8 +198,8 @@ private:
   void Flush() {
     for (cgr_status status = CGR_ERROR_BUSY; status == CGR_ERROR_BUSY;) {
       uint64_t seq = 0;
-      status = cgr_runtime_flush(rt_, 0, stream_, &seq);
-      CGR_EXPECT_OK(cgr_step_wait(rt_, 0, seq, -1, nullptr));
+      status = cgr_test::Flush(rt_, stream_, &seq);
+      CGR_EXPECT_OK(cgr_step_wait(rt_, cgr_mark{ 0, 0, seq }, -1, nullptr));
     }
   }
 
@@ -242,7 +243,7 @@ private:
     batch.forced_key = &key;
     CGR_EXPECT_OK(cgr_step_prepare(rt_, &batch, &step));
     CGR_EXPECT_OK(cgr_step_launch(rt_, &step, stream_));
-    CGR_EXPECT_OK(cgr_step_wait(rt_, 0, step.seq, -1, nullptr));
+    CGR_EXPECT_OK(cgr_step_wait(rt_, step.mark, -1, nullptr));
     Bytes got(size_t(real) * (RowBytes(kHeads) + kHeads * 4));
     if (real > 0) {
       Copy(got.data(), out_, size_t(real) * RowBytes(kHeads));

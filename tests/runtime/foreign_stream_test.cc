@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 #include "tests/support/violations.h"
 

@@ -77,7 +77,7 @@ TEST_P(Fork, TheRuntimeIsDead) {
   CGR_ASSERT_OK(e.Cancel());
   InChild("destroy", [&] { return cgr_runtime_destroy(e.rt) == CGR_OK; });
   e.Reserve(row_, 100); // a change to send
-  InChild("flush", [&] { return IsRefused(cgr_runtime_flush(e.rt, 0, e.stream, nullptr)); });
+  InChild("flush", [&] { return IsRefused(cgr_runtime_flush(e.rt, nullptr, nullptr, e.stream)); });
   InChild("prepare and wait", [&] {
     cgr_batch batch = CGR_BATCH_INIT;
     cgr_step step = CGR_STEP_INIT;
@@ -94,7 +94,7 @@ TEST_P(Fork, AStepInFlightIsNotWaitedFor) {
   Engine &e = *engine_;
   gate_ = std::make_unique<Gate>(e.dev, e.stream);
   ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(e.Chunks({ { row_, 2 } })));
-  InChild("wait", [&] { return IsRefused(cgr_step_wait(e.rt, 0, e.launched, -1, nullptr)); });
+  InChild("wait", [&] { return IsRefused(cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched }, -1, nullptr)); });
   InChild("destroy", [&] { return cgr_runtime_destroy(e.rt) == CGR_OK; });
   gate_->Open();
   e.CheckAll();

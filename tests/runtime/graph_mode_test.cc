@@ -1,4 +1,5 @@
 // Which graphs there are: the mode in use and why, and the default sizes.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -40,13 +41,13 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
     Engine engine(options);
     ASSERT_NE(engine.rt, nullptr);
     const char *reason = nullptr;
-    EXPECT_EQ(cgr_runtime_graph_mode(engine.rt, &reason), want.lowered);
+    EXPECT_EQ(cgr_test::ModeOf(engine.rt, &reason), want.lowered);
     ASSERT_NE(reason, nullptr);
     EXPECT_EQ(reason[0] != 0, want.reason[0] != 0);
     EXPECT_NE(std::string(reason).find(want.reason), std::string::npos) << reason;
     EXPECT_EQ(logged, want.reason[0] == 0 ? std::vector<std::string>() : std::vector<std::string>{ reason });
     bool none = want.lowered == CGR_MODE_NONE, mixed = !none && want.lowered != CGR_MODE_FULL_DECODE_ONLY;
-    EXPECT_EQ(cgr_runtime_num_keys(engine.rt), none ? 0 : mixed ? 6 : 4);
+    EXPECT_EQ(cgr_test::NumKeys(engine.rt), none ? 0 : mixed ? 6 : 4);
     CGR_ASSERT_OK(engine.Capture());
     int32_t row = engine.Start(3, 1);
     engine.Step(engine.Chunks({ { row, 3 } }));
@@ -109,11 +110,11 @@ TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
       };
       Engine engine(options);
       const bool mixed = mode == CGR_MODE_FULL;
-      ASSERT_EQ(cgr_runtime_num_keys(engine.rt), 4 + (mixed ? 1 : 0));
-      for (int32_t i = 0; i < cgr_runtime_num_keys(engine.rt); i++)
+      ASSERT_EQ(cgr_test::NumKeys(engine.rt), 4 + (mixed ? 1 : 0));
+      for (int32_t i = 0; i < cgr_test::NumKeys(engine.rt); i++)
         EXPECT_LE(engine.GraphStats(i).key.query_len, 1);
       const char *reason = "";
-      cgr_runtime_graph_mode(engine.rt, &reason);
+      cgr_test::ModeOf(engine.rt, &reason);
       EXPECT_NE(std::string(reason).find("query lengths above 1"), std::string::npos) << reason;
       EXPECT_EQ(std::string(reason).find("FULL is lowered") != std::string::npos, mixed) << reason;
       CGR_ASSERT_OK(engine.Capture());
@@ -137,7 +138,7 @@ TEST_P(GraphMode, DefaultBucketsAscendToTheMaximum) {
     options.buckets = {};
     options.adjust = [&](cgr_config *config) { config->max_decode_bucket = c.max_bucket; };
     Engine engine(options);
-    int32_t keys = cgr_runtime_num_keys(engine.rt), before = 0;
+    int32_t keys = cgr_test::NumKeys(engine.rt), before = 0;
     ASSERT_GT(keys, 0);
     for (int32_t i = 0; i < keys; i++) {
       cgr_graph_stats stats = engine.GraphStats(i);

@@ -94,10 +94,10 @@ TEST_P(Groups, AnEnginesTableStandsBesideTheLibrarys) {
     return;
   TwoGroups &e = *engines_[0];
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(e.rt, 0, 0, CGR_BUFFER_PAGE_TABLE, 1, &view));
+  CGR_EXPECT_OK(cgr_buffer_get(e.rt, nullptr, CGR_BUFFER_PAGE_TABLE, 1, &view));
   EXPECT_EQ(view.data, e.table);
   EXPECT_EQ(view.stride, groups::kStride);
-  CGR_EXPECT_OK(cgr_buffer_get(e.rt, 0, 0, CGR_BUFFER_PAGE_TABLE, 0, &view));
+  CGR_EXPECT_OK(cgr_buffer_get(e.rt, nullptr, CGR_BUFFER_PAGE_TABLE, 0, &view));
   EXPECT_NE(view.data, e.table);
   // The library's group keeps its rules, and the other one takes no pages.
   const int32_t row = e.Open(), pages[] = { e.Free(0, 0), e.Free(0, 1) };
@@ -119,9 +119,9 @@ TEST_P(Groups, PagesAreKeptPerGroup) {
   const int32_t narrow[] = { 7, 90, 3, 5 }, wide[] = { 7, 0, 9 }, trash[kNumGroups] = { 0, 5 };
   auto expect_table = [&](int32_t group, std::vector<int32_t> expected) {
     uint64_t seq = 0;
-    CGR_EXPECT_OK(cgr_runtime_flush(e.rt, 0, e.stream, &seq));
+    CGR_EXPECT_OK(cgr_test::Flush(e.rt, e.stream, &seq));
     if (seq > 0)
-      CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, seq, -1, nullptr));
+      CGR_EXPECT_OK(cgr_step_wait(e.rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
     std::vector<int32_t> table = e.Buffer<int32_t>(CGR_BUFFER_PAGE_TABLE, group);
     size_t stride = table.size() / (groups::kMaxRows + 1);
     EXPECT_EQ(stride, size_t((groups::kMaxSeqLen + kGroups[group].page_size - 1) / kGroups[group].page_size));
@@ -197,7 +197,7 @@ TEST_P(Groups, GroupsThatDoNotExistAreRefused) {
     ExpectMessage(cgr_request_get_pages(e.rt, row, group, &first, &end), CGR_ERROR_INVALID_ARGUMENT, { "group", "0 .. 1" });
     for (cgr_buffer buffer :
          { CGR_BUFFER_PAGE_TABLE, CGR_BUFFER_SLOT_MAPPING, CGR_BUFFER_KV_INDPTR, CGR_BUFFER_KV_LAST_PAGE_LEN })
-      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_buffer_get(e.rt, 0, 0, buffer, group, &view));
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_buffer_get(e.rt, nullptr, buffer, group, &view));
     cgr_config config = e.Config();
     const_cast<cgr_layer *>(config.layers)[4].group = group;
     int32_t count = 0;

@@ -54,7 +54,7 @@ protected:
   // Requests of the keys that are stale.
   std::vector<int32_t> Stale() {
     std::vector<int32_t> stale;
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
       if (engine_->GraphStats(i).state == CGR_GRAPH_STALE)
         stale.push_back(engine_->GraphStats(i).key.num_requests);
     return stale;
@@ -131,7 +131,7 @@ TEST_P(HeldRegions, GraphsInPiecesHoldThemToo) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_PIECEWISE));
   Move(unnamed_);
   CaptureNaming(4);
-  EXPECT_EQ(cgr_runtime_num_keys(engine_->rt), kNumKeys + 1);
+  EXPECT_EQ(cgr_test::NumKeys(engine_->rt), kNumKeys + 1);
   Move(unnamed_);
   EXPECT_EQ(Stale(), List());
   Move(other_);

@@ -51,7 +51,7 @@ TEST_P(LateResults, AreThoseOfTheRequestsAtPrepare) {
         engine.CheckOne();
       cgr_status status = engine.Prepare(items);
       if (status == CGR_ERROR_BUSY) {
-        CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched + 1 - uint64_t(depth), -1, nullptr));
+        CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched + 1 - uint64_t(depth) }, -1, nullptr));
         status = engine.Prepare(items);
       }
       CGR_ASSERT_OK(status);
@@ -80,15 +80,16 @@ TEST_P(LateResults, StayUntilRingDepthStepsHaveFollowed) {
       engine.WaitForAll();
     }
     cgr_step_result first = CGR_STEP_RESULT_INIT, again = CGR_STEP_RESULT_INIT;
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, seqs[0], -1, &first));
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seqs[0] }, -1, &first));
     engine.CheckAll();
     for (uint64_t seq : seqs)
-      CGR_EXPECT_OK(cgr_step_wait(engine.rt, 0, seq, 0, &again));
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, seqs[0], -1, &again));
+      CGR_EXPECT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seq }, 0, &again));
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seqs[0] }, -1, &again));
     EXPECT_EQ(std::memcmp(&first, &again, sizeof first), 0) << "the same arrays";
     for (int32_t timeout : { 0, -1, 5 }) {
-      ExpectRefused(engine, CGR_ERROR_EXPIRED, { "seq is " + std::to_string(seqs[0] - 1), "ring_depth" },
-                    [&] { return cgr_step_wait(engine.rt, 0, seqs[0] - 1, timeout, &again); });
+      ExpectRefused(engine, CGR_ERROR_EXPIRED, { "seq is " + std::to_string(seqs[0] - 1), "ring_depth" }, [&] {
+        return cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seqs[0] - 1 }, timeout, &again);
+      });
     }
   }
 }
@@ -100,7 +101,7 @@ TEST_P(LateResults, KeepTheirArraysWhileDepthMinusOneStepsFollow) {
   int32_t a = engine.Start(7, 1), b = engine.Start(9, 2), c = engine.Start(3, 3);
   engine.Step(engine.Decode({ a, b }));
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &result));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &result));
   const std::vector<int32_t> rows(result.rows, result.rows + 2), tokens(result.tokens, result.tokens + 2),
       counts(result.num_tokens, result.num_tokens + 2);
   const std::vector<uint64_t> tags(result.tags, result.tags + 2);
@@ -126,14 +127,14 @@ TEST_P(LateResults, SeveralWaitsTellTheSame) {
   cgr_step_result polled = CGR_STEP_RESULT_INIT, waited = CGR_STEP_RESULT_INIT;
   cgr_status status = CGR_NOT_READY;
   for (int32_t n = 0; n < 100000000 && status == CGR_NOT_READY; n++)
-    status = cgr_step_wait(engine.rt, 0, engine.launched, 0, &polled);
+    status = cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, 0, &polled);
   CGR_ASSERT_OK(status);
-  EXPECT_EQ(cgr_runtime_completed(engine.rt, 0), engine.launched);
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &waited));
+  EXPECT_EQ(cgr_test::Completed(engine.rt), engine.launched);
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &waited));
   EXPECT_EQ(std::memcmp(&polled, &waited, sizeof polled), 0);
   EXPECT_EQ(polled.num_requests, 1);
   engine.CheckAll();
-  EXPECT_EQ(engine.Info(row).last_seq, engine.launched);
+  EXPECT_EQ(engine.Info(row).last.seq, engine.launched);
 }
 
 TEST_P(LateResults, ADummyStepHasAResultWithoutRequests) {
@@ -142,9 +143,9 @@ TEST_P(LateResults, ADummyStepHasAResultWithoutRequests) {
   engine.Start(7, 1);
   engine.Step({});
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.launched, -1, &result));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &result));
   EXPECT_EQ(result.num_requests, 0);
-  EXPECT_EQ(result.seq, engine.launched);
+  EXPECT_EQ(result.mark.seq, engine.launched);
   EXPECT_EQ(result.token_stride, 1);
 }
 

@@ -104,8 +104,8 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     CGR_EXPECT_OK(cgr_request_get_info(e.rt, a, &after));
     EXPECT_EQ(after.num_tokens, before.num_tokens);
     EXPECT_EQ(after.has_token, 1);
-    EXPECT_EQ(after.last_seq, e.step.seq);
-    EXPECT_GT(after.last_seq, before.last_seq);
+    EXPECT_EQ(after.last.seq, e.step.mark.seq);
+    EXPECT_GT(after.last.seq, before.last.seq);
     const std::vector<int32_t> lengths(after.other_lengths, after.other_lengths + 4);
     EXPECT_EQ(lengths, (std::vector<int32_t>{ 0, e.length[a][1], 0, 0 }));
     EXPECT_GE(lengths[1], 9);
@@ -116,7 +116,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     for (int32_t i = 0; i < 2; i++) { // the second one repeats the first
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-      CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+      CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
       EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_INPUT_IDS, 0)[0], 0x01010101); // a step of set 1 writes 0x02020202
       EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_POSITIONS, 0)[0], 4 + i);
     }
@@ -130,7 +130,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
       EXPECT_EQ(e.step.bytes_staged > sizeof(cgr__slot_header), i == 2) << "only the first one travels whole";
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-      CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+      CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
       EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_POSITIONS, 0)[0], 4 + i);
     }
   }
@@ -142,14 +142,14 @@ TEST_P(LengthSets, TheStandingBatchGoesOnAfterIt) {
   const int32_t a = e.Open(), b = e.Open(), token = 3;
   for (int32_t row : { a, b }) {
     e.Reserve(row, 0, 16);
-    CGR_ASSERT_OK(cgr_standing_put(e.rt, 0, 0, row, 1, &token, 0));
+    CGR_ASSERT_OK(cgr_standing_add(e.rt, nullptr, row, 1, &token, 0));
   }
   cgr_batch batch = CGR_BATCH_INIT;
   batch.num_requests = CGR_BATCH_STANDING;
   auto stand = [&](int32_t length) {
     CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
     CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-    CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
     std::vector<int32_t> lens = e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 0);
     EXPECT_EQ(lens[0], length);
     EXPECT_EQ(lens[1], length);
@@ -159,7 +159,7 @@ TEST_P(LengthSets, TheStandingBatchGoesOnAfterIt) {
   e.SetOther(b, 1, 12);
   CGR_ASSERT_OK(e.Prepare({ { b, 12 } }, 1));
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-  CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
   stand(3);
   EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1)[1], 12);
   EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_INPUT_IDS, 0)[1], 0x01010101);
@@ -178,7 +178,7 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
   auto seen = [&] { // of a, in a step that is launched now
     EXPECT_EQ(e.Prepare({ { a, 0 } }, 0), CGR_OK) << cgr_last_message();
     CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-    CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+    CGR_EXPECT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
     return e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1)[0];
   };
   EXPECT_EQ(seen(), 0);
@@ -194,7 +194,7 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
   EXPECT_EQ(seen(), 32);
   uint64_t seq = 0;
   CGR_EXPECT_OK(cgr_request_set_other_length(e.rt, a, 1, 5));
-  CGR_EXPECT_OK(cgr_runtime_flush(e.rt, 0, e.stream, &seq));
+  CGR_EXPECT_OK(cgr_test::Flush(e.rt, e.stream, &seq));
   EXPECT_EQ(seen(), 5);
   e.Close(a);
   EXPECT_EQ(e.Open(), a);
@@ -217,18 +217,18 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   int found = 0;
   for (size_t at = 0; at + sizeof(cgr__slot_header) <= bytes; at += 64) {
     auto *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(e.pinned) + at);
-    if (header->seq == e.step.seq && header->num_requests == 2 && header->num_changes > 0) {
+    if (header->seq == e.step.mark.seq && header->num_requests == 2 && header->num_changes > 0) {
       header->num_requests = -5;
       found++;
     }
   }
   ASSERT_EQ(found, 1);
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, 0, e.step.seq, -1, &result));
+  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, e.step.mark, -1, &result));
   EXPECT_EQ(result.guard.error, int32_t(CGR_GUARD_COUNT));
   CGR_ASSERT_OK(e.Prepare({ { b, 0 }, { a, 0 } }, 0));
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-  CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
   const std::vector<int32_t> lens = e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1);
   EXPECT_EQ(lens[0], 33);
   EXPECT_EQ(lens[1], 14);

@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <deque>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
@@ -63,7 +66,7 @@ protected:
     config.mixed_buckets = mixed;
     config.num_mixed_buckets = 5;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
-    ASSERT_EQ(cgr_runtime_num_keys(rt_), int32_t(kNumKeys));
+    ASSERT_EQ(cgr_test::NumKeys(rt_), int32_t(kNumKeys));
     for (int32_t i = 0; i < 2; i++)
       CGR_ASSERT_OK(cgr_region_register(rt_, &memory_[i], sizeof memory_[i], &regions_[i]));
     CGR_ASSERT_OK(Capture({}, 0, 0.0));
@@ -199,7 +202,7 @@ protected:
     while (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING) {
       Collect(0);
       if (status == CGR_ERROR_CHANGES_PENDING)
-        cgr_runtime_flush(rt_, 0, stream_, nullptr);
+        cgr_runtime_flush(rt_, nullptr, nullptr, stream_);
       status = cgr_step_prepare(rt_, &batch, &step);
     }
     CGR_ASSERT_OK(status);
@@ -221,7 +224,7 @@ protected:
     abandoned_ += calls && status != CGR_OK; // an eager step without requests calls `record` too
     ASSERT_TRUE(calls || status == CGR_OK) << cgr_last_message();
     if (status == CGR_OK)
-      Advance(chosen, lens, tokens, step.seq);
+      Advance(chosen, lens, tokens, step.mark.seq);
     steps_++;
     if (in_flight_.size() > size_t(random_.Pick(0, 2)))
       Collect(in_flight_.size() - 1);
@@ -251,7 +254,7 @@ protected:
       const InFlight f = in_flight_.front();
       in_flight_.pop_front();
       cgr_step_result result = CGR_STEP_RESULT_INIT;
-      const cgr_status status = cgr_step_wait(rt_, 0, f.seq, -1, &result);
+      const cgr_status status = cgr_step_wait(rt_, cgr_mark{ 0, 0, f.seq }, -1, &result);
       if (status == CGR_ERROR_EXPIRED) // flushes and steps that were given up take numbers too
         continue;
       CGR_ASSERT_OK(status);

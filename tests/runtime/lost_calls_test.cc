@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cgr/inspect.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 

@@ -42,9 +42,9 @@ TEST_P(LostLaunch, NumbersStayInOrder) {
       engine.PrepareAndLaunch(engine.Decode(rows_));
       uint64_t before = engine.launched;
       ASSERT_NO_FATAL_FAILURE(FailALaunch(error));
-      EXPECT_EQ(engine.step.seq, before + 1);
+      EXPECT_EQ(engine.step.mark.seq, before + 1);
       if (round % 2 == 0) { // asks for the stream of the empty step alone
-        CGR_EXPECT_OK(cgr_step_wait(engine.rt, 0, engine.step.seq, -1, nullptr));
+        CGR_EXPECT_OK(cgr_step_wait(engine.rt, engine.step.mark, -1, nullptr));
       }
       engine.PrepareAndLaunch(engine.Decode(rows_));
       EXPECT_EQ(engine.launched, before + 2);
@@ -69,7 +69,7 @@ TEST_P(LostLaunch, AStepThatRanInSpiteOfItTakesTheLastTokensOfItsRowsAlone) {
     cgr__fault_set(engine.dev, nullptr);
     EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    CGR_EXPECT_OK(cgr_step_wait(engine.rt, 0, engine.step.seq, -1, &result));
+    CGR_EXPECT_OK(cgr_step_wait(engine.rt, engine.step.mark, -1, &result));
     for (int32_t row : lost) {
       engine.requests[row]->has_token = false;
       ExpectRefused(
@@ -111,7 +111,7 @@ TEST_P(LostLaunch, AStandingStepThatRanInSpiteOfIt) {
         continue;
       CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine.PrepareStandingAsIs(items));
       items[i].tokens = { 6 };
-      CGR_EXPECT_OK(cgr_standing_set(engine.rt, 0, 0, items[i].row, 1, items[i].tokens.data(), 0));
+      CGR_EXPECT_OK(cgr_standing_update(engine.rt, nullptr, items[i].row, 1, items[i].tokens.data(), 0));
     }
     engine.CheckRows();
     CGR_ASSERT_OK(engine.PrepareStandingAsIs(items));
@@ -127,7 +127,7 @@ TEST_P(LostLaunch, AStepThatWasNeverLaunchedEndsTheRuntime) {
   Engine &engine = *engine_;
   engine.Step(engine.Decode(rows_));
   cgr__exec *exec = nullptr;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine.rt) && exec == nullptr; i++)
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine.rt) && exec == nullptr; i++)
     exec = engine.rt->graphs.entry[i].exec;
   ASSERT_NE(exec, nullptr);
   ASSERT_EQ(engine.dev->ops->exec_launch(engine.dev, exec, engine.stream), CGR__DEVICE_OK);
@@ -161,13 +161,13 @@ TEST_P(LostLaunch, AStepThatTheDeviceNeverRanEndsTheRuntime) {
   std::swap(entry->exec, exec);
   CGR_EXPECT_OK(engine.Launch());
   std::swap(entry->exec, exec);
-  CGR_EXPECT_OK(cgr_step_wait(engine.rt, 0, before, -1, nullptr)); // that one did run
+  CGR_EXPECT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, before }, -1, nullptr)); // that one did run
   engine.dead = true;
   const std::string cause = "the stream is idle and step " + std::to_string(before + 1) + " has not completed";
-  ExpectMessage(cgr_step_wait(engine.rt, 0, before + 1, 20000, nullptr), CGR_ERROR_DEAD, { cause });
-  ExpectMessage(cgr_step_wait(engine.rt, 0, before, 0, nullptr), CGR_ERROR_DEAD, { cause });
+  ExpectMessage(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, before + 1 }, 20000, nullptr), CGR_ERROR_DEAD, { cause });
+  ExpectMessage(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, before }, 0, nullptr), CGR_ERROR_DEAD, { cause });
   ExpectMessage(engine.Prepare({}), CGR_ERROR_DEAD, { cause });
-  EXPECT_EQ(cgr_runtime_completed(engine.rt, 0), before);
+  EXPECT_EQ(cgr_test::Completed(engine.rt), before);
   EXPECT_EQ(ops->exec_destroy(engine.dev, exec), CGR__DEVICE_OK);
   EXPECT_EQ(ops->graph_destroy(engine.dev, nothing), CGR__DEVICE_OK);
 }
@@ -189,15 +189,17 @@ TEST_P(LostLaunch, EveryCallOfADeadRuntimeTellsTheCodeOfItsDeath) {
     [&] { return engine.Prepare({}); },
     [&] { return cgr_step_launch(rt, &engine.step, engine.stream); },
     [&] { return cgr_step_cancel(rt, &engine.step); },
-    [&] { return cgr_step_wait(rt, 0, 1, 0, nullptr); },
-    [&] { return cgr_runtime_flush(rt, 0, engine.stream, nullptr); },
+    [&] {
+      return cgr_step_wait(rt, cgr_mark{ 0, 0, 1 }, 0, nullptr);
+    },
+    [&] { return cgr_runtime_flush(rt, nullptr, nullptr, engine.stream); },
     [&] { return engine.Capture(); },
     [&] { return engine.Warmup(); },
     [&] { return cgr_request_open(rt, 1, &row); },
     [&] { return cgr_request_close(rt, rows_[0]); },
     [&] { return cgr_request_set_pages(rt, rows_[0], 0, 1, &page, 1); },
     [&] { return cgr_request_get_info(rt, rows_[0], &info); },
-    [&] { return cgr_buffer_get(rt, 0, 0, CGR_BUFFER_COUNTS, 0, &view); },
+    [&] { return cgr_buffer_get(rt, nullptr, CGR_BUFFER_COUNTS, 0, &view); },
   };
   for (size_t i = 0; i < calls.size(); i++) {
     SCOPED_TRACE("call " + std::to_string(i));

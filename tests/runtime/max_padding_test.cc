@@ -53,7 +53,7 @@ protected:
   }
   uint64_t AllTurnedDown() {
     uint64_t sum = 0;
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
       sum += TurnedDown(i);
     return sum;
   }

@@ -298,7 +298,7 @@ private:
     return status;
   }
   bool IsHeld(void *memory) {
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++) {
       const cgr_graph_stats stats = engine_->GraphStats(i);
       const Graph &graph = graphs_[stats.key.num_requests];
       if (stats.state != CGR_GRAPH_READY)

@@ -1,6 +1,7 @@
 // The location and initial contents of the persistent buffers; memory supplied by the caller; the location of the trash pages.
 #include <cstring>
 
+#include "cgr/names.h"
 #include "devices/shims/fault.h"
 #include "tests/support/tables.h"
 
@@ -124,8 +125,8 @@ TEST_P(Memory, TwoRuntimesOnOneDeviceShareNone) {
     CGR_ASSERT_OK(cgr_step_prepare(other, &dummy, &step));
     CGR_ASSERT_OK(cgr_step_launch(other, &step, a.stream));
     a.Step(a.Decode({ row }));
-    CGR_ASSERT_OK(cgr_step_wait(other, 0, step.seq, -1, nullptr));
-    EXPECT_EQ(step.seq, uint64_t(n + 1));
+    CGR_ASSERT_OK(cgr_step_wait(other, step.mark, -1, nullptr));
+    EXPECT_EQ(step.mark.seq, uint64_t(n + 1));
   }
   CGR_ASSERT_OK(cgr_runtime_destroy(other));
   a.Step(a.Decode({ row }));
@@ -187,7 +188,7 @@ TEST_P(Memory, BuffersAreDistinctAndHoldTheirPadding) {
   const int64_t rows[] = { T, R, M + 1 }, widths[] = { 33, 61, 1 };
   for (int i = 0; i < 3; i++) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_ASSERT_OK(cgr_buffer_get_declared(engine.rt, 0, declared[i].name, &view));
+    CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
     EXPECT_EQ(view.dtype, declared[i].dtype);
     EXPECT_EQ(view.shape[0], rows[i]);
     EXPECT_EQ(view.shape[1], widths[i]);

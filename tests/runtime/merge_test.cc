@@ -248,7 +248,7 @@ TEST_P(Merge, BreaksNoGraph) {
   m.mode = CGR_MODE_PIECEWISE;
   ASSERT_NO_FATAL_FAILURE(Make(m));
   const int captured = merges_;
-  EXPECT_EQ(captured, cgr_runtime_num_keys(engine_->rt));
+  EXPECT_EQ(captured, cgr_test::NumKeys(engine_->rt));
   int32_t row = engine_->Open();
   for (int n = 0; n < 3; n++)
     engine_->Step(engine_->Chunks({ { row, 3 } }));
@@ -281,7 +281,7 @@ TEST_P(Merge, GraphsHoldWhatItNames) {
     auto move = [&](const Region &region) {
       CGR_EXPECT_OK(cgr_region_move(engine_->rt, region.index, region.base, region.bytes));
       int stale = 0;
-      for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+      for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
         stale += engine_->GraphStats(i).state == CGR_GRAPH_STALE;
       return stale;
     };
@@ -289,7 +289,7 @@ TEST_P(Merge, GraphsHoldWhatItNames) {
     CGR_ASSERT_OK(engine_->Capture());
     EXPECT_EQ(move(other), 0);
     for (const Region &region : merged) {
-      EXPECT_EQ(move(region), cgr_runtime_num_keys(engine_->rt));
+      EXPECT_EQ(move(region), cgr_test::NumKeys(engine_->rt));
       CGR_ASSERT_OK(engine_->Capture());
     }
     engine_->hook = record;

@@ -137,7 +137,7 @@ TEST_P(Messages, OfAStepThatCannotBeLaunchedTellTheCause) {
   cgr_step copy = engine.step;
   ExpectOfStep(&step, { "step has never been prepared", "the prepared one, which is another" });
   CGR_ASSERT_OK(engine.Launch());
-  ExpectOfStep(&engine.step, { "step was launched already", "state launched", "seq " + std::to_string(engine.step.seq) });
+  ExpectOfStep(&engine.step, { "step was launched already", "state launched", "seq " + std::to_string(engine.step.mark.seq) });
   ExpectOfStep(&copy, { "step is a copy of one that was launched or cancelled", "state prepared" });
   engine.CheckAll();
   CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
@@ -187,15 +187,15 @@ TEST_P(Messages, AStepThatNothingCanRunIsNotPrepared) {
   cgr_batch none = CGR_BATCH_INIT;
   CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &none, &step)); // runs without `record`
   CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, step.seq, -1, nullptr));
-  CGR_ASSERT_OK(cgr_standing_put(engine.rt, 0, 0, row, length, prompt.data(), 0));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
+  CGR_ASSERT_OK(cgr_standing_add(engine.rt, nullptr, row, length, prompt.data(), 0));
   cgr_batch standing = CGR_BATCH_INIT;
   standing.num_requests = CGR_BATCH_STANDING;
   Expect("cgr_step_prepare", cgr_step_prepare(engine.rt, &standing, &step), CGR_ERROR_STATE, { "record" });
   CGR_ASSERT_OK(engine.Warmup());
   CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &standing, &step));
   CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &step));
-  CGR_ASSERT_OK(cgr_standing_take(engine.rt, 0, 0, row));
+  CGR_ASSERT_OK(cgr_standing_remove(engine.rt, nullptr, row));
   engine.Close(row);
 }
 
@@ -233,7 +233,7 @@ TEST(GraphModeReason, IsSetForABadHandleToo) {
   alignas(64) static unsigned char nothing[1 << 16];
   for (void *handle : { static_cast<void *>(nullptr), static_cast<void *>(nothing) }) {
     const char *reason = nullptr;
-    EXPECT_EQ(cgr_runtime_graph_mode(static_cast<cgr_runtime *>(handle), &reason), CGR_MODE_NONE);
+    EXPECT_EQ(cgr_test::ModeOf(static_cast<cgr_runtime *>(handle), &reason), CGR_MODE_NONE);
     EXPECT_STREQ(reason, "");
   }
 }

@@ -1,5 +1,7 @@
 // Steps of every kind replay: FULL and PIECEWISE graphs give the bits of eager steps of the same padded counts, padding included,
 // over random traces of two groups.
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/groups_case.h"
 
 namespace cgr_test {
@@ -74,7 +76,7 @@ protected:
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     if (!random_->OneIn(chunks.empty() ? 2 : 8))
       return false;
-    const int32_t num_keys = cgr_runtime_num_keys(engines_[0]->rt);
+    const int32_t num_keys = cgr_test::NumKeys(engines_[0]->rt);
     CGR_EXPECT_OK(cgr_runtime_graph_stats(engines_[0]->rt, random_->Pick32(0, num_keys - 1), &stats));
     *key = stats.key;
     int32_t longest = 0;

@@ -2,6 +2,7 @@
 // how many steps of each kind and reason must have run. The engine checks tokens, results, outputs and caches.
 #include <cstdlib>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -230,7 +231,7 @@ protected:
       CGR_EXPECT(CGR_ERROR_STATE, cgr_step_cancel(e.rt, &never));
       break;
     case 4:
-      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_step_wait(e.rt, 0, e.launched + 1000, 0, nullptr));
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched + 1000 }, 0, nullptr));
       break;
     default:
       CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_set_length(e.rt, row, 91));

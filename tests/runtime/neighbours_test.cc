@@ -74,7 +74,7 @@ protected:
   }
   int32_t Count(std::function<bool(const cgr_graph_stats &)> is) {
     int32_t count = 0;
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
       count += is(engine_->GraphStats(i));
     return count;
   }
@@ -83,7 +83,7 @@ protected:
   }
   // All graphs are there, and what they are said to take is what graphs take, within 2 MB steps and a factor of 2.
   void CheckAll() {
-    EXPECT_EQ(Count([](const cgr_graph_stats &s) { return s.state == CGR_GRAPH_READY; }), cgr_runtime_num_keys(engine_->rt));
+    EXPECT_EQ(Count([](const cgr_graph_stats &s) { return s.state == CGR_GRAPH_READY; }), cgr_test::NumKeys(engine_->rt));
     EXPECT_EQ(Count([](const cgr_graph_stats &s) { return s.device_bytes < 0 || s.device_bytes > 8 * kMega; }), 0);
     const int64_t all = int64_t(engine_->Stats().graph_bytes);
     EXPECT_GE(all, metered.taken / 2);

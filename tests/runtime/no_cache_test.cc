@@ -2,6 +2,8 @@
 // attention in fp64; runtimes that have no pages at all; and the engine's own backends that serve such layers.
 #include <memory>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {
@@ -111,7 +113,7 @@ TEST_P(NoCache, WithoutGroupsNothingHasPages) {
   ExpectMessage(cgr_request_drop_pages(e.rt, a, 0, 0, 1), CGR_ERROR_INVALID_ARGUMENT, { "group is 0" });
   ExpectMessage(cgr_request_get_pages(e.rt, a, 0, &first, &end), CGR_ERROR_INVALID_ARGUMENT, { "group is 0" });
   for (cgr_buffer buffer : { CGR_BUFFER_SLOT_MAPPING, CGR_BUFFER_PAGE_TABLE, CGR_BUFFER_KV_INDPTR })
-    ExpectMessage(cgr_buffer_get(e.rt, 0, 0, buffer, 0, &view), CGR_ERROR_INVALID_ARGUMENT,
+    ExpectMessage(cgr_buffer_get(e.rt, nullptr, buffer, 0, &view), CGR_ERROR_INVALID_ARGUMENT,
                   { cgr_buffer_name(buffer), "no group" });
   // max_seq_len alone bounds a row, by one step and by many.
   e.Decode({ { a, 90 } });
@@ -192,7 +194,7 @@ TEST_P(NoCache, ABackendOfTheEnginesGetsItsKeys) {
   const int32_t a = e.Open();
   CGR_ASSERT_OK(e.Prepare({ { a, 3 } }, 0));
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-  CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
   ASSERT_EQ(calls.all.size(), 1u); // no append before it
   EXPECT_EQ(calls.all[0].layer, 1);
   EXPECT_EQ(calls.all[0].flags, 0u);

@@ -3,6 +3,7 @@
 // them.
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -226,8 +227,8 @@ TEST_P(OnDemand, AreWhatConfigurationAndBackendAskForTogether) {
     ASSERT_NO_FATAL_FAILURE(Make(round % 2 ? CGR_MODE_FULL : CGR_MODE_NONE, by_config, by_backend, round % 3 == 0));
     for (int i = 0; i < kNumOnDemand; i++) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      const cgr_status status = cgr_buffer_get(engine_->rt, 0, 0, BufferAt(i), 0, &view);
-      if ((by_config | by_backend) & CGR_ON_DEMAND(BufferAt(i)))
+      const cgr_status status = cgr_buffer_get(engine_->rt, nullptr, BufferAt(i), 0, &view);
+      if ((by_config | by_backend) & CGR_DERIVED(BufferAt(i)))
         CGR_EXPECT_OK(status);
       else
         ExpectMessage(status, CGR_ERROR_STATE, { cgr_buffer_name(BufferAt(i)), "CGR_ON_DEMAND", "cgr_config.on_demand" });
@@ -271,7 +272,7 @@ TEST_P(OnDemand, CostOneNodeForThoseWhoAskAndNothingForOthers) {
     nodes[asks] = engine_->GraphStats(0).num_nodes;
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
     for (int i = 0; i < (asks ? 1 : kNumOnDemand); i++)
-      ExpectMessage(cgr_buffer_get(engine_->rt, 0, 0, BufferAt(i), 0, &view), CGR_ERROR_STATE,
+      ExpectMessage(cgr_buffer_get(engine_->rt, nullptr, BufferAt(i), 0, &view), CGR_ERROR_STATE,
                     { cgr_buffer_name(BufferAt(i)), "CGR_ON_DEMAND" });
   }
   EXPECT_EQ(nodes[1], nodes[0] + 1);
@@ -289,7 +290,7 @@ cgr_status RecordLayerless(cgr_recorder *recorder, void *context) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   cgr_status status = cgr_record_get_info(recorder, &info);
   if (status == CGR_OK)
-    status = cgr_buffer_get(e.rt, 0, 0, CGR_BUFFER_KV_START_LOC, 0, &view);
+    status = cgr_buffer_get(e.rt, nullptr, CGR_BUFFER_KV_START_LOC, 0, &view);
   return status == CGR_OK ? cgr_copy(e.dev, e.kept, view.data, 5 * 4, info.stream) : status;
 }
 
@@ -331,7 +332,7 @@ TEST_P(OnDemand, AreThereFromTheBeginningOfRecordWithoutLayers) {
       batch.tokens = tokens;
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &step));
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &step, stream));
-      CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, step.seq, -1, nullptr));
+      CGR_ASSERT_OK(cgr_step_wait(e.rt, step.mark, -1, nullptr));
       int32_t got[3] = {};
       CGR_ASSERT_OK(cgr_copy(e.dev, got, e.kept, sizeof got, stream));
       CGR_ASSERT_OK(cgr_stream_synchronize(e.dev, stream));

@@ -1,5 +1,6 @@
 // Every persistent buffer after every step: real rows match the batch, and rows after them, up to the bucket, hold the padding
 // value. Memory that no request owns (pages, tails, the trash pages) is not written and cannot change a bit.
+#include "cgr/names.h"
 #include "tests/support/tables.h"
 
 namespace cgr_test {

@@ -55,12 +55,12 @@ TEST_P(PageLedger, TwoWritersAreNamed) {
   ExpectFound(Prepare({ b, a }), CGR_ERROR_INVALID_ARGUMENT, { named });
   const int32_t token = 3;
   for (int32_t row : { a, b })
-    CGR_EXPECT_OK(cgr_standing_put(engine_->rt, 0, 0, row, 1, &token, 0));
+    CGR_EXPECT_OK(cgr_standing_add(engine_->rt, nullptr, row, 1, &token, 0));
   cgr_batch batch = CGR_BATCH_INIT;
   batch.num_requests = CGR_BATCH_STANDING;
   ExpectFound(cgr_step_prepare(engine_->rt, &batch, &step_), CGR_ERROR_INVALID_ARGUMENT, { named });
   for (int32_t row : { a, b })
-    CGR_EXPECT_OK(cgr_standing_take(engine_->rt, 0, 0, row));
+    CGR_EXPECT_OK(cgr_standing_remove(engine_->rt, nullptr, row));
   CGR_EXPECT_OK(cgr_request_close(engine_->rt, b));
   for (int n = 0; n < 3; n++)
     engine_->Step(engine_->Decode({ a }));

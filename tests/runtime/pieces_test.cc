@@ -133,7 +133,7 @@ TEST_P(Pieces, AGraphHasAsManyPiecesAsThereIsWorkBetweenCalls) {
     return cgr_fill(engine_->dev, scratch, 1, 4, info.stream);
   };
   CGR_ASSERT_OK(engine_->Capture());
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++) {
     cgr_graph_stats stats = engine_->GraphStats(i);
     EXPECT_EQ(stats.key.kind, CGR_KIND_PIECEWISE);
     EXPECT_EQ(stats.num_pieces, 1 + engine_->state.num_calls);
@@ -151,7 +151,7 @@ TEST_P(Pieces, BetweenCallsSideBySideThereIsNone) {
     return CGR_OK;
   };
   CGR_ASSERT_OK(engine_->Capture());
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
     EXPECT_EQ(engine_->GraphStats(i).num_pieces, 2 + (engine_->o.feed == Feed::kTokens ? engine_->state.num_calls : 0));
   int32_t row = engine_->Open();
   engine_->Step(engine_->Chunks({ { row, 3 } }));
@@ -267,7 +267,7 @@ TEST_P(PiecesAndForks, AForkThatIsOpenAtABreakFailsTheCaptureByName) {
   Fork(1, -1);
   ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, { "cgr_record_call", "a forked stream not joined" });
   EXPECT_EQ(engine_->Stats().num_graphs, 0);
-  EXPECT_EQ(engine_->Stats().captures_failed, uint64_t(cgr_runtime_num_keys(engine_->rt)));
+  EXPECT_EQ(engine_->Stats().captures_failed, uint64_t(cgr_test::NumKeys(engine_->rt)));
   engine_->hook = nullptr;
   int32_t row = engine_->Open();
   engine_->Step(engine_->Chunks({ { row, 3 } }));

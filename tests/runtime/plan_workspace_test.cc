@@ -99,7 +99,7 @@ TEST_P(PlanWorkspace, IsZeroAfterARecordThatFails) {
         ExpectMessage(engine().Launch(), CGR_ERROR_CALLBACK, { "backend second" });
         (*p_)[1].on_record = nullptr;
         // Once the step is seen to complete, the workspace reads as zeros on any stream.
-        CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
+        CGR_ASSERT_OK(cgr_step_wait(engine().rt, engine().step.mark, -1, nullptr));
         std::vector<unsigned char> got(kBytes, 1);
         for (size_t i : { 0, 1 }) {
           cudaStream_t on = other_stream ? other : engine().stream;
@@ -126,7 +126,7 @@ TEST_P(PlanWorkspace, IsNotZeroedUnderTheNextStep) {
     CGR_EXPECT(CGR_ERROR_CALLBACK, engine().Launch());
     (*p_)[0].on_record = nullptr;
     if (n % 2 == 0) {
-      CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
+      CGR_ASSERT_OK(cgr_step_wait(engine().rt, engine().step.mark, -1, nullptr));
     }
     CGR_ASSERT_OK(engine().Prepare(engine().Decode({ row })));
     CGR_ASSERT_OK(engine().LaunchOn(engine().side));
@@ -161,7 +161,7 @@ TEST_P(PlanWorkspace, IsZeroAfterALaunchThatFails) {
         cgr__fault_set(faulty, nullptr);
         if (status == CGR_OK) {
           EXPECT_EQ(fired, 0u);
-          CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
+          CGR_ASSERT_OK(cgr_step_wait(engine().rt, engine().step.mark, -1, nullptr));
           break;
         }
         if (engine().step.state == CGR_STEP_PREPARED) {
@@ -169,8 +169,8 @@ TEST_P(PlanWorkspace, IsZeroAfterALaunchThatFails) {
           continue;
         }
         given_up++;
-        engine().launched = engine().step.seq;
-        CGR_ASSERT_OK(cgr_step_wait(engine().rt, 0, engine().step.seq, -1, nullptr));
+        engine().launched = engine().step.mark.seq;
+        CGR_ASSERT_OK(cgr_step_wait(engine().rt, engine().step.mark, -1, nullptr));
         ExpectFilled(0);
       }
       EXPECT_GT(given_up, 0);
@@ -236,7 +236,7 @@ TEST_P(PlanWorkspace, IsWhereGraphsMayLook) {
     for (int32_t i = 0; i < std::min(count, 8); i++)
       ADD_FAILURE() << findings[i].text;
     EXPECT_EQ((*p_)[0].states.size(), made) << "no state is made for an audit";
-    EXPECT_EQ((*p_)[0].asked, asked + 2 * cgr_runtime_num_keys(engine().rt)) << "it captures each twice";
+    EXPECT_EQ((*p_)[0].asked, asked + 2 * cgr_test::NumKeys(engine().rt)) << "it captures each twice";
     SelfTest();
     engine().Forget();
   }

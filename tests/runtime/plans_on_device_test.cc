@@ -78,7 +78,7 @@ TEST_P(PlansOnDevice, FindTheEnginesStagedBuffers) {
   p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ o });
   Engine &engine = *p_->engine;
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_ASSERT_OK(cgr_buffer_get_declared(engine.rt, 0, "staged", &view));
+  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_DECLARED, 0, &view));
   void *copy = engine.Alloc(64);
   (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
     cgr_record_info info = CGR_RECORD_INFO_INIT;
@@ -100,9 +100,9 @@ TEST_P(PlansOnDevice, FindTheEnginesStagedBuffers) {
     batch.num_staged = 1;
     CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
     CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, step.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
     EXPECT_EQ(engine.Read<int32_t>(copy, 1)[0], data);
-    engine.launched = step.seq;
+    engine.launched = step.mark.seq;
   }
   CGR_EXPECT_OK(cgr_request_set_length(engine.rt, row, 0));
   engine.Forget();
@@ -127,7 +127,7 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
   Engine &engine = *p_->engine;
   Planner &planner = (*p_)[0];
-  EXPECT_EQ(planner.plans.size(), size_t(cgr_runtime_num_keys(engine.rt)));
+  EXPECT_EQ(planner.plans.size(), size_t(cgr_test::NumKeys(engine.rt)));
   for (const Planner::Call &call : planner.plans) {
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_CAPTURE));
     EXPECT_EQ(call.info.capturing, 1);
@@ -156,7 +156,7 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
   engine.CheckAll();
   planner.plans.clear();
   CGR_ASSERT_OK(engine.Warmup());
-  EXPECT_EQ(planner.plans.size(), size_t(cgr_runtime_num_keys(engine.rt)));
+  EXPECT_EQ(planner.plans.size(), size_t(cgr_test::NumKeys(engine.rt)));
   for (const Planner::Call &call : planner.plans)
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_FAST));
 }
@@ -271,7 +271,7 @@ TEST_P(PlansOnDevice, OthersHaveNoMoreNodesAndCalls) {
     p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ o });
     Engine &engine = *p_->engine;
     CGR_ASSERT_OK(engine.Capture());
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine.rt); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine.rt); i++)
       nodes[planning].push_back(engine.GraphStats(i).num_nodes);
     const int32_t row = engine.Start(5);
     const cgr_key eager = EagerKey(1, 1);

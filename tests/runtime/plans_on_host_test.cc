@@ -161,7 +161,7 @@ TEST_P(PlansOnHost, OfSeveralBackendsAndOfTheEngineDoNotMeet) {
   CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
   EXPECT_GE(step.bytes_staged, 37u + 5000u + 8u);
   CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, step.seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
   for (int32_t row : rows) { // which the engine's model does not know
     engine.requests[row]->num_tokens++;
   }
@@ -173,17 +173,17 @@ TEST_P(PlansOnHost, OfSeveralBackendsAndOfTheEngineDoNotMeet) {
   EXPECT_EQ((*p_)[1].asked, 0) << "no layer names it";
   for (int i = 0; i < 2; i++) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_ASSERT_OK(cgr_buffer_get_declared(engine.rt, 0, decl[i].name, &view));
+    CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
     const std::vector<int32_t> got = engine.Read<int32_t>(view.data, 2);
     EXPECT_EQ(got, i == 0 ? (std::vector<int32_t>{ 11, 12 }) : (std::vector<int32_t>{ -5, -5 }));
   }
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_buffer_get_declared(engine.rt, 0, "", &view));
+  CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_DECLARED, 2, &view));
   const cgr_staged foreign = { 2, 0, data };
   batch.staged = &foreign;
   ExpectMessage(cgr_step_prepare(engine.rt, &batch, &step), CGR_ERROR_INVALID_ARGUMENT,
                 { "staged[0].buffer is 2, expected the index of a declared buffer (num_buffers is 2)" });
-  engine.launched = step.seq;
+  engine.launched = step.mark.seq;
   engine.Forget();
 }
 
@@ -274,7 +274,7 @@ TEST_P(PlansOnHost, WarmUpFindsZeros) {
   (*p_)[0].host.clear();
   CGR_ASSERT_OK(engine.Warmup());
   const std::vector<Planner::Seen> seen = (*p_)[0].TakeSeen();
-  EXPECT_EQ(seen.size(), size_t(cgr_runtime_num_keys(engine.rt)));
+  EXPECT_EQ(seen.size(), size_t(cgr_test::NumKeys(engine.rt)));
   for (const Planner::Seen &each : seen)
     EXPECT_EQ(each.plan, Planner::Bytes(1003, 0));
   EXPECT_TRUE((*p_)[0].host.empty()) << "nothing is asked for them";

@@ -22,7 +22,7 @@ TEST_P(Preemption, ARequestComesBackWithItsTokens) {
   const int32_t row = rows_[2], page = e.o.page_size;
   for (int32_t r : rows_) {
     e.Reserve(r, 80);
-    CGR_ASSERT_OK(cgr_standing_put(rt(), 0, 0, r, 1, nullptr, 0));
+    CGR_ASSERT_OK(cgr_standing_add(rt(), nullptr, r, 1, nullptr, 0));
   }
   for (const int32_t kept : { 0, page }) {
     SCOPED_TRACE(kept);
@@ -31,15 +31,15 @@ TEST_P(Preemption, ARequestComesBackWithItsTokens) {
     std::vector<int32_t> tokens = Engine::Prompt(31, 3);
     tokens.insert(tokens.end(), r.sampled.begin(), r.sampled.end()); // the last one is not in the cache yet
     ASSERT_EQ(int32_t(tokens.size()), r.num_tokens + 1);
-    CGR_ASSERT_OK(cgr_standing_take(rt(), 0, 0, row));
+    CGR_ASSERT_OK(cgr_standing_remove(rt(), nullptr, row));
     e.SetLength(row, kept);
     e.DropPages(row, kept / page, int32_t(r.pages.size()) - kept / page);
     ASSERT_NO_FATAL_FAILURE(Step({ { rows_[0], { kLast } }, { rows_[1], { kLast } } }));
     e.Reserve(row, 80);
     const std::vector<int32_t> rest(tokens.begin() + kept, tokens.end());
-    CGR_ASSERT_OK(cgr_standing_put(rt(), 0, 0, row, int32_t(rest.size()), rest.data(), 0));
+    CGR_ASSERT_OK(cgr_standing_add(rt(), nullptr, row, int32_t(rest.size()), rest.data(), 0));
     ASSERT_NO_FATAL_FAILURE(Step({ { rows_[0], { kLast } }, { rows_[1], { kLast } }, { row, rest } }));
-    CGR_ASSERT_OK(cgr_standing_set(rt(), 0, 0, row, 1, nullptr, 0));
+    CGR_ASSERT_OK(cgr_standing_update(rt(), nullptr, row, 1, nullptr, 0));
   }
   ASSERT_NO_FATAL_FAILURE(Step({ { rows_[0], { kLast } }, { rows_[1], { kLast } }, { row, { kLast } } }));
   e.CheckRows();

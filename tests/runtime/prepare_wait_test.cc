@@ -41,7 +41,7 @@ TEST_P(PrepareWait, AFullRingIsWaitedFor) {
       cgr_step step = CGR_STEP_INIT;
       CGR_ASSERT_OK(cgr_step_prepare_wait(engine_->rt, &batch, &step, -1, engine_->stream));
       CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
-      engine_->launched = step.seq;
+      engine_->launched = step.mark.seq;
     }
     EXPECT_EQ(engine_->Stats().refused, refused) << "an attempt that is repeated is none";
     engine_->WaitForAll();
@@ -134,7 +134,7 @@ TEST_P(PrepareWaitWithThreads, TimeOutsAreKept) {
       CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
       CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
     }
-    engine_->launched = step.seq;
+    engine_->launched = step.mark.seq;
     if (max_changes > 0)
       engine_->Reserve(row, 150);
     const uint64_t refused = engine_->Stats().refused;

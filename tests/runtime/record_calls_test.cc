@@ -1,5 +1,6 @@
 // The calls inside `record` other than attention: cgr_record_call, by value and nested; what the recorder reports; and the
 // runtime's calls that are refused there.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -308,7 +309,7 @@ TEST_P(RecordCalls, CallsThatChangeTheRuntimeAreRefusedInsideRecord) {
     refused(cgr_step_prepare(rt, &batch, &step), "cgr_step_prepare");
     refused(cgr_step_launch(rt, &step, engine_->stream), "cgr_step_launch");
     refused(cgr_step_cancel(rt, &step), "cgr_step_cancel");
-    refused(cgr_runtime_flush(rt, 0, engine_->stream, nullptr), "cgr_runtime_flush");
+    refused(cgr_runtime_flush(rt, nullptr, nullptr, engine_->stream), "cgr_runtime_flush");
     refused(cgr_runtime_capture(rt, &capture), "cgr_runtime_capture");
     refused(cgr_runtime_warmup(rt, &capture), "cgr_runtime_warmup");
     refused(cgr_runtime_destroy(rt), "cgr_runtime_destroy");
@@ -351,7 +352,7 @@ TEST_P(RecordCalls, CallsThatLookAreAllowedInsideRecord) {
     CGR_EXPECT_OK(cgr_request_get_info(rt, rows_[0], &info));
     CGR_EXPECT_OK(cgr_request_get_pages(rt, rows_[0], 0, &first, &end));
     CGR_EXPECT_OK(cgr_runtime_stats(rt, &stats));
-    CGR_EXPECT_OK(cgr_buffer_get(rt, 0, 0, CGR_BUFFER_COUNTS, 0, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, CGR_BUFFER_COUNTS, 0, &view));
     EXPECT_EQ(info.num_tokens, 5);
   });
 }

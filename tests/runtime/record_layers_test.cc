@@ -165,7 +165,7 @@ TEST_P(RecordLayers, NoneNeedBeNamedWhereNoneAreConfigured) {
   cgr_step step = CGR_STEP_INIT;
   CGR_ASSERT_OK(cgr_step_prepare(rt, &batch, &step));
   CGR_ASSERT_OK(cgr_step_launch(rt, &step, engine_->stream));
-  CGR_EXPECT_OK(cgr_step_wait(rt, 0, step.seq, -1, nullptr));
+  CGR_EXPECT_OK(cgr_step_wait(rt, step.mark, -1, nullptr));
   CGR_EXPECT_OK(cgr_runtime_destroy(rt));
 }
 

@@ -205,11 +205,11 @@ protected:
     CGR_ASSERT_OK(e.Prepare(step.items, key));
     Poison();
     CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-    e.launched = e.step.seq;
+    e.launched = e.step.mark.seq;
   }
   void Wait(const Repeated &step) {
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, engine_->launched, -1, &result));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, -1, &result));
     ASSERT_EQ(result.num_requests, int32_t(step.items.size()));
     for (int32_t i = 0; i < result.num_requests; i++)
       ASSERT_EQ(result.tokens[i * result.token_stride], kFixedToken + i);

@@ -109,7 +109,7 @@ TEST_P(Replay, RecordRunsOncePerKeyLargestFirst) {
   auto engine = Make();
   CGR_ASSERT_OK(engine->Capture());
   ASSERT_EQ(engine->records.size(), 4u);
-  ASSERT_EQ(cgr_runtime_num_keys(engine->rt), 4);
+  ASSERT_EQ(cgr_test::NumKeys(engine->rt), 4);
   const int32_t largest_first[] = { 8, 4, 2, 1 };
   for (size_t i = 0; i < 4; i++) {
     const cgr_record_info &info = engine->records[i];
@@ -222,7 +222,7 @@ TEST_P(Replay, GraphsMayBeCapturedWhileRequestsLive) {
   EXPECT_EQ(engine->step.reason, CGR_REASON_CAPTURE_FAILED);
   ASSERT_NO_FATAL_FAILURE(engine->PrepareAndLaunch(engine->Decode(rows))); // in flight while capture is called
   CGR_ASSERT_OK(engine->Capture());
-  EXPECT_EQ(cgr_runtime_completed(engine->rt, 0), engine->launched) << "capture waits for the steps in flight";
+  EXPECT_EQ(cgr_test::Completed(engine->rt), engine->launched) << "capture waits for the steps in flight";
   engine->check_outputs = false; // a capture writes nothing, but uploads of the step are gone on some devices
   engine->CheckAll();
   engine->check_outputs = true;

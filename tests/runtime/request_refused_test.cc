@@ -1,6 +1,7 @@
 // What the request calls refuse: rows, pages, lengths, and buffers and graphs that do not exist. A refused call changes nothing.
 #include <climits>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -39,7 +40,7 @@ TEST_P(RequestCalls, AClosedRowTellsItsLastStep) {
   EXPECT_EQ(info.num_tokens, 0);
   EXPECT_EQ(info.has_token, 0);
   EXPECT_EQ(info.tag, 0u);
-  EXPECT_EQ(info.last_seq, last);
+  EXPECT_EQ(info.last.seq, last);
 }
 
 TEST_P(RequestCalls, OneMoreIsRefusedWhenAllRowsAreOpen) {
@@ -160,24 +161,35 @@ TEST_P(RequestCalls, UnknownBuffersAndGraphsAreRefused) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   for (int32_t buffer : { -1, int32_t(CGR_BUFFER_COUNT_), 1000 })
     Refused(CGR_ERROR_INVALID_ENUM, { "buffer is " + std::to_string(buffer) },
-            [&] { return cgr_buffer_get(rt, 0, 0, cgr_buffer(buffer), 0, &view); });
+            [&] { return cgr_buffer_get(rt, nullptr, cgr_buffer(buffer), 0, &view); });
   for (int32_t index : { -1, 1, 4 })
     for (cgr_buffer buffer : { CGR_BUFFER_PAGE_TABLE, CGR_BUFFER_SEQ_LENS, CGR_BUFFER_COUNTS })
       Refused(CGR_ERROR_INVALID_ARGUMENT, { "index of " + std::string(cgr_buffer_name(buffer)) + " is " + std::to_string(index) },
-              [&] { return cgr_buffer_get(rt, 0, 0, buffer, index, &view); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "\"no_such\"" }, [&] { return cgr_buffer_get_declared(rt, 0, "no_such", &view); });
+              [&] { return cgr_buffer_get(rt, nullptr, buffer, index, &view); });
+  for (int32_t index : { -1, 0, 64 })
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "index of declared is " + std::to_string(index), "num_buffers is 0" },
+            [&] { return cgr_buffer_get(rt, nullptr, CGR_BUFFER_DECLARED, index, &view); });
   for (int32_t bad : { -1, 1 }) {
     std::string number = std::to_string(bad);
+    const cgr_where lane = { bad, 0 }, program = { 0, bad };
+    uint64_t seq = 77;
     Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number },
-            [&] { return cgr_buffer_get(rt, bad, 0, CGR_BUFFER_COUNTS, 0, &view); });
+            [&] { return cgr_buffer_get(rt, &lane, CGR_BUFFER_COUNTS, 0, &view); });
     Refused(CGR_ERROR_INVALID_ARGUMENT, { "program is " + number },
-            [&] { return cgr_buffer_get(rt, 0, bad, CGR_BUFFER_COUNTS, 0, &view); });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number }, [&] { return cgr_buffer_get_declared(rt, bad, "a", &view); });
+            [&] { return cgr_buffer_get(rt, &program, CGR_BUFFER_COUNTS, 0, &view); });
+    Refused(CGR_ERROR_NEWER_STRUCT, { "cgr_step_wait", "mark.reserved" }, [&] {
+      return cgr_step_wait(rt, cgr_mark{ 0, bad, engine_->launched }, -1, nullptr);
+    });
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number }, [&] {
+      return cgr_step_wait(rt, cgr_mark{ bad, 0, engine_->launched }, -1, nullptr);
+    });
     Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number },
-            [&] { return cgr_step_wait(rt, bad, engine_->launched, -1, nullptr); });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number },
-            [&] { return cgr_runtime_flush(rt, bad, engine_->stream, nullptr); });
-    EXPECT_EQ(cgr_runtime_completed(rt, bad), 0u);
+            [&] { return cgr_runtime_flush(rt, &lane, nullptr, engine_->stream); });
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "program is " + number },
+            [&] { return cgr_runtime_flush(rt, &program, nullptr, engine_->stream); });
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number }, [&] { return cgr_runtime_completed(rt, &lane, &seq); });
+    Refused(CGR_ERROR_INVALID_ARGUMENT, { "program is " + number }, [&] { return cgr_runtime_completed(rt, &program, &seq); });
+    EXPECT_EQ(seq, 77u);
   }
   cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
   for (int32_t bad : { -1, 4 })

@@ -97,11 +97,11 @@ TEST_P(FullRing, IsBusyAndChangesNothing) {
           1);
     ExpectRefused(
         engine, CGR_ERROR_BUSY, { "no free slot" }, [&] { return engine.Prepare({}); }, 1);
-    uint64_t completed = cgr_runtime_completed(engine.rt, 0);
+    uint64_t completed = cgr_test::Completed(engine.rt);
     EXPECT_EQ(completed, engine.launched - uint64_t(depth));
     gate.reset();
     engine.CheckOne();
-    EXPECT_GE(cgr_runtime_completed(engine.rt, 0), completed + 1);
+    EXPECT_GE(cgr_test::Completed(engine.rt), completed + 1);
     ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ b, a })));
     engine.CheckAll();
   }
@@ -115,7 +115,7 @@ TEST_P(Ring, PollingAloneGetsOn) {
     ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(n % 2 == 0 ? engine.Decode({ a }) : engine.Chunks({ { a, 2 } })));
     cgr_status status = CGR_NOT_READY;
     for (int k = 0; k < 100000000 && status == CGR_NOT_READY; k++)
-      status = cgr_step_wait(engine.rt, 0, engine.launched, 0, nullptr);
+      status = cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, 0, nullptr);
     CGR_ASSERT_OK(status);
     engine.CheckAll();
   }

@@ -1,5 +1,6 @@
 // Scales of a quantised cache, in a runtime whose backend appends: they are regions of the runtime, as the cache is, so that an
 // audit finds nothing, none can move, and their memory is not freed.
+#include "cgr/inspect.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 
@@ -102,7 +103,7 @@ TEST_P(Scales, AreNotFreedWhileTheRuntimeLives) {
 
 // No node holds the address of the views: it is enough that the call names them.
 TEST_P(Scales, WhatItsCallsNameIsNotFreedEither) {
-  const std::string graphs = std::to_string(cgr_runtime_num_keys(rt_));
+  const std::string graphs = std::to_string(cgr_test::NumKeys(rt_));
   for (const cgr_view &view : views_)
     ExpectMessage(cgr_memory_free(backend_.device, view.data), CGR_ERROR_STATE,
                   { "is held by " + graphs + " graphs of a live runtime that can be replayed" });

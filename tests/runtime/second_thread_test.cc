@@ -28,10 +28,10 @@ protected:
         EXPECT_EQ(violations_.Last(), cgr_last_message());
       }
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      EXPECT_EQ(cgr_runtime_device(engine_->rt), engine_->dev);
-      (void)cgr_runtime_completed(engine_->rt, 0);
-      (void)cgr_runtime_graph_mode(engine_->rt, nullptr);
-      CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, 0, 0, CGR_BUFFER_COUNTS, 0, &view));
+      EXPECT_EQ(DeviceOf(engine_->rt), engine_->dev);
+      (void)Completed(engine_->rt);
+      (void)ModeOf(engine_->rt);
+      CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, nullptr, CGR_BUFFER_COUNTS, 0, &view));
     }).join();
   }
   Violations violations_;

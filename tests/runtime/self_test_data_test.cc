@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "cgr/names.h"
 #include "tests/support/found.h"
 #include "tests/support/seed.h"
 #include "tests/support/tiny_engine.h"
@@ -105,7 +106,7 @@ protected:
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
     for (int i = 0; i < kNum; i++) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      CGR_ASSERT_OK(cgr_buffer_get_declared(rt_, 0, names_[i].c_str(), &view));
+      CGR_ASSERT_OK(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_DECLARED, i, &view));
       data_[i] = static_cast<unsigned char *>(view.data);
     }
     cgr_capture capture = CGR_CAPTURE_INIT;

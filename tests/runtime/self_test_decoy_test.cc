@@ -340,7 +340,7 @@ private:
   }
   int32_t *Buffer(cgr_buffer buffer, int64_t *stride = nullptr) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(rt_, 0, 0, buffer, 0, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(rt_, nullptr, buffer, 0, &view));
     if (stride != nullptr)
       *stride = view.stride;
     return static_cast<int32_t *>(view.data);

@@ -1,6 +1,7 @@
 // The self-test finds nothing in a correct engine, whatever its graphs are, and finds each planted fault by name.
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/checker.h"
 #include "tests/support/engine.h"
 #include "tests/support/found.h"
@@ -57,7 +58,7 @@ protected:
   // another decoy of other rows. A single request is tried twice.
   uint64_t StepsOfATest() {
     uint64_t steps = 0;
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++) {
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++) {
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &stats));
       if (stats.state == CGR_GRAPH_READY)
@@ -191,25 +192,19 @@ struct Plans {
 cgr_status PlanLengths(void *context, void *, cgr_recorder *recorder, uint32_t flags, int32_t) {
   const Plans *plans = static_cast<Plans *>(context);
   cgr_record_info info = CGR_RECORD_INFO_INIT;
-  cgr_plan_key key = CGR_PLAN_KEY_INIT;
   cgr_buffer_view lens = CGR_BUFFER_VIEW_INIT;
-  void *state;
   if ((flags & CGR_PLAN_CAPTURE) && !plans->in_captures)
     return CGR_OK;
   CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-  CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &state));
   CGR_EXPECT_OK(cgr_record_buffer(recorder, CGR_BUFFER_SEQ_LENS, 0, &lens));
-  return cgr_copy(plans->device, key.workspace, lens.data, 4, info.stream);
+  return cgr_copy(plans->device, info.plan_key->workspace, lens.data, 4, info.stream);
 }
 cgr_status RecordPlanned(void *context, cgr_recorder *recorder, const cgr_attention *a) {
   const Plans *plans = static_cast<Plans *>(context);
   cgr_record_info info = CGR_RECORD_INFO_INIT;
-  cgr_plan_key key = CGR_PLAN_KEY_INIT;
-  void *state;
   CGR_EXPECT_OK(CopyQueries(plans->device, recorder, a));
   CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-  CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &state));
-  return cgr_copy(plans->device, a->out.data, key.workspace, 4, info.stream);
+  return cgr_copy(plans->device, a->out.data, info.plan_key->workspace, 4, info.stream);
 }
 
 // The eager step runs first; its plan must not still be there for the replay.

@@ -89,7 +89,7 @@ TEST_F(SequenceGuard, ReportsANumberThatIsNotTheExpectedOne) {
     for (uint64_t seq : seqs)
       e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, 0, seqs[0], -1, &result));
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, cgr_mark{ 0, 0, seqs[0] }, -1, &result));
     EXPECT_EQ(result.guard.row, -1);
     EXPECT_EQ(result.guard.value, int64_t(seqs[0] + 100));
     std::vector<int64_t> counts = e.Buffer(CGR_BUFFER_COUNTS);
@@ -191,7 +191,7 @@ TEST_F(SequenceGuard, AFlushRightAfterALossSendsEverythingAgain) {
       SetBack({ { a, 16 }, { b, 5 } });
     CGR_ASSERT_OK(e.Flush());
     EXPECT_EQ(e.launched, lost + 1);
-    CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.launched, -1, nullptr));
+    CGR_EXPECT_OK(cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched }, -1, nullptr));
     ExpectTables(e);
     if (!pending)
       SetBack({ { a, 16 }, { b, 5 } });
@@ -252,7 +252,7 @@ TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
     std::vector<Item> items = { { a, { 3 } }, { b, { 4 } } };
     uint64_t seq = LaunchSpoiled(items, [&](cgr__slot_header *h) { h->num_requests = bad.requests, h->num_tokens = bad.tokens; });
     e.ExpectGuarded(seq, CGR_GUARD_COUNT);
-    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, 0, seq, -1, nullptr));
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
     EXPECT_NE(std::string(cgr_last_message()).find(bad.says), std::string::npos) << cgr_last_message();
     SetBack({ { a, 5 }, { b, 16 } });
     e.Step(items);

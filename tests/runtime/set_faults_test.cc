@@ -54,10 +54,10 @@ TEST_P(SetFaults, LeaveTheTokensOfTheSequences) {
     if (e.step.state == CGR_STEP_PREPARED)
       CGR_EXPECT_OK(cgr_step_cancel(e.rt, &e.step));
     else if (status == CGR_OK)
-      CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, nullptr));
+      CGR_EXPECT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
     else {
       cgr_step_result result = CGR_STEP_RESULT_INIT;
-      CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, &result));
+      CGR_EXPECT_OK(cgr_step_wait(e.rt, e.step.mark, -1, &result));
       failed++;
       ran += result.num_requests > 0;
     }

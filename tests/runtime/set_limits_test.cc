@@ -2,6 +2,8 @@
 // shorter, as in a speech model.
 #include <memory>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {
@@ -60,7 +62,7 @@ TEST_P(SetLimits, PageTablesHaveTheWidthOfTheirSet) {
   auto engine = Make(CGR_MODE_NONE, 40, 128);
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   for (auto [group, pages] : { std::pair<int32_t, int64_t>{ 0, 3 }, { 1, 4 } }) {
-    CGR_EXPECT_OK(cgr_buffer_get(engine->rt, 0, 0, CGR_BUFFER_PAGE_TABLE, group, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(engine->rt, nullptr, CGR_BUFFER_PAGE_TABLE, group, &view));
     EXPECT_EQ(view.shape[1], pages) << "group " << group;
   }
   const int32_t row = engine->Open(), pages[] = { 5, 6, 7, 8, 9 };
@@ -133,7 +135,7 @@ TEST_P(SetLimits, BackendsPlanForTheSetOfAStep) {
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     CGR_EXPECT_OK(e.Prepare({ { row, tokens } }, set));
     CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-    CGR_EXPECT_OK(cgr_step_wait(e.rt, 0, e.step.seq, -1, &result));
+    CGR_EXPECT_OK(cgr_step_wait(e.rt, e.step.mark, -1, &result));
     EXPECT_EQ(result.guard.error, int32_t(CGR_GUARD_NONE));
     return longest;
   };

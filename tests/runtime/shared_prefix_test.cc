@@ -57,10 +57,10 @@ protected:
   }
   static std::vector<Answer> RunStanding(RowEngine &engine, const std::vector<Item> &items) {
     for (const Item &item : items)
-      CGR_EXPECT_OK(cgr_standing_put(engine.rt, 0, 0, item.row, int32_t(item.tokens.size()), item.tokens.data(), 0));
+      CGR_EXPECT_OK(cgr_standing_add(engine.rt, nullptr, item.row, int32_t(item.tokens.size()), item.tokens.data(), 0));
     std::vector<Answer> answers = engine.Run(items, true);
     for (const Item &item : items)
-      CGR_EXPECT_OK(cgr_standing_take(engine.rt, 0, 0, item.row));
+      CGR_EXPECT_OK(cgr_standing_remove(engine.rt, nullptr, item.row));
     return answers;
   }
   // One more token each, and the rows are closed.

@@ -2,6 +2,7 @@
 // until it is set again or the row is reopened, even if steps that carry it are cancelled (losses: requests/data_test).
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -83,7 +84,7 @@ protected:
   }
   cgr_buffer_view ViewOf(int i) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get_declared(engine_->rt, 0, kDeclared[i].name, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
     return view;
   }
   Bytes Content(int i) {
@@ -135,7 +136,7 @@ protected:
   }
   void Launch() {
     CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step_, engine_->stream));
-    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step_.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, step_.mark, -1, nullptr));
   }
   void CheckTokensAndRequests() {
     for (int i = 0; i < kNum; i++) {
@@ -207,8 +208,8 @@ protected:
     cgr_status status = Prepare(items);
     for (int n = 0; n < 20 && status == CGR_ERROR_CHANGES_PENDING; n++) {
       uint64_t seq = 0;
-      if (cgr_runtime_flush(engine_->rt, 0, engine_->stream, &seq) == CGR_ERROR_BUSY)
-        CGR_EXPECT_OK(cgr_step_wait(engine_->rt, 0, seq, -1, nullptr));
+      if (cgr_test::Flush(engine_->rt, engine_->stream, &seq) == CGR_ERROR_BUSY)
+        CGR_EXPECT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
       engine_->Sync();
       status = Prepare(items);
     }

@@ -136,7 +136,7 @@ protected:
   void Put(int32_t row) {
     const Member m = AnyWork(row);
     cgr_status expected = Find(row) < members_.size() ? CGR_ERROR_ROW_REPEATED : CGR_OK;
-    CGR_EXPECT(expected, cgr_standing_put(rt(), 0, 0, row, m.query_len, TokensOf(m), m.partial ? 1u : 0u));
+    CGR_EXPECT(expected, cgr_standing_add(rt(), nullptr, row, m.query_len, TokensOf(m), m.partial ? 1u : 0u));
     if (expected == CGR_OK)
       members_.push_back(m);
   }
@@ -144,13 +144,13 @@ protected:
     const Member m = AnyWork(row);
     const size_t i = Find(row);
     cgr_status expected = i == members_.size() ? CGR_ERROR_STATE : CGR_OK;
-    CGR_EXPECT(expected, cgr_standing_set(rt(), 0, 0, row, m.query_len, TokensOf(m), m.partial ? 1u : 0u));
+    CGR_EXPECT(expected, cgr_standing_update(rt(), nullptr, row, m.query_len, TokensOf(m), m.partial ? 1u : 0u));
     if (expected == CGR_OK)
       members_[i] = m;
   }
   void Take(int32_t row) {
     const size_t i = Find(row);
-    CGR_EXPECT(i == members_.size() ? CGR_ERROR_STATE : CGR_OK, cgr_standing_take(rt(), 0, 0, row));
+    CGR_EXPECT(i == members_.size() ? CGR_ERROR_STATE : CGR_OK, cgr_standing_remove(rt(), nullptr, row));
     if (i == members_.size())
       return;
     members_[i] = members_.back();
@@ -159,7 +159,7 @@ protected:
   void Swap(int32_t row, int32_t other) {
     const size_t i = Find(row), j = Find(other);
     const bool good = i < members_.size() && j < members_.size();
-    CGR_EXPECT(good ? CGR_OK : CGR_ERROR_STATE, cgr_standing_swap(rt(), 0, 0, row, other));
+    CGR_EXPECT(good ? CGR_OK : CGR_ERROR_STATE, cgr_standing_swap(rt(), nullptr, row, other));
     if (good)
       std::swap(members_[i], members_[j]);
   }
@@ -255,7 +255,7 @@ protected:
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(edited_->Prepare({}, true, &step));
     if (!members_.empty())
-      CGR_EXPECT(CGR_ERROR_STATE, cgr_standing_take(rt(), 0, 0, members_[0].row));
+      CGR_EXPECT(CGR_ERROR_STATE, cgr_standing_remove(rt(), nullptr, members_[0].row));
     CGR_EXPECT_OK(cgr_step_cancel(rt(), &step));
   }
   void Abandoned() {
@@ -268,7 +268,7 @@ protected:
     fails_ = true;
     CGR_EXPECT(CGR_ERROR_CALLBACK, cgr_step_launch(rt(), &step, edited_->stream()));
     fails_ = false;
-    CGR_EXPECT_OK(cgr_step_wait(rt(), 0, step.seq, -1, nullptr));
+    CGR_EXPECT_OK(cgr_step_wait(rt(), step.mark, -1, nullptr));
     abandoned_++;
   }
   // The slot is corrupted before the device has read it. Lengths and tokens are then given again.
@@ -279,13 +279,13 @@ protected:
     cgr__slot_header *slot = nullptr;
     for (size_t at = 128; at + sizeof *slot <= kPinned; at += 64) {
       cgr__slot_header *header = reinterpret_cast<cgr__slot_header *>(edited_->pinned() + at);
-      if (header->seq == step.seq && header->num_requests == step.num_requests && header->num_tokens == step.num_tokens)
+      if (header->seq == step.mark.seq && header->num_requests == step.num_requests && header->num_tokens == step.num_tokens)
         slot = header;
     }
     ASSERT_NE(slot, nullptr);
     slot->seq += 100;
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(rt(), 0, step.seq, -1, &result));
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(rt(), step.mark, -1, &result));
     EXPECT_EQ(result.num_requests, 0);
     lost_++;
     const std::vector<Member> before = members_;
@@ -299,7 +299,7 @@ protected:
         tokens = { row.last };
       if (tokens[0] == CGR_TOKEN_LAST)
         tokens[0] = row.last;
-      CGR_EXPECT_OK(cgr_standing_set(rt(), 0, 0, m.row, m.query_len, tokens.data(), m.partial ? 1u : 0u));
+      CGR_EXPECT_OK(cgr_standing_update(rt(), nullptr, m.row, m.query_len, tokens.data(), m.partial ? 1u : 0u));
       members_[Find(m.row)].tokens = tokens;
     }
   }
@@ -328,7 +328,7 @@ protected:
     std::vector<Item> items = Items(false);
     const int32_t *order = nullptr;
     int32_t count = -1;
-    CGR_ASSERT_OK(cgr_standing_rows(rt(), 0, 0, &order, &count));
+    CGR_ASSERT_OK(cgr_standing_rows(rt(), nullptr, &order, &count));
     ASSERT_EQ(count, int32_t(items.size()));
     for (size_t i = 0; i < items.size(); i++)
       ASSERT_EQ(order[i], items[i].row);
@@ -383,7 +383,7 @@ TEST_P(StandingRandom, EditsGiveTheBitsOfWholeBatches) {
     if (OneIn(10))
       Abandoned();
     if (OneIn(20))
-      CGR_EXPECT_OK(cgr_runtime_flush(rt(), 0, edited_->stream(), nullptr));
+      CGR_EXPECT_OK(cgr_runtime_flush(rt(), nullptr, nullptr, edited_->stream()));
     for (int32_t n = OneIn(4) ? Pick(1, 12) : 1; n > 0 && !HasFailure(); n--) {
       Run();
       MakeReady();

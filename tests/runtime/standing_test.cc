@@ -13,13 +13,13 @@ class Standing : public ThreeRequests {
 protected:
   cgr_runtime *rt() { return engine_->rt; }
   cgr_status Put(int32_t row, int32_t query_len = 1, const Rows &tokens = {}, uint32_t flags = 0) {
-    return cgr_standing_put(rt(), 0, 0, row, query_len, tokens.empty() ? nullptr : tokens.data(), flags);
+    return cgr_standing_add(rt(), nullptr, row, query_len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
   cgr_status Set(int32_t row, int32_t query_len = 1, const Rows &tokens = {}, uint32_t flags = 0) {
-    return cgr_standing_set(rt(), 0, 0, row, query_len, tokens.empty() ? nullptr : tokens.data(), flags);
+    return cgr_standing_update(rt(), nullptr, row, query_len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
-  cgr_status Take(int32_t row) { return cgr_standing_take(rt(), 0, 0, row); }
-  cgr_status Swap(int32_t row, int32_t other) { return cgr_standing_swap(rt(), 0, 0, row, other); }
+  cgr_status Take(int32_t row) { return cgr_standing_remove(rt(), nullptr, row); }
+  cgr_status Swap(int32_t row, int32_t other) { return cgr_standing_swap(rt(), nullptr, row, other); }
   void PutAll() {
     for (int32_t row : rows_)
       CGR_ASSERT_OK(Put(row));
@@ -184,23 +184,23 @@ TEST_P(Standing, EditsOfWhatIsNoMemberAreRefused) {
   CGR_ASSERT_OK(Put(rows_[2]));
   for (int32_t row : { -1, max, INT32_MIN, INT32_MAX }) {
     const std::string is = "row is " + std::to_string(row);
-    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_put", is }, [&] { return Put(row); });
-    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_set", is }, [&] { return Set(row); });
-    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_take", is }, [&] { return Take(row); });
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_add", is }, [&] { return Put(row); });
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_update", is }, [&] { return Set(row); });
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_remove", is }, [&] { return Take(row); });
     EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_swap", is }, [&] { return Swap(row, rows_[1]); });
     EditRefused(CGR_ERROR_INVALID_ARGUMENT, { "cgr_standing_swap: other", is.substr(is.find(" is")) },
                 [&] { return Swap(rows_[1], row); });
   }
-  EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_put", "closed" }, [&] { return Put(closed); });
-  EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_set", "closed" }, [&] { return Set(closed); });
-  EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_take", "closed" }, [&] { return Take(closed); });
+  EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_add", "closed" }, [&] { return Put(closed); });
+  EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_update", "closed" }, [&] { return Set(closed); });
+  EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_remove", "closed" }, [&] { return Take(closed); });
   EditRefused(CGR_ERROR_ROW_CLOSED, { "cgr_standing_swap", "closed" }, [&] { return Swap(rows_[1], closed); });
   const std::string row = "row " + std::to_string(bad);
-  EditRefused(CGR_ERROR_STATE, { "cgr_standing_set", row, "not in the standing batch" }, [&] { return Set(bad); });
-  EditRefused(CGR_ERROR_STATE, { "cgr_standing_take", row, "not in the standing batch" }, [&] { return Take(bad); });
+  EditRefused(CGR_ERROR_STATE, { "cgr_standing_update", row, "not in the standing batch" }, [&] { return Set(bad); });
+  EditRefused(CGR_ERROR_STATE, { "cgr_standing_remove", row, "not in the standing batch" }, [&] { return Take(bad); });
   EditRefused(CGR_ERROR_STATE, { "cgr_standing_swap", row }, [&] { return Swap(bad, rows_[1]); });
   EditRefused(CGR_ERROR_STATE, { "cgr_standing_swap", row }, [&] { return Swap(rows_[1], bad); });
-  EditRefused(CGR_ERROR_ROW_REPEATED, { "cgr_standing_put", "already" }, [&] { return Put(rows_[1]); });
+  EditRefused(CGR_ERROR_ROW_REPEATED, { "cgr_standing_add", "already" }, [&] { return Put(rows_[1]); });
   ASSERT_NO_FATAL_FAILURE(Step());
 }
 
@@ -224,9 +224,9 @@ TEST_P(Standing, WorkThatIsNoneIsRefused) {
                           Bad{ "tokens[2] is -7", CGR_ERROR_UNSUPPORTED, 3, { 1, 2, -7 }, 0 },
                           Bad{ "max_tokens", CGR_ERROR_TOO_MANY_TOKENS, max + 1, Rows(size_t(max) + 1, 3), 0 },
                           Bad{ "max_tokens", CGR_ERROR_TOO_MANY_TOKENS, INT32_MAX, { 3 }, 0 } }) {
-    EditRefused(bad.status, { "cgr_standing_put", bad.word },
+    EditRefused(bad.status, { "cgr_standing_add", bad.word },
                 [&] { return Put(rows_[1], bad.query_len, bad.tokens, bad.flags); });
-    EditRefused(bad.status, { "cgr_standing_set", bad.word },
+    EditRefused(bad.status, { "cgr_standing_update", bad.word },
                 [&] { return Set(rows_[0], bad.query_len, bad.tokens, bad.flags); });
   }
   ASSERT_NO_FATAL_FAILURE(Step());
@@ -238,13 +238,15 @@ TEST_P(Standing, LaneAndProgramAreReserved) {
   for (auto [lane, program, word] :
        { std::tuple<int32_t, int32_t, const char *>{ 1, 0, "lane is 1" }, { 0, -1, "program is -1" } }) {
     EditRefused(CGR_ERROR_UNSUPPORTED, { word },
-                [&, l = lane, p = program] { return cgr_standing_put(rt(), l, p, row, 1, &token, 0); });
+                [&, w = cgr_where{ lane, program }] { return cgr_standing_add(rt(), &w, row, 1, &token, 0); });
     EditRefused(CGR_ERROR_UNSUPPORTED, { word },
-                [&, l = lane, p = program] { return cgr_standing_set(rt(), l, p, row, 1, &token, 0); });
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word }, [&, l = lane, p = program] { return cgr_standing_take(rt(), l, p, row); });
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word }, [&, l = lane, p = program] { return cgr_standing_swap(rt(), l, p, row, row); });
+                [&, w = cgr_where{ lane, program }] { return cgr_standing_update(rt(), &w, row, 1, &token, 0); });
     EditRefused(CGR_ERROR_UNSUPPORTED, { word },
-                [&, l = lane, p = program] { return cgr_standing_rows(rt(), l, p, &rows, &count); });
+                [&, w = cgr_where{ lane, program }] { return cgr_standing_remove(rt(), &w, row); });
+    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+                [&, w = cgr_where{ lane, program }] { return cgr_standing_swap(rt(), &w, row, row); });
+    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+                [&, w = cgr_where{ lane, program }] { return cgr_standing_rows(rt(), &w, &rows, &count); });
   }
 }
 
@@ -259,9 +261,9 @@ TEST_P(Standing, NothingIsEditedWhileAStepIsPrepared) {
       CGR_ASSERT_OK(e.Prepare(items));
     else
       CGR_ASSERT_OK(e.PrepareStandingAsIs(items));
-    EditRefused(CGR_ERROR_STATE, { "cgr_standing_put", "prepared" }, [&] { return Put(rows_[2]); });
-    EditRefused(CGR_ERROR_STATE, { "cgr_standing_set", "prepared" }, [&] { return Set(rows_[0]); });
-    EditRefused(CGR_ERROR_STATE, { "cgr_standing_take", "prepared" }, [&] { return Take(rows_[0]); });
+    EditRefused(CGR_ERROR_STATE, { "cgr_standing_add", "prepared" }, [&] { return Put(rows_[2]); });
+    EditRefused(CGR_ERROR_STATE, { "cgr_standing_update", "prepared" }, [&] { return Set(rows_[0]); });
+    EditRefused(CGR_ERROR_STATE, { "cgr_standing_remove", "prepared" }, [&] { return Take(rows_[0]); });
     EditRefused(CGR_ERROR_STATE, { "cgr_standing_swap", "prepared" }, [&] { return Swap(rows_[0], rows_[1]); });
     Refused(CGR_ERROR_STATE, { "cgr_request_set_length", "prepared" }, [&] { return cgr_request_set_length(rt(), rows_[1], 1); });
     Refused(CGR_ERROR_STATE, { "cgr_request_drop_pages", "prepared" },
@@ -281,9 +283,9 @@ TEST_P(Standing, NothingIsEditedInsideRecord) {
   int calls = 0;
   e.hook = [&](cgr_recorder *, const cgr_record_info &, int32_t) {
     calls++;
-    ExpectMessage(Put(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_put", "record" });
-    ExpectMessage(Set(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_set", "record" });
-    ExpectMessage(Take(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_take", "record" });
+    ExpectMessage(Put(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_add", "record" });
+    ExpectMessage(Set(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_update", "record" });
+    ExpectMessage(Take(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_remove", "record" });
     ExpectMessage(Swap(rows_[0], rows_[1]), CGR_ERROR_STATE, { "cgr_standing_swap", "record" });
     EXPECT_EQ(e.StandingRows(), rows_);
     return CGR_OK;
@@ -295,7 +297,7 @@ TEST_P(Standing, NothingIsEditedInsideRecord) {
 
 TEST_P(Standing, AMemberIsNotClosed) {
   ASSERT_NO_FATAL_FAILURE(PutAll());
-  Refused(CGR_ERROR_STATE, { "cgr_request_close", "row " + std::to_string(rows_[1]), "cgr_standing_take" },
+  Refused(CGR_ERROR_STATE, { "cgr_request_close", "row " + std::to_string(rows_[1]), "cgr_standing_remove" },
           [&] { return cgr_request_close(rt(), rows_[1]); });
   ASSERT_NO_FATAL_FAILURE(Step());
   CGR_ASSERT_OK(Take(rows_[1]));
@@ -328,8 +330,8 @@ TEST_P(Standing, ABatchHasNoArrays) {
 TEST_P(Standing, ARequestWithoutItsTokensIsRefused) {
   Engine &e = *engine_;
   const int32_t row = rows_[1], fresh = e.Open();
-  const Words last = { "row " + std::to_string(row), "CGR_TOKEN_LAST", "cgr_standing_set" };
-  const Words none = { "row " + std::to_string(row), "no tokens", "cgr_standing_set" };
+  const Words last = { "row " + std::to_string(row), "CGR_TOKEN_LAST", "cgr_standing_update" };
+  const Words none = { "row " + std::to_string(row), "no tokens", "cgr_standing_update" };
   for (int32_t r : rows_)
     e.Reserve(r, 80);
   e.Reserve(fresh, 80);
@@ -525,7 +527,7 @@ TEST_P(Standing, LateResultsAreOfTheBatchAsItWas) {
         CGR_ASSERT_OK(Swap(e.StandingRows()[0], e.StandingRows()[1])); // more than results follow one by one
       cgr_status status = prepare();
       if (status == CGR_ERROR_BUSY) {
-        CGR_ASSERT_OK(cgr_step_wait(e.rt, 0, e.launched + 1 - uint64_t(depth), -1, nullptr));
+        CGR_ASSERT_OK(cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched + 1 - uint64_t(depth) }, -1, nullptr));
         status = prepare();
       }
       CGR_ASSERT_OK(status);
@@ -599,9 +601,9 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
   CGR_ASSERT_OK(Put(rows[1], 1, { 7 }));
   const int32_t of_requests[] = { 10, 11 }, of_tokens[] = { 20, 21, 22 };
   const cgr_staged staged[] = { { 0, 0, of_requests }, { 1, 0, of_tokens } };
-  auto content = [&](const char *name) {
+  auto content = [&](int32_t declared) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get_declared(rt(), 0, name, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(rt(), nullptr, CGR_BUFFER_DECLARED, declared, &view));
     return e.Read<int32_t>(view.data, 4);
   };
   for (int32_t given : { 2, 0, 1 }) {
@@ -614,11 +616,11 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(cgr_step_prepare(rt(), &batch, &step));
     CGR_ASSERT_OK(cgr_step_launch(rt(), &step, e.stream));
-    CGR_ASSERT_OK(cgr_step_wait(rt(), 0, step.seq, -1, nullptr));
-    EXPECT_EQ(content("of requests"), given > 0 ? (Rows{ 10, 11, -7, -7 }) : (Rows{ -7, -7, -7, -7 }));
-    EXPECT_EQ(content("of tokens"), given > 1 ? (Rows{ 20, 21, 22, -7 }) : (Rows{ -7, -7, -7, -7 }));
+    CGR_ASSERT_OK(cgr_step_wait(rt(), step.mark, -1, nullptr));
+    EXPECT_EQ(content(0), given > 0 ? (Rows{ 10, 11, -7, -7 }) : (Rows{ -7, -7, -7, -7 }));
+    EXPECT_EQ(content(1), given > 1 ? (Rows{ 20, 21, 22, -7 }) : (Rows{ -7, -7, -7, -7 }));
     CGR_ASSERT_OK(Set(rows[0], 2, { 5, 6 }));
-    e.launched = step.seq;
+    e.launched = step.mark.seq;
   }
   cgr_batch batch = CGR_BATCH_INIT;
   const cgr_staged bad = { 2, 0, of_requests };

@@ -205,7 +205,7 @@ protected:
   }
   bool WaitForLast() {
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    return cgr_step_wait(engine_->rt, 0, loop_.last, -1, &result) == CGR_OK;
+    return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, loop_.last }, -1, &result) == CGR_OK;
   }
   bool Turnover() {
     Loop &L = loop_;
@@ -270,12 +270,12 @@ protected:
     }
     if (cgr_step_launch(engine_->rt, &step, engine_->stream) != CGR_OK)
       return false;
-    L.last = step.seq;
+    L.last = step.mark.seq;
     ++*(step.key.kind == CGR_KIND_NONE ? &L.fallbacks : &L.replays);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    status = cgr_step_wait(engine_->rt, 0, step.seq, 0, &result);
+    status = cgr_step_wait(engine_->rt, step.mark, 0, &result);
     if (L.Random() % 2 == 0)
-      status = cgr_step_wait(engine_->rt, 0, step.seq, -1, &result);
+      status = cgr_step_wait(engine_->rt, step.mark, -1, &result);
     return status == CGR_OK || status == CGR_NOT_READY;
   }
 
@@ -305,7 +305,7 @@ protected:
     open = true;
     engine_->Sync();
     CGR_EXPECT_OK(cgr_request_close(engine_->rt, row));
-    loop_.last = step.seq;
+    loop_.last = step.mark.seq;
   }
 
   std::unique_ptr<Engine> engine_;
@@ -358,7 +358,7 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
   for (int n = 0; n < 3; n++) {
     CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
     CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &step, engine_->stream));
-    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, step.mark, -1, nullptr));
   }
   batch.tokens = nullptr;
   for (int n = 0; n < 50; n++) {
@@ -371,7 +371,7 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
     // Besides the launch, the stream is asked whether it captures.
     EXPECT_EQ(cgr__trace_total(traced_), 1u + cgr__trace_count(traced_, CGR__OP_CAPTURE_STATUS));
     EXPECT_LE(cgr__trace_count(traced_, CGR__OP_CAPTURE_STATUS), 1u);
-    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, step.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, step.mark, -1, nullptr));
     EXPECT_EQ(cgr__trace_allocs(traced_), 0u);
   }
 }
@@ -391,9 +391,9 @@ TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
   for (int n = 0; n < 100; n++) {
     cgr_status status = cgr_step_prepare(engine_->rt, &bad, &step);
     refused += status == CGR_ERROR_INVALID_ARGUMENT;
-    status = cgr_step_wait(engine_->rt, 0, loop_.last, 0, nullptr);
+    status = cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, loop_.last }, 0, nullptr);
     polled += status == CGR_OK || status == CGR_NOT_READY;
-    other += cgr_runtime_completed(engine_->rt, 0) <= loop_.last;
+    other += cgr_test::Completed(engine_->rt) <= loop_.last;
   }
   StopCounting();
   EXPECT_EQ(refused, 100) << cgr_last_message();

@@ -12,14 +12,14 @@ TEST_P(StepState, OneStepIsPreparedAtATime) {
   cgr_capture capture = engine.CaptureStruct();
   CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
   EXPECT_EQ(engine.step.state, CGR_STEP_PREPARED);
-  EXPECT_EQ(engine.step.seq, 0u);
+  EXPECT_EQ(engine.step.mark.seq, 0u);
   cgr_step other = CGR_STEP_INIT;
   cgr_batch empty = CGR_BATCH_INIT;
   Refused(
       CGR_ERROR_STATE, { "prepared" }, [&] { return cgr_step_prepare(engine.rt, &empty, &other); }, 1);
   Refused(CGR_ERROR_STATE, { "prepared" }, [&] { return cgr_runtime_capture(engine.rt, &capture); });
   Refused(CGR_ERROR_STATE, { "prepared" }, [&] { return cgr_runtime_warmup(engine.rt, &capture); });
-  Refused(CGR_ERROR_STATE, { "prepared" }, [&] { return cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr); });
+  Refused(CGR_ERROR_STATE, { "prepared" }, [&] { return cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream); });
   CGR_ASSERT_OK(engine.Launch());
   EXPECT_EQ(engine.step.state, CGR_STEP_LAUNCHED);
   engine.CheckAll();

@@ -1,5 +1,6 @@
 // Variants of steps: each captured one has its own graphs, the others use those of a declared superset, and `record` finds the
 // variant's word in its key. A word that was not declared is refused.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -43,7 +44,7 @@ protected:
 
 TEST_P(StepVariants, EachCapturedOneHasAllKeys) {
   std::map<uint32_t, int> keys, records;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
     keys[engine_->GraphStats(i).key.variant]++;
   for (const cgr_record_info &info : engine_->records)
     records[info.key.variant]++;

@@ -75,7 +75,7 @@ TEST_P(Threads, CompletionMayBeReadByAnyThread) {
   std::thread reader([&] {
     uint64_t last = 0;
     while (!stop.load()) {
-      uint64_t now = cgr_runtime_completed(engine.rt, 0);
+      uint64_t now = cgr_test::Completed(engine.rt);
       EXPECT_GE(now, last);
       last = now;
     }

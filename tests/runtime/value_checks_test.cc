@@ -2,6 +2,7 @@
 // every kind, and no others; what it refuses; what it costs when it is off.
 #include <cmath>
 
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -63,7 +64,7 @@ protected:
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     CGR_EXPECT_OK(engine_->Prepare(items, forced));
     CGR_EXPECT_OK(engine_->Launch());
-    CGR_EXPECT_OK(cgr_step_wait(engine_->rt, 0, engine_->step.seq, -1, &result));
+    CGR_EXPECT_OK(cgr_step_wait(engine_->rt, engine_->step.mark, -1, &result));
     EXPECT_EQ(result.num_requests, int32_t(items.size()));
     std::vector<uint32_t> bits;
     if (result.values != nullptr)

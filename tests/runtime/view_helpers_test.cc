@@ -7,6 +7,7 @@
 #include "tests/support/expect.h"
 
 #include "cgr/cgr.h"
+#include "cgr/names.h"
 
 namespace cgr_test {
 namespace {

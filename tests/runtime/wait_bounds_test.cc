@@ -32,7 +32,7 @@ TEST_P(WaitBounds, DestroyGivesUpAndDestroysNothing) {
     ExpectMessage(cgr_runtime_destroy(engine_->rt), CGR_NOT_READY,
                   { "cgr_runtime_destroy", "after 60 ms", "nothing is destroyed", "call again" });
   gate_->Open();
-  CGR_EXPECT_OK(cgr_step_wait(engine_->rt, 0, engine_->launched, 20000, nullptr));
+  CGR_EXPECT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, 20000, nullptr));
   engine_->CheckAll();
   engine_->Step(engine_->Decode({ row_ })); // it lives
 }
@@ -56,7 +56,7 @@ TEST_P(WaitBounds, DestroyThatCannotWaitDestroysNothing) {
 TEST_P(WaitBounds, DestroyAfterATimeOut) {
   gate_ = std::make_unique<Gate>(engine_->dev, engine_->stream);
   ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Chunks({ { row_, 2 } })));
-  CGR_EXPECT(CGR_NOT_READY, cgr_step_wait(engine_->rt, 0, engine_->launched, 30, nullptr));
+  CGR_EXPECT(CGR_NOT_READY, cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, 30, nullptr));
   gate_->Open();
   engine_->Sync();
   engine_->leave_in_flight = true;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "cgr/names.h"
 #include "devices/shims/trace.h"
 #include "tests/support/gate.h"
 #include "tests/support/refused.h"
@@ -73,7 +74,9 @@ protected:
     gate_ = std::make_unique<Gate>(engine_->dev, engine_->stream);
     ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Chunks({ { row_, 2 } })));
   }
-  cgr_status Wait(uint64_t seq, int32_t timeout_ms) { return cgr_step_wait(engine_->rt, 0, seq, timeout_ms, nullptr); }
+  cgr_status Wait(uint64_t seq, int32_t timeout_ms) {
+    return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, timeout_ms, nullptr);
+  }
   bool Blocks() const { return GetParam().mode == CGR_WAIT_BLOCK || GetParam().mode == CGR_WAIT_DEFAULT; }
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Gate> gate_; // goes first
@@ -105,7 +108,7 @@ TEST_P(WaitModes, ALostKernelIsNoticed) {
     replaced.ops.exec_launch = [](cgr_device *, cgr__exec *, cudaStream_t) -> int { return CGR__DEVICE_OK; };
     CGR_ASSERT_OK(cgr_step_launch(engine.rt, &engine.step, engine.stream));
   }
-  ExpectMessage(Wait(engine.step.seq, 20000), CGR_ERROR_DEAD, { "the stream is idle and step" });
+  ExpectMessage(Wait(engine.step.mark.seq, 20000), CGR_ERROR_DEAD, { "the stream is idle and step" });
 }
 
 class WaitModesWithThreads : public WaitModes {};

@@ -32,7 +32,7 @@ protected:
   }
   double MillisecondsOf(int32_t timeout_ms, cgr_status expected, const Words &words = {}) {
     auto begin = std::chrono::steady_clock::now();
-    cgr_status status = cgr_step_wait(engine_->rt, 0, engine_->launched, timeout_ms, nullptr);
+    cgr_status status = cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, timeout_ms, nullptr);
     std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     if (words.empty())
       EXPECT_EQ(std::string(cgr_status_name(status)), cgr_status_name(expected));
@@ -62,7 +62,7 @@ TEST_P(Wait, ZeroPolls) {
       EXPECT_EQ(std::memcmp(&result, &untouched, sizeof result), 0) << "a step that is not ready gives no result";
       if (polls >= 20 && HasThreads())
         sched_yield(), polls--; // it completes in its own time
-      status = cgr_step_wait(engine_->rt, 0, engine_->launched, 0, &result);
+      status = cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, 0, &result);
       polls++;
     }
     CGR_ASSERT_OK(status);
@@ -113,9 +113,9 @@ TEST_P(TimedWait, EarlierStepsAreWaitedForAlone) {
   uint64_t first = engine_->launched;
   engine_->check_outputs = false;
   LaunchBehindTheGate();
-  CGR_EXPECT_OK(cgr_step_wait(engine_->rt, 0, first, -1, nullptr));
-  EXPECT_EQ(cgr_runtime_completed(engine_->rt, 0), first);
-  CGR_EXPECT(CGR_NOT_READY, cgr_step_wait(engine_->rt, 0, engine_->launched, 0, nullptr));
+  CGR_EXPECT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, first }, -1, nullptr));
+  EXPECT_EQ(cgr_test::Completed(engine_->rt), first);
+  CGR_EXPECT(CGR_NOT_READY, cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, 0, nullptr));
   gate_->Open();
   engine_->CheckAll();
 }
@@ -123,12 +123,14 @@ TEST_P(TimedWait, EarlierStepsAreWaitedForAlone) {
 TEST_P(Wait, UnknownStepsAndTimeoutsAreRefused) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   for (int32_t timeout : { -2, -100, INT32_MIN })
-    ExpectRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT, { "timeout_ms is " + std::to_string(timeout) },
-                  [&] { return cgr_step_wait(engine_->rt, 0, engine_->launched, timeout, &result); });
+    ExpectRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT, { "timeout_ms is " + std::to_string(timeout) }, [&] {
+      return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, timeout, &result);
+    });
   for (uint64_t seq : { uint64_t{ 0 }, engine_->launched + 1, engine_->launched + 1000, UINT64_MAX })
     for (int32_t timeout : { 0, -1 })
-      ExpectRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT, { "seq is " + std::to_string(seq) },
-                    [&] { return cgr_step_wait(engine_->rt, 0, seq, timeout, &result); });
+      ExpectRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT, { "seq is " + std::to_string(seq) }, [&] {
+        return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, timeout, &result);
+      });
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Wait);

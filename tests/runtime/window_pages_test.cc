@@ -1,5 +1,6 @@
 // Pages that the windows and chunks of every layer have passed are neither read nor needed: an engine gives them back, other
 // requests get them, and no result shows it.
+#include "cgr/names.h"
 #include "tests/support/groups_case.h"
 #include "tests/support/tables.h"
 
@@ -81,7 +82,7 @@ TEST_P(WindowPages, ThatAreGivenBackDoNotShow) {
             if (engine->requests[row]->num_tokens > 150) {
               const std::vector<int32_t> members = engine->StandingRows();
               if (std::count(members.begin(), members.end(), row) > 0)
-                CGR_ASSERT_OK(cgr_standing_take(engine->rt, 0, 0, row));
+                CGR_ASSERT_OK(cgr_standing_remove(engine->rt, nullptr, row));
               engine->Close(row);
             }
         while (gives->Rows().size() < 4)

@@ -53,7 +53,7 @@ TEST_P(WrittenStarts, AreNamed) {
     for (int n = 0; n < 3; n++) {
       CGR_ASSERT_OK(engine_->Prepare(engine_->Chunks({ { rows[0], 1 }, { rows[1], 1 }, { rows[2], 1 } })));
       CGR_ASSERT_OK(engine_->Launch());
-      (void)cgr_step_wait(engine_->rt, 0, engine_->step.seq, -1, nullptr); // the guard of the next step may find it too
+      (void)cgr_step_wait(engine_->rt, engine_->step.mark, -1, nullptr); // the guard of the next step may find it too
     }
     ASSERT_GT(violations_.size(), before);
     const std::string message = violations_.All().back();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cgr/names.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/registry.h"

@@ -6,8 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cgr/attention.h"
-#include "cgr/planners.h"
+#include "cgr/interop/block_table.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {

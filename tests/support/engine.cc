@@ -254,7 +254,7 @@ void Engine::ReadBytes(const void *from, void *to, size_t bytes) {
 
 cgr_buffer_view Engine::View(cgr_buffer buffer) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(rt, 0, 0, buffer, 0, &view));
+  CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, buffer, 0, &view));
   return view;
 }
 

@@ -2,7 +2,7 @@
 //
 // The model keeps what every request's cache must hold. CheckOne waits for the oldest unchecked step and compares its result,
 // what it wrote and, if it is the last one, its outputs with the fp64 oracle. Failures are not softened: nothing waits for the
-// device after a failed launch, and a page goes to another request when cgr_request_info.last_seq says so and not later. The
+// device after a failed launch, and a page goes to another request when cgr_request_info.last says so and not later. The
 // destructor checks what must hold whatever the test did: the counters add up, no guard error was unexpected, no byte of the
 // caches was written by mistake, nothing is alive on the device.
 #ifndef CGR_TESTS_SUPPORT_ENGINE_H
@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/engine_caches.h"
 #include "tests/support/engine_options.h"
 #include "tests/support/engine_record.h"

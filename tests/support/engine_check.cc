@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cgr/names.h"
 #include "tests/support/oracle.h"
 
 namespace cgr_test {
@@ -59,11 +60,11 @@ void Engine::Apply(InFlight *p) {
 // --------------------------------------------------------------------------------------------------------------------- result
 
 void Engine::ExpectResult(const InFlight &p, const cgr_step_result &result) {
-  ASSERT_EQ(result.seq, p.step.seq);
+  ASSERT_EQ(result.mark.seq, p.step.mark.seq);
   ASSERT_EQ(result.num_requests, int32_t(p.items.size()));
   EXPECT_EQ(result.num_steps, 1);
   EXPECT_EQ(result.token_stride, 1);
-  EXPECT_EQ(result.lane, 0);
+  EXPECT_EQ(result.mark.lane, 0);
   EXPECT_EQ(result.program, 0);
   EXPECT_EQ(std::string(cgr_guard_error_name(cgr_guard_error(result.guard.error))),
             cgr_guard_error_name(cgr_guard_error(p.guard.error)));
@@ -127,13 +128,13 @@ void Engine::CheckOne() {
   last = std::move(in_flight_.front());
   in_flight_.pop_front();
   InFlight &p = *last;
-  SCOPED_TRACE("step " + std::to_string(p.step.seq));
+  SCOPED_TRACE("step " + std::to_string(p.step.mark.seq));
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   Apply(&p);
   bool guarded = p.guard.error != CGR_GUARD_NONE;
-  CGR_ASSERT(guarded ? CGR_ERROR_STEP : CGR_OK, cgr_step_wait(rt, 0, p.step.seq, -1, &result));
+  CGR_ASSERT(guarded ? CGR_ERROR_STEP : CGR_OK, cgr_step_wait(rt, p.step.mark, -1, &result));
   if (guarded)
-    ExpectGuardMessage(p.step.seq, p.guard);
+    ExpectGuardMessage(p.step.mark.seq, p.guard);
   guard_errors += guarded;
   ASSERT_NO_FATAL_FAILURE(ExpectResult(p, result));
   ASSERT_NO_FATAL_FAILURE(ExpectTokens(p, result));

@@ -6,7 +6,7 @@ namespace cgr_test {
 // --------------------------------------------------------------------------------------------------------------------- pages
 
 void Engine::ReturnPages() {
-  uint64_t done = cgr_runtime_completed(rt, 0);
+  uint64_t done = cgr_test::Completed(rt);
   for (size_t i = 0; i < retired_.size();) {
     if (retired_[i].seq <= done) {
       free_.insert(free_.begin(), retired_[i].pages.begin(), retired_[i].pages.end());
@@ -35,7 +35,7 @@ size_t Engine::FreePages() {
 
 // Pages that a row no longer has. They are free once its last step has completed, except pages that another request uses.
 void Engine::Retire(int32_t row, std::vector<int32_t> pages) {
-  uint64_t seq = Info(row).last_seq;
+  uint64_t seq = Info(row).last.seq;
   std::vector<int32_t> gone;
   for (int32_t page : pages) {
     if (IsBad(page))
@@ -190,7 +190,7 @@ void Engine::CheckRows() {
     EXPECT_EQ(info.tag, r->tag);
     EXPECT_EQ(info.num_tokens, r->num_tokens);
     EXPECT_EQ(info.has_token, r->has_token ? 1 : 0);
-    EXPECT_LE(info.last_seq, launched);
+    EXPECT_LE(info.last.seq, launched);
     if (o.engine_table)
       continue;
     int32_t first = -1, end = -1;

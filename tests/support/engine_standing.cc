@@ -6,7 +6,7 @@ namespace cgr_test {
 std::vector<int32_t> Engine::StandingRows() {
   const int32_t *rows = nullptr;
   int32_t count = -1;
-  CGR_EXPECT_OK(cgr_standing_rows(rt, 0, 0, &rows, &count));
+  CGR_EXPECT_OK(cgr_standing_rows(rt, nullptr, &rows, &count));
   return count > 0 ? std::vector<int32_t>(rows, rows + count) : std::vector<int32_t>();
 }
 
@@ -30,19 +30,19 @@ cgr_status Engine::PrepareStanding(const std::vector<Item> &items, const cgr_key
   for (const Item &item : items) {
     const bool member = find(rows, item.row) != rows.end();
     const bool goes_on = item.tokens.size() == 1 && item.tokens[0] == CGR_TOKEN_LAST && item.row % 2 == 0;
-    cgr_status status = (member ? cgr_standing_set : cgr_standing_put)(rt, 0, 0, item.row, int32_t(item.tokens.size()),
-                                                                       goes_on ? nullptr : item.tokens.data(),
-                                                                       item.partial ? uint32_t(CGR_REQUEST_PARTIAL) : 0u);
+    cgr_status status = (member ? cgr_standing_update : cgr_standing_add)(rt, nullptr, item.row, int32_t(item.tokens.size()),
+                                                                          goes_on ? nullptr : item.tokens.data(),
+                                                                          item.partial ? uint32_t(CGR_REQUEST_PARTIAL) : 0u);
     if (status != CGR_OK)
       return status;
   }
   for (int32_t row : rows)
     if (find(wanted, row) == wanted.end())
-      CGR_EXPECT_OK(cgr_standing_take(rt, 0, 0, row));
+      CGR_EXPECT_OK(cgr_standing_remove(rt, nullptr, row));
   for (size_t i = 0; i < items.size(); i++) {
     rows = StandingRows();
     if (rows[i] != items[i].row)
-      CGR_EXPECT_OK(cgr_standing_swap(rt, 0, 0, rows[i], items[i].row));
+      CGR_EXPECT_OK(cgr_standing_swap(rt, nullptr, rows[i], items[i].row));
   }
   EXPECT_EQ(StandingRows(), wanted);
   return PrepareStandingAsIs(items, forced);

@@ -1,4 +1,5 @@
 // The steps of a test's engine.
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 
 namespace cgr_test {
@@ -20,13 +21,13 @@ cgr_status Engine::Capture() {
 cgr_status Engine::Warmup() {
   cgr_capture capture = CaptureStruct();
   cgr_status status = cgr_runtime_warmup(rt, &capture);
-  launched += uint64_t(cgr_runtime_num_keys(rt));
+  launched += uint64_t(cgr_test::NumKeys(rt));
   return status;
 }
 
 cgr_status Engine::Flush() {
   uint64_t seq = 0;
-  cgr_status status = cgr_runtime_flush(rt, 0, stream, &seq);
+  cgr_status status = cgr_test::Flush(rt, stream, &seq);
   EXPECT_GE(seq, launched);
   launched = seq;
   return status;
@@ -154,17 +155,17 @@ cgr_status Engine::Failed(std::unique_ptr<InFlight> p, cgr_status status) {
   for (const InFlight::Taken &taken : p->items) {
     if (step.state != CGR_STEP_ABANDONED || dead)
       break;
-    if (step.seq > 0) {
-      EXPECT_EQ(Info(taken.item.row).last_seq, step.seq);
+    if (step.mark.seq > 0) {
+      EXPECT_EQ(Info(taken.item.row).last.seq, step.mark.seq);
     }
     EXPECT_EQ(Info(taken.item.row).num_tokens, taken.start) << "an abandoned step counts";
     for (int32_t t = taken.start; t < taken.start + int32_t(taken.item.tokens.size()); t++)
       if (!IsBad(taken.pages[size_t(t / o.page_size)]))
         caches.Doubt(taken.pages[size_t(t / o.page_size)], t % o.page_size);
   }
-  if (step.state == CGR_STEP_ABANDONED && step.seq > 0) {
-    EXPECT_GT(step.seq, launched);
-    launched = step.seq;
+  if (step.state == CGR_STEP_ABANDONED && step.mark.seq > 0) {
+    EXPECT_GT(step.mark.seq, launched);
+    launched = step.mark.seq;
   }
   EXPECT_EQ(message, cgr_last_message());
   failed_.push_back(std::move(p));
@@ -185,8 +186,8 @@ cgr_status Engine::LaunchOn(cudaStream_t on) {
     return Failed(std::move(p), status);
   uploads_ = p->number;
   EXPECT_EQ(step.state, CGR_STEP_LAUNCHED);
-  EXPECT_GT(step.seq, launched);
-  launched = step.seq;
+  EXPECT_GT(step.mark.seq, launched);
+  launched = step.mark.seq;
   for (const Item &item : items_) {
     Request &r = *requests.at(item.row);
     r.num_tokens += int32_t(item.tokens.size());
@@ -215,7 +216,7 @@ void Engine::CheckAll() {
 void Engine::WaitForAll() {
   if (launched == 0)
     return;
-  cgr_status status = cgr_step_wait(rt, 0, launched, -1, nullptr);
+  cgr_status status = cgr_step_wait(rt, cgr_mark{ 0, 0, launched }, -1, nullptr);
   EXPECT_TRUE(status == CGR_OK || status == CGR_ERROR_STEP) << cgr_status_name(status) << ": " << cgr_last_message();
 }
 
@@ -228,10 +229,10 @@ void Engine::Forget() {
 
 void Engine::ExpectGuarded(uint64_t seq, cgr_guard_error error) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(rt, 0, seq, -1, &result));
+  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(rt, cgr_mark{ 0, 0, seq }, -1, &result));
   EXPECT_EQ(std::string(cgr_guard_error_name(cgr_guard_error(result.guard.error))), cgr_guard_error_name(error));
   ExpectGuardMessage(seq, result.guard);
-  EXPECT_EQ(result.seq, seq);
+  EXPECT_EQ(result.mark.seq, seq);
   EXPECT_EQ(result.num_requests, 0);
   guard_errors++;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cgr/base.h"
+#include "tests/support/getters.h"
 
 #define CGR_EXPECT(status, call)                                                                                   \
   do {                                                                                                             \

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cgr/planners.h"
+#include "cgr/interop/fa3.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {

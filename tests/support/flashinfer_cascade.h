@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cgr/planners.h"
+#include "cgr/interop/flashinfer.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {

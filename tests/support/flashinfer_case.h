@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/interop/flashinfer.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cgr/planners.h"
+#include "cgr/interop/flashinfer.h"
 
 namespace cgr_test {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cgr/planners.h"
+#include "cgr/interop/flashmla.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {

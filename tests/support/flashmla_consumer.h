@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cgr/planners.h"
+#include "cgr/interop/flashmla.h"
 
 namespace cgr_test {
 

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/host_device.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
 #include "tests/support/format_kernels.h"
 
 namespace cgr_test {

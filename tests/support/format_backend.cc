@@ -244,11 +244,8 @@ cgr_status FormatBackend::Plan(State *s, cgr_recorder *recorder) {
 
 cgr_status FormatBackend::Record(cgr_recorder *recorder, const cgr_attention *attention) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
-  cgr_plan_key key = CGR_PLAN_KEY_INIT;
-  void *raw = nullptr;
   CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-  CGR_EXPECT_OK(cgr_record_get_plan(recorder, &key, &raw));
-  State *s = static_cast<State *>(raw);
+  State *s = static_cast<State *>(info.plan_state);
   const cgr_layer &layer = layers_[attention->layer];
   FormatAttention a = {};
   a.format = s->format;
@@ -285,7 +282,7 @@ cgr_status FormatBackend::Record(cgr_recorder *recorder, const cgr_attention *at
   a.flashinfer = s->flashinfer;
   a.flashinfer_layout = o_.layout;
   num_recorded++;
-  return EnqueueFormat(key.device, on_cuda_, a, info.stream);
+  return EnqueueFormat(info.plan_key->device, on_cuda_, a, info.stream);
 }
 
 } // namespace cgr_test

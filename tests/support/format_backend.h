@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
+#include "cgr/interop/flashmla.h"
 #include "tests/support/format_kernels.h"
 
 namespace cgr_test {

@@ -5,6 +5,8 @@
 #define CGR_TESTS_SUPPORT_FORMAT_KERNELS_H
 
 #include "cgr/cgr.h"
+#include "cgr/interop/fa3.h"
+#include "cgr/interop/flashinfer.h"
 
 namespace cgr_test {
 

@@ -187,7 +187,7 @@ public:
   }
   template <class T> std::vector<T> Buffer(cgr_buffer buffer, int32_t group) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(rt, 0, 0, buffer, group, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(rt, NULL, buffer, group, &view));
     return Read<T>(view.data, size_t((view.shape[0] - 1) * view.stride + view.shape[1]));
   }
 
@@ -278,7 +278,7 @@ public:
     }
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     CGR_EXPECT_OK(cgr_step_launch(rt, &step, stream));
-    CGR_EXPECT_OK(cgr_step_wait(rt, 0, step.seq, -1, &result));
+    CGR_EXPECT_OK(cgr_step_wait(rt, step.mark, -1, &result));
     EXPECT_EQ(result.num_requests, int32_t(chunks.size()));
     EXPECT_EQ(result.guard.error, int32_t(CGR_GUARD_NONE));
     size_t padded = size_t(step.key.num_tokens);

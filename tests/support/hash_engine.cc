@@ -1,3 +1,4 @@
+#include "cgr/inspect.h"
 #include "tests/support/hash_engine.h"
 
 #include <cstring>
@@ -187,14 +188,14 @@ void HashEngine::MakeRuntime() {
   int32_t **const declared[] = { &extra_, &adapters_, &of_rows_ };
   for (int i = 0; i < 3 && options_.staged; i++) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get_declared(rt, 0, names[i], &view));
+    CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
     *declared[i] = static_cast<int32_t *>(view.data);
   }
 }
 
 int32_t *HashEngine::Buffer(cgr_buffer buffer) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(rt, 0, 0, buffer, 0, &view));
+  CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, buffer, 0, &view));
   return static_cast<int32_t *>(view.data);
 }
 
@@ -342,7 +343,7 @@ cgr_status HashEngine::Capture(const std::vector<cgr_key> &keys) {
 
 std::vector<cgr_key> HashEngine::Keys() {
   std::vector<cgr_key> keys;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(rt); i++) {
+  for (int32_t i = 0; i < cgr_test::NumKeys(rt); i++) {
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     CGR_EXPECT_OK(cgr_runtime_graph_stats(rt, i, &stats));
     keys.push_back(stats.key);
@@ -417,7 +418,7 @@ std::vector<int32_t> HashEngine::Step(const std::vector<Request> &requests, cons
   if (status == CGR_OK)
     status = cgr_step_launch(rt, &step, stream_);
   if (status == CGR_OK)
-    status = cgr_step_wait(rt, 0, step.seq, -1, &result);
+    status = cgr_step_wait(rt, step.mark, -1, &result);
   if (status != CGR_OK || result.num_requests != int32_t(rows.size()))
     return {};
   std::vector<int32_t> sampled;

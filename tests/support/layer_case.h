@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "cgr/attention.h"
-#include "cgr/device.h"
 
 namespace cgr_test {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/names.h"
 #include "tests/support/devices.h"
 
 namespace cgr_test {

@@ -103,9 +103,9 @@ cgr_status Planner::PlanHost(void *context, void *state, const cgr_plan_step *st
 
 Planner::Call Planner::CallOf(cgr_recorder *recorder, uint32_t flags) {
   Call call = { nullptr, CGR_PLAN_KEY_INIT, flags, CGR_RECORD_INFO_INIT };
-  void *state = nullptr;
   CGR_EXPECT_OK(cgr_record_get_info(recorder, &call.info));
-  CGR_EXPECT_OK(cgr_record_get_plan(recorder, &call.key, &state));
+  void *state = call.info.plan_state;
+  call.key = *call.info.plan_key;
   call.state = static_cast<const State *>(state);
   if (o.states) {
     EXPECT_NE(state, nullptr);

@@ -1,3 +1,4 @@
+#include "cgr/tracing.h"
 #include "tests/support/row_engine.h"
 #include "tests/support/record_buffers.h"
 
@@ -336,7 +337,7 @@ std::vector<Answer> RowEngine::Run(const std::vector<Item> &items, bool standing
   Poison(step.key.num_tokens);
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   CGR_EXPECT_OK(cgr_step_launch(rt, &step, stream_));
-  status = cgr_step_wait(rt, 0, step.seq, -1, &result);
+  status = cgr_step_wait(rt, step.mark, -1, &result);
   CGR_EXPECT_OK(status);
   if (status != CGR_OK || result.num_requests != int32_t(items.size())) {
     ADD_FAILURE() << "the step has " << result.num_requests << " requests, expected " << items.size();

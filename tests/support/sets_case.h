@@ -231,7 +231,7 @@ public:
     GiveInputs(tokens);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     CGR_EXPECT_OK(cgr_step_launch(rt, &step, stream));
-    CGR_EXPECT_OK(cgr_step_wait(rt, 0, step.seq, -1, &result));
+    CGR_EXPECT_OK(cgr_step_wait(rt, step.mark, -1, &result));
     EXPECT_EQ(result.guard.error, int32_t(CGR_GUARD_NONE)) << "row " << result.guard.row << " value " << result.guard.value;
     EXPECT_EQ(result.num_requests, int32_t(items.size()));
     for (size_t i = 0; i < items.size() && result.num_requests == int32_t(items.size()); i++)
@@ -257,7 +257,7 @@ public:
   }
   template <class T> std::vector<T> Buffer(cgr_buffer buffer, int32_t index) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(rt, 0, 0, buffer, index, &view));
+    CGR_EXPECT_OK(cgr_buffer_get(rt, NULL, buffer, index, &view));
     std::vector<T> content(size_t((view.shape[0] - 1) * view.stride + view.shape[1]));
     Copy(content.data(), view.data, content.size() * sizeof(T));
     return content;

@@ -387,12 +387,12 @@ void Simulation::Launch(bool standing) {
   dev_->fault.after = -1;
   dev_->fired = callback_fails_ = false;
   failed ? Abandoned(number) : Commit(items, standing);
-  if (before > 0 && cgr_step_wait(rt_, 0, before, 0, nullptr) == CGR_ERROR_EXPIRED)
+  if (before > 0 && cgr_step_wait(rt_, cgr_mark{ 0, 0, before }, 0, nullptr) == CGR_ERROR_EXPIRED)
     Fail("a launch took the result of the step before it");
 }
 
 void Simulation::Commit(const std::vector<Item> &items, bool standing) {
-  Launched &launched = launched_[step_.seq];
+  Launched &launched = launched_[step_.mark.seq];
   launched.known = true;
   for (const Item &item : items) {
     launched.rows.push_back(item.row);
@@ -409,11 +409,11 @@ void Simulation::Commit(const std::vector<Item> &items, bool standing) {
 
 // The step's changes are pending again, its rows keep their lengths, and its number is used up.
 void Simulation::Abandoned(uint64_t number) {
-  if (step_.state != CGR_STEP_ABANDONED || step_.seq != rt_->lane.launched)
+  if (step_.state != CGR_STEP_ABANDONED || step_.mark.seq != rt_->lane.launched)
     Fail("a failed launch left its step otherwise than abandoned, or its number unused");
-  if (step_.seq != number || model_->seq >= number)
+  if (step_.mark.seq != number || model_->seq >= number)
     model_->plans.erase(number);
-  counts_.failed_ran += model_->seq >= step_.seq;
+  counts_.failed_ran += model_->seq >= step_.mark.seq;
 }
 
 void Simulation::Flush() {
@@ -425,7 +425,7 @@ void Simulation::Flush() {
     Collect(rt_->lane.launched);
   for (;;) {
     uint64_t number = 0;
-    const cgr_status status = cgr_runtime_flush(rt_, 0, streams_[OneIn(5)], &number);
+    const cgr_status status = cgr_test::Flush(rt_, streams_[OneIn(5)], &number);
     DropExpired();
     if (status == CGR_OK) {
       if (number > before && number > model_->seq + (model_->begun ? 1 : 0))
@@ -448,7 +448,7 @@ void Simulation::Flush() {
 void Simulation::CollectOne() {
   const uint64_t number = collected_ + 1;
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  const cgr_status status = cgr_step_wait(rt_, 0, number, -1, &result);
+  const cgr_status status = cgr_step_wait(rt_, cgr_mark{ 0, 0, number }, -1, &result);
   collected_ = number;
   counts_.results++;
   if (status != CGR_OK && status != CGR_ERROR_STEP) {
@@ -462,7 +462,7 @@ void Simulation::CollectOne() {
   const Launched launched = launched_[number];
   model_->outcomes.erase(outcome);
   launched_.erase(number);
-  bool good = result.seq == number && result.guard.error == expected.error;
+  bool good = result.mark.seq == number && result.guard.error == expected.error;
   for (size_t i = 0; good && expected.known && i < expected.counts.size(); i++) {
     good = result.num_tokens[i] == expected.counts[i] && (expected.counts[i] == 0 || result.tokens[i] == expected.tokens[i]);
     if (good && launched.known)

@@ -163,7 +163,7 @@ void Simulation::SetMember(size_t i) {
   m.len = OneIn(3) ? Pick(0, 6) : 1;
   m.partial = OneIn(10);
   m.tokens = Tokens(m.row, m.len);
-  Ok(cgr_standing_set(rt_, 0, 0, m.row, m.len, m.tokens.empty() ? nullptr : m.tokens.data(), m.partial ? 1u : 0u), "set");
+  Ok(cgr_standing_update(rt_, nullptr, m.row, m.len, m.tokens.empty() ? nullptr : m.tokens.data(), m.partial ? 1u : 0u), "set");
 }
 
 void Simulation::EditStanding(int32_t row) {
@@ -171,13 +171,13 @@ void Simulation::EditStanding(int32_t row) {
   if (i == members_.size()) { // perhaps one more than a step may have
     const int32_t len = OneIn(4) ? Pick(2, 6) : 1;
     const std::vector<int32_t> tokens = Tokens(row, len);
-    if (Ok(cgr_standing_put(rt_, 0, 0, row, len, tokens.empty() ? nullptr : tokens.data(), 0), "put"))
+    if (Ok(cgr_standing_add(rt_, nullptr, row, len, tokens.empty() ? nullptr : tokens.data(), 0), "put"))
       members_.push_back({ row, len, false, tokens });
     return;
   }
   const size_t j = size_t(Pick(0, int32_t(members_.size()) - 1));
   if (OneIn(3)) {
-    if (Ok(cgr_standing_swap(rt_, 0, 0, row, members_[j].row), "swap"))
+    if (Ok(cgr_standing_swap(rt_, nullptr, row, members_[j].row), "swap"))
       std::swap(members_[i], members_[j]);
   } else if (OneIn(3)) {
     TakeMember(i);
@@ -187,7 +187,7 @@ void Simulation::EditStanding(int32_t row) {
 }
 
 void Simulation::TakeMember(size_t i) {
-  Ok(cgr_standing_take(rt_, 0, 0, members_[i].row), "take");
+  Ok(cgr_standing_remove(rt_, nullptr, members_[i].row), "take");
   members_[i] = members_.back();
   members_.pop_back();
 }

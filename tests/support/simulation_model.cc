@@ -19,9 +19,9 @@ int32_t NextToken(int32_t token, int32_t position) { return (token * 31 + positi
 Model::Model(cgr_runtime *runtime) : rt_(runtime), b_(runtime->lane.args.buffers) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   seq = rt_->lane.launched;
-  cgr_buffer_get_declared(rt_, 0, "of_tokens", &view);
+  cgr_buffer_get(rt_, nullptr, CGR_BUFFER_DECLARED, 0, &view);
   staged_data_ = static_cast<const int32_t *>(view.data);
-  cgr_buffer_get_declared(rt_, 0, "of_rows", &view);
+  cgr_buffer_get(rt_, nullptr, CGR_BUFFER_DECLARED, 1, &view);
   row_data_ = static_cast<const int32_t *>(view.data);
   row_stride_ = view.stride;
   batch_ = rt_->lane.args.state->batch_seq;

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cgr/names.h"
 #include "tests/support/step_buffers.h"
 
 namespace cgr_test {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/expect.h"
 #include "tests/support/record_buffers.h"
 
@@ -98,7 +100,7 @@ public:
     CGR_ASSERT_OK(cgr_step_prepare(rt, &batch, &step));
     *kind = step.key.kind;
     CGR_ASSERT_OK(cgr_step_launch(rt, &step, stream));
-    CGR_ASSERT_OK(cgr_step_wait(rt, 0, step.seq, -1, &result));
+    CGR_ASSERT_OK(cgr_step_wait(rt, step.mark, -1, &result));
     ASSERT_EQ(result.tokens[0], token + 1);
     CGR_ASSERT_OK(cgr_request_close(rt, row));
   }

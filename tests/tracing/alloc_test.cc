@@ -48,9 +48,9 @@ TEST(Alloc, NothingIsAllocatedToTell) {
   well = well && cgr_runtime_flight(engine.rt, records, 64, &count) == CGR_OK;
   well = well && cgr_runtime_dump(engine.rt, out, sizeof out, &length) == CGR_OK;
   well = well && cgr_runtime_graph_labels(engine.rt, out, sizeof out, &length) == CGR_OK;
-  well = well && cgr_runtime_timing(engine.rt, engine.step.seq, spans, 16, &count) == CGR_OK;
+  well = well && cgr_runtime_timing(engine.rt, engine.step.mark, spans, 16, &count) == CGR_OK;
   well = well && cgr_runtime_trace(engine.rt, out, sizeof out, &length) == CGR_OK;
-  well = well && cgr_runtime_trace_step(engine.rt, engine.step.seq, out, sizeof out, &length) == CGR_OK;
+  well = well && cgr_runtime_trace_step(engine.rt, engine.step.mark, out, sizeof out, &length) == CGR_OK;
   const uint64_t after = num_allocations;
   EXPECT_TRUE(well) << cgr_last_message();
   EXPECT_EQ(after, before);
@@ -80,7 +80,7 @@ TEST(Alloc, NothingIsAllocatedToRecord) {
     cgr_step step = CGR_STEP_INIT;
     failed += cgr_step_prepare(engine.rt, &batch, &step) != CGR_OK;
     failed += cgr_step_launch(engine.rt, &step, engine.stream) != CGR_OK;
-    failed += cgr_step_wait(engine.rt, 0, step.seq, -1, nullptr) != CGR_OK;
+    failed += cgr_step_wait(engine.rt, step.mark, -1, nullptr) != CGR_OK;
   }
   const uint64_t after = num_allocations;
   EXPECT_EQ(failed, 0u);

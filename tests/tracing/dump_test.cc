@@ -1,6 +1,7 @@
 // The flight recorder as JSON: after an abandoned step, after the device's death, on request, and for a registered callback.
 #include <algorithm>
 
+#include "cgr/names.h"
 #include "tests/tracing/json_reader.h"
 #include "tests/tracing/plain_engine.h"
 
@@ -107,7 +108,7 @@ TEST(Dump, NamesStepKeyAndFirstCauseOfADeath) {
   EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
   ASSERT_EQ(told.texts.size(), 1u);
   CGR_EXPECT(CGR_ERROR_DEAD, engine.Prepare({ 1 }));
-  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream));
   EXPECT_EQ(told.texts.size(), 1u);
   for (const std::string &text : { told.texts[0], engine.Dump() }) {
     const Json json = JsonReader::Read(text);
@@ -206,12 +207,12 @@ TEST(Dump, JoinsWhatGuardsHaveRefused) {
   CGR_ASSERT_OK(engine.Capture());
   engine.Step({ 1 });
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, 0, 0, CGR_BUFFER_ROW_COMPUTED, 0, &view));
+  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_ROW_COMPUTED, 0, &view));
   static_cast<int32_t *>(view.data)[engine.row[0]] = 1 << 20; // the host device's memory is the host's
   CGR_ASSERT_OK(engine.Prepare({ 1 }));
   CGR_ASSERT_OK(engine.Launch());
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine.rt, 0, engine.step.seq, -1, &result));
+  CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine.rt, engine.step.mark, -1, &result));
   const cgr_flight_record record = engine.Flight().back();
   EXPECT_EQ(record.guard.error, result.guard.error);
   EXPECT_EQ(record.guard.row, result.guard.row);
@@ -234,7 +235,7 @@ TEST(Dump, KeepsWhatGuardsHaveRefused) {
   CGR_ASSERT_OK(engine.Capture());
   engine.Step({ 1 });
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, 0, 0, CGR_BUFFER_ROW_COMPUTED, 0, &view));
+  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_ROW_COMPUTED, 0, &view));
   int32_t *computed = static_cast<int32_t *>(view.data) + engine.row[0]; // the host device's memory is the host's
   uint64_t unseen = 0;
   for (int i = 0; i < 21; i++) {
@@ -242,12 +243,12 @@ TEST(Dump, KeepsWhatGuardsHaveRefused) {
     CGR_ASSERT_OK(engine.Prepare({ 1 }));
     CGR_ASSERT_OK(engine.Launch());
     if (i == 10) {
-      unseen = engine.step.seq;
+      unseen = engine.step.mark.seq;
       CGR_ASSERT_OK(cgr_stream_synchronize(engine.dev, engine.stream));
       continue;
     }
     for (int waits = 0; waits < 2; waits++)
-      CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine.rt, 0, engine.step.seq, -1, nullptr));
+      CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine.rt, engine.step.mark, -1, nullptr));
   }
   for (int i = 0; i < 4; i++)
     engine.Step({});

@@ -34,7 +34,7 @@ TEST(Refusals, OfAFullRingPushNothingOut) {
   EXPECT_EQ(records[4].bytes_staged, 0u);
   EXPECT_EQ(engine.Stats().refused, polls);
   EXPECT_EQ(JsonReader::Read(engine.Dump())["records"].items[4]["repeats"].Number(), polls - 1);
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, 4, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, 4 }, -1, nullptr));
   engine.Step({ 1, 1 });
   CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine.Prepare({ -1 }));
   records = engine.Flight();
@@ -96,7 +96,7 @@ TEST(Refusals, ForSomethingElseNameNoKey) {
   CGR_EXPECT(CGR_ERROR_BUSY, engine.Prepare({ 1, 1 }));
   EXPECT_EQ(engine.Flight().back().reason, -1);
   EXPECT_EQ(engine.Flight().back().key_index, -1);
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.Flight()[engine.Flight().size() - 2].seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.Flight()[engine.Flight().size() - 2].seq }, -1, nullptr));
   CGR_ASSERT_OK(engine.Prepare({ 1, 1 })); // misses a key if it is launched
   const cgr_step prepared = engine.step;
   CGR_EXPECT(CGR_ERROR_STATE, engine.Prepare({ 1 }));
@@ -180,7 +180,7 @@ TEST(Deaths, ThatAreReportedLateNameTheFirstStepThatIsNotDone) {
       CGR_EXPECT(CGR_ERROR_DEAD, engine.Launch());
     } else {
       const LostFromNowOn lost(engine.dev, CGR__OP_STREAM_QUERY);
-      ExpectMessage(cgr_step_wait(engine.rt, 0, 3, way == kWait ? -1 : 0, nullptr), CGR_ERROR_DEAD,
+      ExpectMessage(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, 3 }, way == kWait ? -1 : 0, nullptr), CGR_ERROR_DEAD,
                     { "waiting for step 3", "step 2 had not completed" });
     }
     ASSERT_EQ(told.texts.size(), 1u);
@@ -243,7 +243,7 @@ TEST(Deaths, OutsideOfStepsNameTheirKey) {
     bool is_step;
   } calls[] = {
     { "flush", "none 1r 1t q0 v0", "cgr_runtime_flush",
-      [](PlainEngine &engine) { return cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr); }, true },
+      [](PlainEngine &engine) { return cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream); }, true },
     { "warm-up", "none 8r 24t q0 v0", nullptr, [](PlainEngine &engine) { return engine.Warmup(); }, true },
     { "capture", "piecewise 8r 24t q0 v0", nullptr, [](PlainEngine &engine) { return engine.Capture(); }, false },
   };
@@ -316,12 +316,12 @@ TEST(Failures, OfAFlushThatFindsNoSlotLeaveNoRecord) {
   Told told;
   PlainEngine engine(told.Asks(), CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(engine.Capture());
-  CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
+  CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream));
   while (engine.Prepare({ 1 }) == CGR_OK)
     CGR_ASSERT_OK(engine.Launch());
   const size_t before = engine.Flight().size();
   CGR_ASSERT_OK(cgr_request_drop_pages(engine.rt, engine.row[11], 0, 2, 1));
-  CGR_EXPECT(CGR_ERROR_BUSY, cgr_runtime_flush(engine.rt, 0, engine.stream, nullptr));
+  CGR_EXPECT(CGR_ERROR_BUSY, cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream));
   EXPECT_EQ(engine.Flight().size(), before);
   EXPECT_TRUE(told.texts.empty());
 }

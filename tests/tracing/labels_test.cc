@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 #include "tests/tracing/engine_parts.h"
 #include "tests/tracing/json_reader.h"
@@ -146,7 +147,7 @@ TEST_P(Labels, OfFullGraphs) {
   Make(CGR_MODE_FULL);
   CGR_ASSERT_OK(engine_->Capture());
   const std::vector<Json> graphs = Graphs();
-  ASSERT_EQ(graphs.size(), size_t(cgr_runtime_num_keys(engine_->rt)));
+  ASSERT_EQ(graphs.size(), size_t(cgr_test::NumKeys(engine_->rt)));
   bool uniform = false, mixed = false;
   for (const Json &graph : graphs) {
     SCOPED_TRACE(graph["key"].text);
@@ -383,7 +384,7 @@ TEST(LabelsWithFaults, CostTheLabelsAlone) {
         CGR_ASSERT_OK(status);
         size_t unlabelled = 0;
         const Json json = JsonReader::Read(LabelsOf(engine.rt));
-        EXPECT_EQ(json["graphs"].items.size(), size_t(cgr_runtime_num_keys(engine.rt)));
+        EXPECT_EQ(json["graphs"].items.size(), size_t(cgr_test::NumKeys(engine.rt)));
         for (const Json &graph : json["graphs"].items) {
           bool has = graph["unlabelled"].kind == Json::kNull;
           unlabelled += !has;
@@ -425,7 +426,7 @@ TEST(LabelsWithFaults, LessIsAskedWithoutThem) {
   CGR_ASSERT_OK(plain.Capture());
   CGR_ASSERT_OK(labelled.Capture());
   uint64_t calls = 0, pieces = 0;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(plain.rt); i++) {
+  for (int32_t i = 0; i < cgr_test::NumKeys(plain.rt); i++) {
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     CGR_EXPECT_OK(cgr_runtime_graph_stats(plain.rt, i, &stats));
     calls += stats.key.kind == CGR_KIND_FULL;

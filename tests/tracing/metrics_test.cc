@@ -1,4 +1,5 @@
 // Statistics for Prometheus and for people.
+#include "cgr/names.h"
 #include "tests/tracing/metrics_reader.h"
 #include "tests/tracing/plain_engine.h"
 

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "devices/shims/fault.h"
 #include "devices/shims/trace.h"
 #include "tests/support/devices.h"
@@ -124,7 +126,7 @@ public:
   void Step(const std::vector<int32_t> &lens, const cgr_key *forced = nullptr) {
     CGR_ASSERT_OK(Prepare(lens, forced));
     CGR_ASSERT_OK(Launch());
-    CGR_ASSERT_OK(cgr_step_wait(rt, 0, step.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(rt, step.mark, -1, nullptr));
   }
   // The next call of the operation fails.
   void Fault(int op, int error, int take_effect = 0, int mode = CGR__FAULT_ONCE) {

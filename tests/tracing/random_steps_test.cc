@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "cgr/names.h"
 #include "tests/tracing/plain_engine.h"
 
 namespace cgr_test {
@@ -42,11 +43,11 @@ public:
     }
     EXPECT_EQ(seq_, 7u) << "one for each key";
     CGR_EXPECT_OK(engine_.Capture());
-    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, 0, engine_.stream, nullptr)); // the rows' first pages
+    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, nullptr, nullptr, engine_.stream)); // the rows' first pages
     for (const cgr_flight_record &r : engine_.Flight())
       if (r.seq > seq_)
         AddInternal(++seq_, r.bytes_staged);
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_.rt); i++) {
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_.rt); i++) {
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_.rt, i, &stats));
       graphs_.push_back(stats);
@@ -191,14 +192,14 @@ private:
   }
   // Changes a page and sends it ahead: with a length that a failed step may have left to send.
   void Flush() {
-    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, 0, engine_.stream, nullptr));
-    for (const Delta d = Look(); seq_ < cgr_runtime_completed(engine_.rt, 0);) {
+    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, nullptr, nullptr, engine_.stream));
+    for (const Delta d = Look(); seq_ < cgr_test::Completed(engine_.rt);) {
       EXPECT_EQ(d.launches, 2u);
       AddInternal(++seq_, engine_.Flight(1)[0].bytes_staged);
     }
     ChangePage(PlainEngine::kRows - 1);
     uint64_t seq = 0;
-    CGR_EXPECT_OK(cgr_runtime_flush(engine_.rt, 0, engine_.stream, &seq));
+    CGR_EXPECT_OK(cgr_test::Flush(engine_.rt, engine_.stream, &seq));
     const Delta d = Look();
     EXPECT_EQ(d.execs, 0u);
     EXPECT_EQ(d.launches % 2, 0u);
@@ -236,7 +237,7 @@ private:
     const Known known = Of(CGR_FLIGHT_LAUNCHED, ++seq_);
     EXPECT_EQ(known.kind, kind);
     EXPECT_EQ(d.execs, uint64_t(Pieces(known.key)));
-    EXPECT_EQ(engine_.step.seq, seq_);
+    EXPECT_EQ(engine_.step.mark.seq, seq_);
     Add(known);
   }
   // Steps with changes, of two launches each. What they carry is counted in the step after them.
@@ -262,7 +263,7 @@ private:
     const uint64_t ends = kind == CGR_KIND_NONE ? 2 : kind == CGR_KIND_PIECEWISE ? 1 : take_effect ? 0 : 2;
     EXPECT_EQ(d.execs, kind == CGR_KIND_NONE ? 0u : 1u);
     AddAhead(d.launches - ends);
-    EXPECT_EQ(engine_.step.seq, ++seq_);
+    EXPECT_EQ(engine_.step.mark.seq, ++seq_);
     AddInternal(seq_, 0);
     Add(Of(CGR_FLIGHT_ABANDONED, seq_));
   }

@@ -55,7 +55,7 @@ protected:
     (void)cgr_request_set_pages(rt, row, 0, 0, &page, 1);
     batch.rows = &row;
     batch.tokens = &token;
-    (void)cgr_runtime_flush(rt, 0, engine_->stream, nullptr);
+    (void)cgr_runtime_flush(rt, nullptr, nullptr, engine_->stream);
     ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     for (int eager = 0; eager < 2; eager++) {
       (void)cgr_runtime_enable_graphs(rt, !eager);
@@ -64,7 +64,7 @@ protected:
       if (cgr_step_prepare(rt, &batch, &step) == CGR_OK && cgr_step_launch(rt, &step, engine_->stream) != CGR_OK)
         (void)cgr_step_cancel(rt, &step); /* if it is still prepared */
       ASSERT_NO_FATAL_FAILURE(ExpectEnded());
-      (void)cgr_step_wait(rt, 0, step.seq, -1, nullptr);
+      (void)cgr_step_wait(rt, step.mark, -1, nullptr);
       ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     }
     (void)cgr_runtime_release_graphs(rt, 0, nullptr);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "cgr/names.h"
 #include "tests/support/engine.h"
 #include "tests/support/tiny_engine.h"
 #include "tests/tracing/engine_parts.h"
@@ -60,7 +61,7 @@ protected:
              { "variant", std::to_string(key.variant) } };
   }
   int32_t IndexOf(const cgr_key &key) {
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
       if (cgr_graph_stats stats = engine_->GraphStats(i); std::memcmp(&stats.key, &key, sizeof key) == 0)
         return i;
     return -1;
@@ -76,7 +77,7 @@ protected:
     want["num_requests"] = std::to_string(step.num_requests);
     want["num_tokens"] = std::to_string(step.num_tokens);
     want["reason"] = cgr_reason_name(cgr_reason(step.reason));
-    want["seq"] = std::to_string(step.seq);
+    want["seq"] = std::to_string(step.mark.seq);
     want["bytes_staged"] = std::to_string(step.bytes_staged);
     EXPECT_EQ(PayloadOf("cgr_step_prepare", false), want);
     EXPECT_EQ(PayloadOf("cgr_step_launch"), want);
@@ -145,7 +146,7 @@ TEST_P(Ranges, OfACapture) {
     const std::string record = mode == CGR_MODE_FULL ? "layer:0(fetch append:0 attention:0) layer:1(append:1 attention:1)"
                                                      : "layer:0(break) layer:1(break)";
     std::string want = "cgr_runtime_capture(";
-    for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt); i++)
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
       want += std::string(i == 0 ? "" : " ") + "graph(prologue planner record(" + record + ") epilogue)";
     EXPECT_EQ(TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }), want + ")");
     size_t at = 0;
@@ -157,7 +158,7 @@ TEST_P(Ranges, OfACapture) {
       const cgr_key key = engine_->records[at++].key;
       EXPECT_EQ(event.payload, FieldsOf(IndexOf(key), key));
     }
-    EXPECT_EQ(at, size_t(cgr_runtime_num_keys(engine_->rt)));
+    EXPECT_EQ(at, size_t(cgr_test::NumKeys(engine_->rt)));
   }
 }
 
@@ -253,7 +254,7 @@ TEST_P(Ranges, OfTheOtherCallsOfAStep) {
   EXPECT_EQ(TreeOf([&] { CGR_EXPECT_OK(engine_->Flush()); }), "cgr_runtime_flush(prologue epilogue)");
   engine_->WaitForAll();
   TreeOf([&] { engine_->Step(engine_->Decode({ a })); });
-  EXPECT_EQ(PayloadOf("cgr_step_wait")["value"], std::to_string(engine_->step.seq));
+  EXPECT_EQ(PayloadOf("cgr_step_wait")["value"], std::to_string(engine_->step.mark.seq));
   EXPECT_EQ(tool_.Find("cgr_step_wait")->category, "wait");
 }
 
@@ -269,8 +270,8 @@ TEST_P(Ranges, EndWithCallsThatAreRefused) {
   EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_step_prepare(rt, &batch, &step), CGR_OK); }), "cgr_step_prepare");
   EXPECT_TRUE(PayloadOf("cgr_step_prepare", false).empty()) << "there is no step";
   EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_step_choose(rt, &batch, &key), CGR_OK); }), "cgr_step_choose");
-  EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_step_wait(rt, 0, 1u << 30, 0, nullptr), CGR_OK); }), "cgr_step_wait");
-  EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_runtime_flush(rt, 0, nullptr, nullptr), CGR_OK); }), "cgr_runtime_flush");
+  EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_step_wait(rt, cgr_mark{ 0, 0, 1u << 30 }, 0, nullptr), CGR_OK); }), "cgr_step_wait");
+  EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_runtime_flush(rt, nullptr, nullptr, nullptr), CGR_OK); }), "cgr_runtime_flush");
   EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_runtime_capture(rt, nullptr), CGR_OK); }), "cgr_runtime_capture");
   EXPECT_EQ(TreeOf([&] { EXPECT_NE(cgr_runtime_warmup(rt, nullptr), CGR_OK); }), "cgr_runtime_warmup");
   CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ a })));
@@ -363,7 +364,7 @@ TEST(Payloads, HoldWholeNumbers) {
   };
   cgr__nvtx_begin_step(CGR__RANGE_LAUNCH, &step);
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &key);
-  cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.seq);
+  cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.mark.seq);
   cgr__nvtx_end();
   cgr__nvtx_end();
   cgr__nvtx_end_step(&step);
@@ -377,11 +378,11 @@ TEST(Payloads, HoldWholeNumbers) {
   want["num_requests"] = std::to_string(0x70000005);
   want["num_tokens"] = std::to_string(0x70000006);
   want["reason"] = "budget";
-  want["seq"] = std::to_string(step.seq);
+  want["seq"] = std::to_string(step.mark.seq);
   want["bytes_staged"] = std::to_string(step.bytes_staged);
   EXPECT_EQ(tool.Find("cgr_step_launch")->payload, want);
   EXPECT_EQ(tool.Find("cgr_step_launch", false)->payload, want);
-  EXPECT_EQ(tool.Find("cgr_step_wait")->payload, (Tool::Fields{ { "value", std::to_string(step.seq) } }));
+  EXPECT_EQ(tool.Find("cgr_step_wait")->payload, (Tool::Fields{ { "value", std::to_string(step.mark.seq) } }));
   EXPECT_TRUE(tool.wrong.empty());
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "cgr/cgr.h"
+#include "cgr/names.h"
+#include "cgr/tracing.h"
 #include "tests/support/expect.h"
 #include "tests/tracing/engine_parts.h"
 
@@ -134,16 +136,16 @@ public:
     batch.tokens = &token;
     CGR_EXPECT_OK(cgr_step_prepare(rt, &batch, &step));
     CGR_EXPECT_OK(cgr_step_launch(rt, &step, stream));
-    CGR_EXPECT_OK(cgr_step_wait(rt, 0, step.seq, -1, nullptr));
-    seq = step.seq;
+    CGR_EXPECT_OK(cgr_step_wait(rt, step.mark, -1, nullptr));
+    seq = step.mark.seq;
     return step.key.kind;
   }
   // Of the last step.
   std::map<Place, cgr_span> Spans() {
     int32_t count = 0;
-    CGR_EXPECT_OK(cgr_runtime_timing(rt, seq, nullptr, 0, &count));
+    CGR_EXPECT_OK(cgr_runtime_timing(rt, cgr_mark{ 0, 0, seq }, nullptr, 0, &count));
     std::vector<cgr_span> spans(size_t(count), cgr_span CGR_SPAN_INIT);
-    CGR_EXPECT_OK(cgr_runtime_timing(rt, seq, spans.data(), count, &count));
+    CGR_EXPECT_OK(cgr_runtime_timing(rt, cgr_mark{ 0, 0, seq }, spans.data(), count, &count));
     std::map<Place, cgr_span> by;
     for (const cgr_span &span : spans)
       EXPECT_TRUE(by.emplace(Place(span.phase, span.layer), span).second) << cgr_phase_name(cgr_phase(span.phase));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cgr/cgr.h"
+#include "cgr/names.h"
 #include "tests/tracing/json_reader.h"
 #include "tracing/json.h"
 

@@ -64,7 +64,7 @@ protected:
   static cgr_span StepOf(TinyEngine *engine) {
     cgr_span span = CGR_SPAN_INIT;
     int32_t count = 0;
-    CGR_EXPECT_OK(cgr_runtime_timing(engine->rt, cgr_runtime_completed(engine->rt, 0), &span, 1, &count));
+    CGR_EXPECT_OK(cgr_runtime_timing(engine->rt, cgr_mark{ 0, 0, cgr_test::Completed(engine->rt) }, &span, 1, &count));
     return span;
   }
   SlowDevice *slow_ = nullptr;
@@ -166,14 +166,14 @@ TEST_F(TimingClock, SpansLieAsFarApartAsTheirSize) {
   int32_t kind = 0, count = 0;
   CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
   engine.StepOnce(&kind);
-  const uint64_t seq = cgr_runtime_completed(engine.rt, 0);
+  const uint64_t seq = cgr_test::Completed(engine.rt);
   std::vector<cgr_span> want(64, cgr_span CGR_SPAN_INIT);
-  CGR_ASSERT_OK(cgr_runtime_timing(engine.rt, seq, want.data(), 64, &count));
+  CGR_ASSERT_OK(cgr_runtime_timing(engine.rt, cgr_mark{ 0, 0, seq }, want.data(), 64, &count));
   ASSERT_GT(count, 4);
   std::vector<Longer> got(size_t(count) + 1, Longer{ CGR_SPAN_INIT, { 71, 72 } });
   for (Longer &element : got)
     element.span.size = sizeof(Longer);
-  CGR_ASSERT_OK(cgr_runtime_timing(engine.rt, seq, &got[0].span, count + 1, &count));
+  CGR_ASSERT_OK(cgr_runtime_timing(engine.rt, cgr_mark{ 0, 0, seq }, &got[0].span, count + 1, &count));
   for (size_t i = 0; i < size_t(count); i++) {
     EXPECT_EQ(got[i].span.size, sizeof(Longer));
     EXPECT_EQ(got[i].span.phase, want[i].phase);

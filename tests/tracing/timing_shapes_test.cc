@@ -190,8 +190,8 @@ TEST_P(TimingShapes, TheEpilogueBeginsAfterTheBranches) {
     const int32_t page = 6;
     uint64_t seq = 0;
     CGR_ASSERT_OK(cgr_request_set_pages(engine_->rt, engine_->row, 0, 1, &page, 1));
-    CGR_ASSERT_OK(cgr_runtime_flush(engine_->rt, 0, engine_->stream, &seq));
-    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_test::Flush(engine_->rt, engine_->stream, &seq));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
     engine_->seq = seq;
     std::map<Place, cgr_span> flush = engine_->Spans();
     ASSERT_EQ(flush.count({ CGR_PHASE_ON_DEMAND, -1 }), 1u);

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "cgr/names.h"
 #include "devices/shims/fault.h"
 #include "devices/shims/shim.h"
 #include "tests/support/engine.h"
@@ -16,10 +17,10 @@ using Place = std::pair<int32_t, int32_t>; // phase, layer
 
 std::vector<cgr_span> SpansOf(cgr_runtime *rt, uint64_t seq) {
   int32_t count = 0, again = 0;
-  CGR_EXPECT_OK(cgr_runtime_timing(rt, seq, nullptr, 0, &count));
+  CGR_EXPECT_OK(cgr_runtime_timing(rt, cgr_mark{ 0, 0, seq }, nullptr, 0, &count));
   std::vector<cgr_span> spans(size_t(count) + 1, cgr_span CGR_SPAN_INIT);
   spans.back().phase = 77;
-  CGR_EXPECT_OK(cgr_runtime_timing(rt, seq, spans.data(), count, &again));
+  CGR_EXPECT_OK(cgr_runtime_timing(rt, cgr_mark{ 0, 0, seq }, spans.data(), count, &again));
   EXPECT_EQ(count, again);
   EXPECT_EQ(spans.back().phase, 77) << "nothing is written past the last";
   spans.pop_back();
@@ -56,7 +57,7 @@ protected:
   std::vector<cgr_span> Step(const std::vector<Item> &items, int32_t kind) {
     engine_->Step(items);
     EXPECT_EQ(engine_->step.key.kind, kind);
-    return SpansOf(engine_->rt, engine_->step.seq);
+    return SpansOf(engine_->rt, engine_->step.mark.seq);
   }
   // For an engine's step with two layers: no span is missing, none is superfluous, and each is where it belongs.
   static void ExpectWhole(const std::vector<cgr_span> &spans, bool layers, bool fetch) {
@@ -128,8 +129,8 @@ TEST_P(Timing, IsReadWhileStepsAreUnderWay) {
     for (int ahead = 0; ahead < 3; ahead++)
       engine_->PrepareAndLaunch(engine_->Decode({ a, b }));
     CGR_EXPECT_OK(cgr_runtime_trace(engine_->rt, nullptr, 0, &length));
-    const uint64_t seq = engine_->step.seq - 2;
-    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, seq, -1, nullptr));
+    const uint64_t seq = engine_->step.mark.seq - 2;
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(SpansOf(engine_->rt, seq), true, true));
     engine_->CheckAll();
   }
@@ -155,21 +156,23 @@ TEST_P(Timing, TheLastStepsOfTheRingCanBeRead) {
   int32_t a = engine_->Start(5, 1);
   for (int i = 0; i < 6; i++)
     engine_->Step(engine_->Decode({ a }));
-  const uint64_t newest = engine_->step.seq;
+  const uint64_t newest = engine_->step.mark.seq;
   std::vector<uint64_t> begins;
   for (uint64_t seq = newest; seq > newest - 4; seq--)
     begins.push_back(SpansOf(engine_->rt, seq).at(0).begin_ns);
   for (size_t i = 1; i < begins.size(); i++)
     EXPECT_LT(begins[i], begins[i - 1]);
   int32_t count = 0;
-  ExpectMessage(cgr_runtime_timing(engine_->rt, newest - 4, nullptr, 0, &count), CGR_ERROR_EXPIRED,
+  ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, newest - 4 }, nullptr, 0, &count), CGR_ERROR_EXPIRED,
                 { "cgr_runtime_timing: seq is " + std::to_string(newest - 4), "ring_depth" });
-  ExpectMessage(cgr_runtime_timing(engine_->rt, newest + 1, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, newest + 1 }, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
                 { "seq is " + std::to_string(newest + 1), "launched" });
-  ExpectMessage(cgr_runtime_timing(engine_->rt, 0, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT, { "seq is 0" });
-  ExpectMessage(cgr_runtime_timing(engine_->rt, newest, nullptr, -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
+  ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, 0 }, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
+                { "seq is 0" });
+  ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, newest }, nullptr, -1, &count), CGR_ERROR_INVALID_ARGUMENT,
+                { "capacity is -1" });
   cgr_span two[2] = { CGR_SPAN_INIT, CGR_SPAN_INIT };
-  CGR_EXPECT_OK(cgr_runtime_timing(engine_->rt, newest, two, 1, &count));
+  CGR_EXPECT_OK(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, newest }, two, 1, &count));
   EXPECT_EQ(two[0].phase, CGR_PHASE_STEP);
   EXPECT_EQ(two[1].end_ns, 0u);
   EXPECT_GT(count, 2);
@@ -182,12 +185,12 @@ TEST_P(Timing, EachElementOfTheSpansHasTheSizeOfTheFirst) {
   engine_->Step(engine_->Decode({ a }));
   cgr_span spans[3] = { CGR_SPAN_INIT, CGR_SPAN_INIT, CGR_SPAN_INIT };
   spans[2].size = 8;
-  ExpectMessage(cgr_runtime_timing(engine_->rt, engine_->step.seq, spans, 3, &count), CGR_ERROR_INVALID_STRUCT,
+  ExpectMessage(cgr_runtime_timing(engine_->rt, engine_->step.mark, spans, 3, &count), CGR_ERROR_INVALID_STRUCT,
                 { "cgr_runtime_timing: spans[2]: size is 8", "as in" });
   EXPECT_EQ(count, -1);
   EXPECT_EQ(spans[0].end_ns, 0u);
   EXPECT_EQ(spans[2].size, 8u);
-  CGR_EXPECT_OK(cgr_runtime_timing(engine_->rt, engine_->step.seq, spans, 2, &count));
+  CGR_EXPECT_OK(cgr_runtime_timing(engine_->rt, engine_->step.mark, spans, 2, &count));
   EXPECT_GT(spans[1].end_ns, 0u);
 }
 
@@ -195,10 +198,10 @@ TEST_P(Timing, ARuntimeThatIsNotTimedRefuses) {
   Make(0);
   int32_t a = engine_->Start(5, 1), count = 0;
   engine_->Step(engine_->Decode({ a }));
-  ExpectMessage(cgr_runtime_timing(engine_->rt, engine_->step.seq, nullptr, 0, &count), CGR_ERROR_STATE,
+  ExpectMessage(cgr_runtime_timing(engine_->rt, engine_->step.mark, nullptr, 0, &count), CGR_ERROR_STATE,
                 { "cgr_runtime_timing: config.timing is 0", "expected" });
   size_t length = 0;
-  ExpectMessage(cgr_runtime_trace_step(engine_->rt, engine_->step.seq, nullptr, 0, &length), CGR_ERROR_STATE,
+  ExpectMessage(cgr_runtime_trace_step(engine_->rt, engine_->step.mark, nullptr, 0, &length), CGR_ERROR_STATE,
                 { "cgr_runtime_trace_step: config.timing is 0" });
   engine_->Step(engine_->Decode({ a }));
 }
@@ -217,7 +220,7 @@ TEST_P(Timing, TheDevicesClockIsMovedToTheHosts) {
   const uint64_t before = now();
   engine_->Step(engine_->Decode({ a }));
   const uint64_t after = now();
-  const cgr_span step = SpansOf(engine_->rt, engine_->step.seq).at(0);
+  const cgr_span step = SpansOf(engine_->rt, engine_->step.mark.seq).at(0);
   EXPECT_GE(step.host_ns + slack, before);
   EXPECT_LE(step.host_ns + step.end_ns - step.begin_ns, after + slack);
 }
@@ -240,7 +243,7 @@ TEST_P(Timing, AnAbandonedStepHasWhatItCameTo) {
       engine_->WaitForAll();
     else
       engine_->CheckAll();
-    std::map<Place, cgr_span> by = ByPlace(SpansOf(engine_->rt, engine_->step.seq));
+    std::map<Place, cgr_span> by = ByPlace(SpansOf(engine_->rt, engine_->step.mark.seq));
     for (int32_t phase : { CGR_PHASE_STEP, CGR_PHASE_PROLOGUE, CGR_PHASE_PLAN_FIRST, CGR_PHASE_RECORD, CGR_PHASE_EPILOGUE })
       EXPECT_EQ(by.count(Place(phase, -1)), 1u) << cgr_phase_name(cgr_phase(phase));
     for (int32_t layer = 0; layer < 2; layer++)
@@ -259,7 +262,7 @@ TEST_P(Timing, AFlushHasNoRecord) {
   int32_t a = engine_->Start(5, 1);
   engine_->Reserve(a, 60);
   CGR_ASSERT_OK(engine_->Flush());
-  CGR_ASSERT_OK(cgr_step_wait(engine_->rt, 0, engine_->launched, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, -1, nullptr));
   std::map<Place, cgr_span> by = ByPlace(SpansOf(engine_->rt, engine_->launched));
   EXPECT_EQ(by.size(), 3u);
   EXPECT_EQ(by.count(Place(CGR_PHASE_RECORD, -1)), 0u);
@@ -317,10 +320,10 @@ TEST(TimingHost, AStepThatHasNotCompletedIsNotReady) {
   CGR_ASSERT_OK(engine.Capture());
   int32_t a = engine.Start(5, 1), count = 0;
   engine.PrepareAndLaunch(engine.Decode({ a }));
-  ExpectMessage(cgr_runtime_timing(engine.rt, engine.step.seq, nullptr, 0, &count), CGR_NOT_READY,
-                { "cgr_runtime_timing: step " + std::to_string(engine.step.seq), "has not completed" });
+  ExpectMessage(cgr_runtime_timing(engine.rt, engine.step.mark, nullptr, 0, &count), CGR_NOT_READY,
+                { "cgr_runtime_timing: step " + std::to_string(engine.step.mark.seq), "has not completed" });
   engine.CheckAll();
-  EXPECT_GT(SpansOf(engine.rt, engine.step.seq).size(), 3u);
+  EXPECT_GT(SpansOf(engine.rt, engine.step.mark.seq).size(), 3u);
 }
 
 // Graphs with stamps hold nothing forbidden, and replay as an eager step runs.
@@ -413,13 +416,23 @@ TEST_F(TimingFaults, OfWhatReads) {
   CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
   auto step = [&] { engine.StepOnce(&kind); };
   step();
-  const uint64_t newest = cgr_runtime_completed(engine.rt, 0);
+  const uint64_t newest = cgr_test::Completed(engine.rt);
   auto nothing = [] {};
-  EXPECT_GE(AtEveryCall([&] { return cgr_runtime_timing(engine.rt, newest, nullptr, 0, &count); }, nothing), 2u);
+  EXPECT_GE(AtEveryCall(
+                [&] {
+                  return cgr_runtime_timing(engine.rt, cgr_mark{ 0, 0, newest }, nullptr, 0, &count);
+                },
+                nothing),
+            2u);
   std::vector<char> out(1 << 16);
   auto head = [&] { return cgr_runtime_trace_head(engine.rt, out.data(), out.size(), &length); };
   EXPECT_GE(AtEveryCall(head, nothing), 20u);
-  EXPECT_GE(AtEveryCall([&] { return cgr_runtime_trace_step(engine.rt, newest, out.data(), out.size(), &length); }, nothing), 2u);
+  EXPECT_GE(AtEveryCall(
+                [&] {
+                  return cgr_runtime_trace_step(engine.rt, cgr_mark{ 0, 0, newest }, out.data(), out.size(), &length);
+                },
+                nothing),
+            2u);
   EXPECT_GE(AtEveryCall([&] { return cgr_runtime_trace(engine.rt, out.data(), out.size(), &length); }, nothing), 22u);
   step();
 }

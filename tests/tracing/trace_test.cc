@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "cgr/names.h"
 #include "devices/shims/fault.h"
 #include "tests/support/tiny_engine.h"
 #include "tests/tracing/json_reader.h"
@@ -75,7 +76,9 @@ public:
     return Text([this](char *out, size_t capacity, size_t *bytes) { return cgr_runtime_trace_head(rt, out, capacity, bytes); });
   }
   std::string StepText(uint64_t seq) {
-    return Text([=](char *out, size_t capacity, size_t *bytes) { return cgr_runtime_trace_step(rt, seq, out, capacity, bytes); });
+    return Text([=](char *out, size_t capacity, size_t *bytes) {
+      return cgr_runtime_trace_step(rt, cgr_mark{ 0, 0, seq }, out, capacity, bytes);
+    });
   }
 };
 
@@ -157,7 +160,7 @@ TEST(Trace, InPiecesIsAPageOfAnyLength) {
   std::string page = engine.Head();
   for (int i = 0; i < 90; i++) {
     engine.Step(i % 2 ? std::vector<int32_t>{ 1 } : std::vector<int32_t>{ 3, 2 });
-    page += engine.StepText(engine.step.seq);
+    page += engine.StepText(engine.step.mark.seq);
     if (i == 40)
       page += ",\n{\"ph\":\"i\",\"pid\":1,\"tid\":16,\"ts\":1,\"name\":\"the engine's own\"}";
   }
@@ -207,7 +210,7 @@ TEST(Trace, AStepIsTheLastThatHadItsNumber) {
   ASSERT_EQ(records.size(), 2u);
   ASSERT_EQ(records[0].outcome + records[1].outcome, CGR_FLIGHT_ABANDONED + CGR_FLIGHT_INTERNAL);
   const uint64_t seq = records[1].seq;
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, seq, -1, nullptr));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
   const Json page = JsonReader::Read(engine.Head() + engine.StepText(seq) + CGR_TRACE_TAIL);
   const std::vector<Json> steps = Named(page["traceEvents"].items, "step");
   ASSERT_EQ(steps.size(), 1u);
@@ -248,7 +251,7 @@ TEST(Trace, AStepThatHasNotCompletedIsTheHostsPart) {
     const Json page = JsonReader::Read(engine.Page());
     EXPECT_EQ(Named(page["traceEvents"].items, "launch").size(), 1u);
     EXPECT_EQ(Named(page["traceEvents"].items, "step").size(), done);
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, 0, engine.step.seq, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, engine.step.mark, -1, nullptr));
   }
 }
 
@@ -265,9 +268,10 @@ TEST(Trace, IsRefusedInsideOfRecord) {
     times++;
     ExpectMessage(cgr_runtime_trace(engine.rt, out, sizeof out, &length), CGR_ERROR_STATE, { "cgr_runtime_trace: " });
     ExpectMessage(cgr_runtime_trace_head(engine.rt, out, sizeof out, &length), CGR_ERROR_STATE, { "cgr_runtime_trace_head: " });
-    ExpectMessage(cgr_runtime_trace_step(engine.rt, 1, out, sizeof out, &length), CGR_ERROR_STATE,
+    ExpectMessage(cgr_runtime_trace_step(engine.rt, cgr_mark{ 0, 0, 1 }, out, sizeof out, &length), CGR_ERROR_STATE,
                   { "cgr_runtime_trace_step: " });
-    ExpectMessage(cgr_runtime_timing(engine.rt, 1, nullptr, 0, &count), CGR_ERROR_STATE, { "cgr_runtime_timing: " });
+    ExpectMessage(cgr_runtime_timing(engine.rt, cgr_mark{ 0, 0, 1 }, nullptr, 0, &count), CGR_ERROR_STATE,
+                  { "cgr_runtime_timing: " });
     EXPECT_EQ(length, 7u);
     EXPECT_EQ(count, 7);
   };
@@ -331,8 +335,8 @@ TEST(Trace, OfADeadRuntimeIsTheHostsPart) {
   EXPECT_EQ(Named(page["traceEvents"].items, "step").size(), 0u);
   int32_t count = 0;
   size_t length = 0;
-  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_timing(engine.rt, 1, nullptr, 0, &count));
-  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_trace_step(engine.rt, 1, nullptr, 0, &length));
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_timing(engine.rt, cgr_mark{ 0, 0, 1 }, nullptr, 0, &count));
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr_runtime_trace_step(engine.rt, cgr_mark{ 0, 0, 1 }, nullptr, 0, &length));
 }
 
 // What does not fit is cut off, and the length is that of the whole text.
@@ -342,11 +346,12 @@ TEST(Trace, FitsIntoTheCapacity) {
   engine.Step({ 1, 1 });
   // Clocks are compared again when they are twice as old: not between the calls below.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  const std::string whole = engine.StepText(engine.step.seq);
+  const std::string whole = engine.StepText(engine.step.mark.seq);
   for (size_t capacity : { size_t(0), size_t(1), size_t(10), whole.size(), whole.size() + 1 }) {
     std::string out(whole.size() + 8, '\x7f');
     size_t length = 0;
-    CGR_EXPECT_OK(cgr_runtime_trace_step(engine.rt, engine.step.seq, capacity ? &out[0] : nullptr, capacity, &length));
+    CGR_EXPECT_OK(
+        cgr_runtime_trace_step(engine.rt, engine.step.mark, capacity ? &out[0] : nullptr, capacity, &length));
     EXPECT_EQ(length, whole.size());
     if (capacity > 0) {
       EXPECT_EQ(out.substr(0, capacity - 1), whole.substr(0, capacity - 1));
@@ -355,7 +360,7 @@ TEST(Trace, FitsIntoTheCapacity) {
     EXPECT_EQ(out[capacity], '\x7f');
   }
   size_t length = 7;
-  ExpectMessage(cgr_runtime_trace_step(engine.rt, 9, nullptr, 0, &length), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_runtime_trace_step(engine.rt, cgr_mark{ 0, 0, 9 }, nullptr, 0, &length), CGR_ERROR_INVALID_ARGUMENT,
                 { "cgr_runtime_trace_step: seq is 9" });
   EXPECT_EQ(length, 7u);
 }

@@ -20,7 +20,8 @@ import tarfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import headers  # noqa: E402
 
-ORDER = ["base.h", "cgr.h", "device.h", "attention.h", "graphs.h", "planners.h", "tracing.h"]
+ORDER = ["base.h", "cgr.h", "device.h", "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h",
+         "names.h", "planners.h", "fa3.h", "flashinfer.h", "flashmla.h", "block_table.h", "bindings.h"]
 README, SHOWN = "README.md", "Embed it"
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --faint: #8882; }

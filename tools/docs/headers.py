@@ -75,13 +75,16 @@ def field_names(code):
 
 
 def statuses(text):
-    """CGR_STATUS_LIST: name, number, text."""
-    return re.findall(r'X\((CGR_\w+), (\d+), "([^"]*)"\)', text)
+    """CGR_STATUS_LIST: name, number, text; CGR_STRUCT_LIST: name, number, struct."""
+    return re.findall(r'X\((CGR_\w+), (\d+), "?([^"\n,]*)', text)
 
 
 def read_enum(name, body, text):
+    listed = [Member([n], "%s = %s" % (n, number), "", words) for n, number, words in statuses(text)]
     if name == "cgr_status":
-        return [Member([n], "%s = %s" % (n, number), "", words) for n, number, words in statuses(text)]
+        return listed
+    if name == "cgr_struct":
+        return [Member(["CGR_STRUCT_KEY"], "CGR_STRUCT_KEY = 0", "", "cgr_key, which has no size and begins with zeros")] + listed
     return [Member([re.match(r"\w+", code).group(0)], " ".join(code.split()), part, own) for code, part, own in split_members(body, ",")]
 
 
@@ -100,7 +103,7 @@ FORMS = [
     ("handle", re.compile(r"typedef struct \w+ \*?(cgr_\w+|cudaStream_t);")),
     ("macro", re.compile(r"#define (CGR_\w+)(?:.*\\\n)*.*")),
 ]
-HIDDEN = re.compile(r"CGR_(API|STATUS_LIST|STATUS_ENUM|\w+_H|\w+_INIT)$")
+HIDDEN = re.compile(r"CGR_(API|STATUS_LIST|STATUS_ENUM|STRUCT_LIST|STRUCT_ENUM|\w+_H|\w+_INIT)$")
 
 
 def read_header(text, header):

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/convert.h"
+#include "cgr/names.h"
 #include "runtime/capture/self_test/self_test.h"
 
 /* --------------------------------------------------------------------------------------------------------------- numbers */

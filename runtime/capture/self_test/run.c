@@ -236,11 +236,11 @@ static cgr_status reset_rows(cgr__self_test *t) {
 static cgr_status send_changes(cgr__self_test *t) {
   cgr_runtime *rt = t->rt;
   for (;;) { /* pages of many requests fill more slots than there are */
-    uint64_t seq = 0;
-    cgr_status status = cgr_runtime_flush(rt, 0, rt->own_stream, &seq);
+    cgr_mark last = { 0, 0, 0 };
+    cgr_status status = cgr_runtime_flush(rt, NULL, &last, rt->own_stream);
     if (status != CGR_OK && status != CGR_ERROR_BUSY)
       return status;
-    CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_self_test", seq, rt->setup.config.wait_timeout_ms));
+    CGR__TRY(cgr__wait_completed(rt, "cgr_runtime_self_test", last.seq, rt->setup.config.wait_timeout_ms));
     if (status == CGR_OK)
       return CGR_OK;
   }
@@ -278,7 +278,7 @@ static cgr_status run_batch(cgr__self_test *t, cgr_step_result *result) {
       (void)cgr_step_cancel(t->rt, &step);
     return status;
   }
-  return cgr_step_wait(t->rt, 0, step.seq, -1, result);
+  return cgr_step_wait(t->rt, step.mark, -1, result);
 }
 
 static cgr_status read_items(cgr__self_test *t, cgr__test_run *run, bool of_next) {

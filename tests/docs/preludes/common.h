@@ -3,6 +3,10 @@
 #include <stdlib.h>
 
 #include "cgr/cgr.h"
+#include "cgr/inspect.h"
+#include "cgr/names.h"
+#include "cgr/planners.h"
+#include "cgr/tracing.h"
 
 #define TRY(call)                   \
   do {                              \

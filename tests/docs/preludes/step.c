@@ -3,7 +3,8 @@
 
 extern cgr_step step;
 extern cudaStream_t stream;
-extern uint64_t seq, before, tag;
+extern cgr_mark before;
+extern uint64_t tag;
 extern int32_t row, running, other, page_size, computed, window, dropped, cached, encoder_tokens, rest, vocabulary;
 extern int32_t index, count, num_groups, region, page;
 extern int32_t pages[64], prompt[1024], encoder_ids[1500], ids[32], first[4], new_counts[4];

@@ -1,6 +1,7 @@
 /* A program outside the tree, both C11 and C++: one layer of attention, captured and replayed, on the host device. The layer's
  * inputs never change, so every output is the value that was put into the cache. */
 #include <cgr/cgr.h>
+#include <cgr/tracing.h>
 #include <stdio.h>
 
 enum { DIM = 8, TOKENS = 4, PAGES = 4, PAGE_SIZE = 16 };
@@ -51,10 +52,10 @@ static int step(cgr_runtime *runtime, cudaStream_t stream, const cgr_batch *batc
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   TRY(cgr_step_prepare(runtime, batch, &s));
   TRY(cgr_step_launch(runtime, &s, stream));
-  TRY(cgr_step_wait(runtime, 0, s.seq, -1, &result));
+  TRY(cgr_step_wait(runtime, s.mark, -1, &result));
   if (result.num_requests == 1 && out[0] > 2.999f && out[0] < 3.001f)
     return 0;
-  fprintf(stderr, "step %d has %d requests and %g\n", (int)s.seq, result.num_requests, (double)out[0]);
+  fprintf(stderr, "step %d has %d requests and %g\n", (int)s.mark.seq, result.num_requests, (double)out[0]);
   return 1;
 }
 

@@ -151,7 +151,7 @@ protected:
       CGR_ASSERT_OK(cgr_step_launch(rt_, &step, stream_));
       count = lines_end(&lines);
       ASSERT_EQ(step.key.kind, CGR_KIND_FULL);
-      CGR_ASSERT_OK(cgr_step_wait(rt_, 0, step.seq, -1, &result));
+      CGR_ASSERT_OK(cgr_step_wait(rt_, step.mark, -1, &result));
       batch.tokens = nullptr;
     }
     std::map<std::string, int> named;
@@ -196,7 +196,7 @@ TEST_F(Lines, OfTheStandingBatch) {
   cgr_batch batch = CGR_BATCH_INIT;
   const int32_t token = 7;
   for (int32_t row : rows_)
-    CGR_ASSERT_OK(cgr_standing_put(rt_, 0, 0, row, 1, &token, 0));
+    CGR_ASSERT_OK(cgr_standing_add(rt_, nullptr, row, 1, &token, 0));
   batch.num_requests = CGR_BATCH_STANDING;
   Count(batch, 19);
 }

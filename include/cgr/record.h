@@ -1,0 +1,150 @@
+/* Recording a model: the persistent buffers that its kernels read and write, and the calls of `record`. The attention call itself
+ * is in attention.h. */
+#ifndef CGR_RECORD_H
+#define CGR_RECORD_H
+
+#include "cgr/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------------------------------------------------------- buffers */
+
+/* The persistent buffers, device memory at fixed addresses. Every step writes all rows up to its padded counts; what they hold
+ * past the real ones is given as "padding". R, M, T as in cgr_config, k = num_draft_tokens; P = ceil(tokens /
+ * page_size), for the most tokens that a row has in the group's length set.
+ * `index` of cgr_buffer_get is the group or the length set where there is one for each, of CGR_BUFFER_DECLARED the buffer, else
+ * 0. */
+typedef enum cgr_buffer {
+  CGR_BUFFER_INPUT_IDS = 0,    /* i32 [T] token ids; padding 0 */
+  CGR_BUFFER_POSITIONS,        /* i32 [T] position of the token in its length set; padding 0 */
+  CGR_BUFFER_SLOT_MAPPING,     /* i64 [T] per group: page * page_size + offset of the token; padding, and tokens of another length
+                                  set than the group's, -1 */
+  CGR_BUFFER_QUERY_START_LOC,  /* i32 [R+1] first token of each request; padding repeats the last value */
+  CGR_BUFFER_SEQ_LENS,         /* i32 [R] per length set: tokens that the row has, this step's included; padding 0 */
+  CGR_BUFFER_REQUEST_ROWS,     /* i32 [R] row of each request; padding M, the padding row. A row that a guard refused
+                                  keeps the value that was sent; check seq_lens, which is 0, first */
+  CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
+                                  read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
+  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from that of its first token on,
+                                  whether it still has them or not; padding repeats the last value */
+  CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
+  CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
+  CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
+  CGR_BUFFER_ROW_NUM_ACCEPTED, /* i32 [M+1] 0 */
+  CGR_BUFFER_LOGITS_INDICES,   /* i32 [R] the token whose hidden state predicts the next one; padding 0 */
+  CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel.
+                                  A token that is out of the vocabulary comes back as the next step's input */
+  CGR_BUFFER_COUNTS,           /* i32 [16] of this step, by cgr_count; the rest 0 */
+  CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
+
+  /* On demand, see below. */
+  CGR_BUFFER_KV_INDICES,       /* i32 [R * P] per group: the pages of one request after the other, page p of request i at
+                                  kv_indptr[i] + p; the read-trash page in place of one that the request has given back. Written
+                                  only up to kv_indptr[R]. What follows is not padding: the read-trash page or pages of earlier
+                                  batches, but always pages of the pool */
+  CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P] per group: page_table in the order of the batch. After a request's own pages, and in
+                                  padded requests, the read-trash page, to the end of the row */
+  CGR_BUFFER_KV_START_LOC,     /* i32 [R+1] per length set: running sum of seq_lens; padding repeats the last value */
+  CGR_BUFFER_CONTEXT_LENS,     /* i32 [R] tokens before this step: seq_lens of its length set without the new ones; padding 0 */
+  CGR_BUFFER_CONTEXT_START_LOC, /* i32 [R+1] running sum of context_lens; padding repeats the last value */
+  CGR_BUFFER_PREFILL_QUERY_START_LOC,  /* i32 [R+1] first token of each request from CGR_COUNT_DECODES on, counted from the
+                                          first of them: begins with 0; padding repeats the last value */
+  CGR_BUFFER_PREFILL_KV_INDPTR,        /* i32 [R+1] per group: kv_indptr of the same requests, unchanged, so that it indexes
+                                          kv_indices; padding repeats the last value */
+  CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, /* i32 [R] per group: kv_last_page_len of the same requests; padding 1 */
+  CGR_BUFFER_COUNT_,
+  CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */
+} cgr_buffer;
+
+/* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
+ * one of them: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. In both, each has bit buffer -
+ * CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
+ * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
+ *
+ * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
+ * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers, from the start of `record`.
+ *
+ * A page in an engine's own table that may not be read is reported (CGR_GUARD_PAGE) and replaced by the read-trash page. Requests
+ * that a guard refused have no pages, and lengths 0. */
+#define CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
+
+/* The words of CGR_BUFFER_COUNTS. */
+typedef enum cgr_count {
+  CGR_COUNT_REQUESTS = 0, /* real; 0 when a guard emptied the step */
+  CGR_COUNT_TOKENS = 1,   /* likewise */
+  CGR_COUNT_PADDED_REQUESTS = 2,
+  CGR_COUNT_PADDED_TOKENS = 3,
+  CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
+                            that, or all of them if none has more; those without new tokens count too. Otherwise 0 */
+  CGR_COUNT_DECODE_TOKENS = 5, /* new tokens of those */
+  CGR_COUNT_APPEND_FIRST = 6 /* 1: a request may see tokens that others append in this step (cgr_request_set_length); else 0 */
+} cgr_count;
+
+typedef struct cgr_buffer_view {
+  uint32_t size;
+  int32_t dtype;    /* cgr_dtype */
+  void *data;       /* device address, fixed for the runtime's life */
+  int64_t shape[2]; /* shape[1] is 1 for a vector */
+  int64_t stride;   /* elements from row to row */
+} cgr_buffer_view;
+#define CGR_BUFFER_VIEW_INIT { (uint32_t)sizeof(cgr_buffer_view), 0, NULL, { 0, 0 }, 0 }
+
+/* Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_buffer_get(cgr_runtime *runtime, const cgr_where *where, cgr_buffer buffer, int32_t index,
+                                  cgr_buffer_view *view);
+
+/* ----------------------------------------------------------------------------------------------------- recording a model */
+
+/* The model, written once: enqueues one step on the recorder's stream, for its padded counts. The same function serves eager
+ * steps and captures; a capture calls it exactly once per key that it captures, a replay never. Any status but CGR_OK gives up
+ * the step or the capture, with CGR_ERROR_CALLBACK and the cause in the message; so does a failed cgr_record_ call, even if
+ * `record` ignores it. It may call cgr_record_*, cgr_buffer_get and the functions of device.h that do not wait. */
+typedef cgr_status (*cgr_record_function)(cgr_recorder *recorder, void *engine);
+
+typedef struct cgr_record_info {
+  uint32_t size;
+  int32_t capturing;    /* 1 inside a capture */
+  cudaStream_t stream;
+  cgr_key key;
+  int32_t num_tokens;   /* padded: what every kernel must be launched for */
+  int32_t num_requests; /* padded */
+  int32_t real_tokens;  /* of this step, for information only: never a launch count. -1 when capturing */
+  int32_t real_requests;
+  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing, the set's bound */
+  int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing, the most that the key serves */
+  int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
+  int32_t num_decode_tokens; /* likewise */
+  const cgr_plan_key *plan_key; /* inside `plan` or `record` of a backend: what its state was made for; valid during that call; else
+                                   NULL */
+  void *plan_state;             /* likewise the state */
+} cgr_record_info;
+#define CGR_RECORD_INFO_INIT \
+  { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+/* Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_record_get_info(cgr_recorder *recorder, cgr_record_info *info);
+
+/* A persistent buffer of the recorder's lane and program.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view);
+
+/* Calls `function` at this point of the step: at once in FULL captures and eager steps. A PIECEWISE capture breaks here, and
+ * every replay makes the call, with a recorder that tells that step's stream, key and real counts. `args` (at most 4096 bytes,
+ * else CGR_ERROR_INVALID_ARGUMENT) is copied; the function gets the copy. It may do what `record` may, but cgr_record_attention
+ * is refused in it, and cgr_record_call runs at once. Its status is returned here, or gives up the step (CGR_ERROR_CALLBACK of
+ * cgr_step_launch). A stream that is forked and not joined at a break fails the capture.
+ * Threads one · Capture adds · Sync never · Alloc never (cold in a PIECEWISE capture) */
+typedef cgr_status (*cgr_call_function)(cgr_recorder *recorder, const void *args);
+CGR_API cgr_status cgr_record_call(cgr_recorder *recorder, cgr_call_function function, const void *args, size_t args_size);
+
+/* Says, in a capture, that the graph holds an address in `region`, as given by cgr_region_register. A `record` that calls this
+ * must name every region in which its kernels, or the arguments of its calls at breaks, hold an address; those in which the views
+ * of its attention calls begin are known. One that never calls it holds all regions. In other steps only the number is checked.
+ * Threads one · Capture ok · Sync never · Alloc cold in a capture, else never */
+CGR_API cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

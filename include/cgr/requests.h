@@ -1,0 +1,85 @@
+/* Requests: the rows of the persistent tables, their pages, lengths and data. */
+#ifndef CGR_REQUESTS_H
+#define CGR_REQUESTS_H
+
+#include "cgr/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------------------------- requests */
+
+/* A request owns a row of the persistent tables from open to close. `tag` is the engine's name for it, handed back in results.
+ * These calls change the host's copy of the tables; the changes travel with the next step that is prepared, and none is lost when
+ * a step is cancelled or fails. While a step is prepared its rows cannot be closed, change their length or lose a page
+ * (CGR_ERROR_STATE); they may get more pages. Refused inside `record` and calls (CGR_ERROR_STATE).
+ *
+ * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
+ * completed: cgr_request_info.last, also after a failed launch and after the row was opened again. It may be in several rows,
+ * as a shared prefix is; a step writes it for one of them at most, and over no other's tokens. cgr_validation_layer checks these
+ * rules. Nothing notices if a page that replaces another below a row's length gets its tokens only in the row's next step.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
+/* CGR_ERROR_STATE for a row that is in the standing batch: remove it first; and for one of the prepared step.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_close(cgr_runtime *runtime, int32_t row);
+
+/* Sets pages [first, first + count) of the row's table: page i holds tokens [i * page_size, (i + 1) * page_size). They must
+ * adjoin the pages that the row has, or replace some; if it has none, they may be any. CGR_ERROR_PAGE_OUT_OF_RANGE for a page
+ * outside the pool or reserved, CGR_ERROR_INVALID_ARGUMENT for one that the row has already, and for a `first` that would leave
+ * a gap between these pages and those of the row; in these cases none is set. With a count of 0 the arguments are only checked.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, const int32_t *pages,
+                                         int32_t count);
+
+/* Takes pages [first, first + count) away, at the front or at the end of the row's pages: the table then holds the read-trash
+ * page there, and a step that needs them is refused (CGR_ERROR_PAGES_MISSING). The next step of a row with c tokens needs the
+ * pages from the first that its first new token sees: that of token c + 1 - window_left, or c / chunk * chunk, in the layer of
+ * the group that sees furthest, the engine's backends included; with a layer that has neither, or no layers, all. So a page that
+ * the windows have passed can be given back; a row may also begin without such pages.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
+
+/* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine or other rows
+ * fill (a shared prefix), these perhaps in the row's next step. The row's pages must cover it, and that step has to give its
+ * token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had
+ * passed.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
+
+/* Sets the row's length in length set `set`, 1 .. num_length_sets - 1. It is 0 when a row opens, and stays as set. In steps of
+ * the sequences, layers of the set attend to this many tokens: 0 is a row that is not encoded yet. Before a step of the set's own
+ * tokens (cgr_variant), set it to a length that counts them. A length above cgr_config.max_other_lens is
+ * CGR_ERROR_SEQUENCE_TOO_LONG; the row's pages of every group of the set have to cover it (CGR_ERROR_PAGES_MISSING), from the
+ * first one on, and cannot be dropped from under it. CGR_ERROR_STATE while the row is in the prepared step.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32_t set, int32_t num_tokens);
+
+/* Sets a row's data in a buffer declared with CGR_SOURCE_STAGED and CGR_DIMENSION_ROWS: `data` is [width] elements of its dtype,
+ * which need no alignment; `buffer` is its index in cgr_config.buffers. All 4-byte words from the first to the last that changed
+ * travel with the next step that is prepared, 16 bytes each, and count toward max_changes: after a large row cgr_step_prepare may
+ * answer CGR_ERROR_CHANGES_PENDING. A step that is prepared already does not see them.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data);
+
+typedef struct cgr_request_info {
+  uint32_t size;
+  int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, except last */
+  int32_t num_tokens; /* in the cache after every step launched so far */
+  int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
+  uint64_t tag;
+  cgr_mark last;      /* last step that used the row, for this owner or one before, and may still write its pages; seq 0: none */
+  int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
+} cgr_request_info;
+#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 } }
+/* Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info);
+/* The row has pages [*first, *end) in this group; both 0: none, or the table is the engine's own.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_request_get_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t *first, int32_t *end);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
