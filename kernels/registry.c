@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "base/limits.h"
+#include "cgr/names.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention/sm80/kind.h"

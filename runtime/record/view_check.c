@@ -1,6 +1,7 @@
 #include "runtime/record/view_check.h"
 
 #include "base/limits.h"
+#include "cgr/names.h"
 #include "base/status.h"
 
 /* One of the two dimensions steps over all that the other covers. */
