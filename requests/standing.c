@@ -172,7 +172,7 @@ cgr_status cgr__standing_add(cgr__rows *rows, int32_t index, int32_t query_len, 
                      "cgr_standing_add: row %d is in the standing batch already, expected another (or cgr_standing_update)",
                      index);
   CGR__TRY(check_work(rows, "cgr_standing_add", 0, query_len, tokens, flags));
-  cgr__rows_settle(rows);
+  cgr__rows_sync(rows);
   rows->row[index].since = s->steps;
   give_work(rows, index, query_len, tokens, flags);
   write_place(rows, s->members.num_requests++, index, flags);
@@ -185,8 +185,8 @@ cgr_status cgr__standing_update(cgr__rows *rows, int32_t index, int32_t query_le
   CGR__TRY(check_member(rows, "cgr_standing_update", index));
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
   CGR__TRY(check_work(rows, "cgr_standing_update", before, query_len, tokens, flags));
-  cgr__rows_settle(rows);
-  cgr__members_settle(rows, index);
+  cgr__rows_sync(rows);
+  cgr__members_sync(rows, index);
   drop_work(rows, index);
   give_work(rows, index, query_len, tokens, flags);
   if (query_len != before || flags != s->members.flags[position])

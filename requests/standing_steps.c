@@ -43,8 +43,8 @@ static cgr_status refuse_missing_token(const cgr__rows *rows) {
   while (!rows->row[members->rows[i]].lacks_token)
     i++;
   int32_t row = members->rows[i], query_len = members->query_lens[i];
-  const cgr__special *special = rows->row[row].special ? &rows->standing.special[row] : NULL;
-  if (query_len > 1 && special->first_token < 0)
+  const cgr__irregular *irregular = rows->row[row].irregular ? &rows->standing.irregular[row] : NULL;
+  if (query_len > 1 && irregular->first_token < 0)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
         "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_update gives those of one step", row,

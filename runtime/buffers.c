@@ -1,6 +1,7 @@
 /* The persistent buffers and the engine's own, as views. */
 #include <stdio.h>
 
+#include "cgr/names.h"
 #include "runtime/runtime.h"
 
 static const char *buffer_name(int64_t buffer) { return cgr_buffer_name((cgr_buffer)buffer); }
@@ -24,12 +25,12 @@ static cgr_status view_own(const cgr_runtime *runtime, const char *function, cgr
                            cgr_buffer_view *full) {
   CGR__TRY(cgr__check_choice(function, "buffer", &buffers, (int32_t)buffer));
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
-  if (shape.copies == 0 && shape.source != CGR__SOURCE_DERIVED)
+  if (shape.copies == 0 && shape.source != CGR__SOURCE_ON_DEMAND)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %s, expected another: there is no group (num_groups is 0)",
                      function, shape.name);
   if (shape.copies == 0)
     return cgr__fail(CGR_ERROR_STATE,
-                     "%s: buffer is %s, which nobody asked for, expected its CGR_DERIVED bit in cgr_config.derived, or in "
+                     "%s: buffer is %s, which was not asked for, expected its CGR_ON_DEMAND bit in cgr_config.on_demand, or in "
                      "that of a backend in use",
                      function, shape.name);
   if (index < 0 || index >= shape.copies)

@@ -115,8 +115,8 @@ typedef void (*cgr_dump_function)(void *context, const char *json, size_t length
 enum { CGR_CONFIG_MAGIC = 0x63677231 };
 
 typedef struct cgr_config {
-  uint32_t size, magic, version; /* set by CGR_CONFIG_INIT. A header version with another major number, or before 0.2, is
-                                    CGR_ERROR_INVALID_STRUCT */
+  uint32_t size, magic, version; /* set by CGR_CONFIG_INIT. Headers of another minor version are refused by number
+                                    (CGR_ERROR_INVALID_STRUCT); from 1.0 on, those of another major version */
   int32_t reserved;
   const char *device;            /* as for cgr_device_open. Ignored when device_handle is given */
   cgr_device *device_handle;     /* an open device, which the runtime does not close; or NULL */
@@ -177,7 +177,7 @@ typedef struct cgr_config {
   const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
   int32_t reserved_end;
-  uint64_t derived;              /* CGR_DERIVED bits of the buffers on demand that the engine itself reads, not its backends */
+  uint64_t on_demand;            /* CGR_ON_DEMAND bits of the on-demand buffers that the engine itself reads, not its backends */
   cgr_dump_function dump;        /* gets, as JSON, what the runtime did last: when it dies, after an abandoned step, and after a step
                                     of its own that failed; NULL: silent. The whole flight recorder is written before the call
                                     that failed returns: up to 768 bytes a step, about 2 us each */

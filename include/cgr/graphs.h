@@ -61,8 +61,8 @@ typedef struct cgr_capture {
  * complete within wait_timeout_ms, it is CGR_NOT_READY and nothing is done.
  *
  * A key whose capture fails is counted, and a later call tries again. The first failure is returned after all keys were tried.
- * Whatever the reason that a key has no graph that can be replayed, its steps use a larger one, or one of another query length,
- * kind or superset that serves them, as far as max_padding lets them. Otherwise they run eagerly (or are refused when strict).
+ * If a key has no replayable graph, its steps use a larger graph, or one of another query length, kind or superset that serves
+ * them, within max_padding. Otherwise they run eagerly (or are refused when strict).
  *
  * max_padding of cgr_config, 2 by default, holds for every graph that a step might use. A graph of more than that many times the
  * batch's tokens is not taken if another one that serves the batch has fewer tokens. If it has over 64 tokens more than the
@@ -70,14 +70,14 @@ typedef struct cgr_capture {
  * batch without tokens counts as one token. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a
  * superset. Each capture logs which sizes have no graph (INFO).
  *
- * The list ends before the capture that would pass a budget, if it costs what earlier ones of its kind did. A graph that passes
- * max_bytes all the same is dropped, unless it does so only by its measured memory and not by the estimate: memory that others
- * take meanwhile drops no graph. That is not a failure: the keys that are left, except failed and stale ones, are
+ * Capture stops before the key whose expected cost, the average of its kind, would exceed a budget. A graph that exceeds max_bytes
+ * all the same is dropped, unless only its measured memory exceeds it and not the estimate: memory that others take meanwhile
+ * drops no graph. That is not a failure: the keys that are left, except failed and stale ones, are
  * CGR_GRAPH_OVER_BUDGET (CGR_REASON_BUDGET) until a later call captures them.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
-/* Gives up graphs, stale ones first, then those not replayed for the longest time, until the rest take at most `keep_bytes` of
+/* Releases graphs: stale ones first, then the least recently replayed, until the rest take at most `keep_bytes` of
  * device memory; 0 gives up all of them. If the device cannot tell memory, only 0 has an effect. Their keys are as before a
  * capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the device memory
  * of what was given up. Steps in flight are not disturbed. If backends keep states, which end with their graphs, it waits for
@@ -101,7 +101,7 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *c
 
 /* A region is memory whose address graphs may hold. The arena, the rings, the KV views and their scales are registered at
  * creation, and stay; an engine adds its weights and activations. There are at most 8192 regions, the runtime's included; one
- * more is CGR_ERROR_OUT_OF_MEMORY. Moving one, even to where it already is, makes graphs that were captured before and hold it
+ * more is CGR_ERROR_OUT_OF_MEMORY. Re-registering one, even at its old address, makes graphs that were captured before and hold it
  * stale: their steps run eagerly (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures
  * them again. Unregistering one does the same, and its number may be given to another. A graph holds every region of the engine,
  * also one that is registered after its capture, unless its `record` says otherwise with cgr_record_use. Regions may overlap:

@@ -56,8 +56,8 @@ typedef struct cgr_capture_estimate {
   int32_t num_keys;     /* to be captured */
   int32_t num_measured; /* that have been */
   int32_t num_estimated; /* of these, with memory that is estimated (cgr_graph_stats.bytes_estimated) */
-  double ms;            /* for num_keys; cgr_stats.capture_ms tells what it was */
-  uint64_t bytes;       /* of device memory, likewise cgr_stats.graph_bytes */
+  double ms;            /* for num_keys; cgr_stats.capture_ms has what it took */
+  uint64_t bytes;       /* of device memory; cgr_stats.graph_bytes has what it took */
   uint64_t bytes_left;  /* of it, for those that have no graph yet: what to leave free */
 } cgr_capture_estimate;
 #define CGR_CAPTURE_ESTIMATE_INIT { (uint32_t)sizeof(cgr_capture_estimate), 0, 0, 0, 0.0, 0, 0 }
@@ -93,7 +93,7 @@ typedef struct cgr_self_test {
   int32_t num_pages;    /* of each group, if there are any, 4 .. 2^24: with fewer than a graph could use, its requests are
                            shorter or fewer. If a graph needs exact lengths and the pages do not hold even one such request, it is
                            not tested, which is a finding (CGR_ERROR_PAGES_MISSING) */
-  const int32_t *pages; /* [num_groups][num_pages] that nobody uses; what they hold is lost */
+  const int32_t *pages; /* [num_groups][num_pages] that are not in use; what they hold is lost */
   int32_t max_token;    /* the vocabulary, 1 or more: token ids are 0 .. max_token - 1 */
   uint32_t seed;        /* for lengths, tokens, the pages' order and what they hold */
   const cgr_watch *watched;
@@ -153,7 +153,7 @@ typedef struct cgr_audit {
 /* Looks for what a replay must not depend on: captures again, twice, every key whose graph can be replayed, as
  * cgr_runtime_capture does, but makes no graph and reads what the nodes hold. `record` must do what it did then. A finding
  * (CGR_ERROR_AUDIT) names the key, the node and the parameter of
- * - an address that lies in no region, or in one that `record` did not name although it named others; once for each allocation,
+ * - an address that is in no region, or in one that `record` did not name although it named others; once for each allocation,
  *   or region of a key;
  * - a number, in a parameter or a launch's dimensions, that differs in the second capture: a host value, which replays keep.
  *   Unset bytes between the fields of a struct are reported in the same way. Addresses may differ within a region. Reported once

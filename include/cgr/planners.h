@@ -16,12 +16,13 @@ extern "C" {
  * to be compared, sized and measured; engines with kernels of their own want cgr_metadata_build, or
  * CGR_BUFFER_SLOT_MAPPING and the like.
  *
- * Requests with at most line_query_len new tokens are the line: one tile for each head block (the query heads of one KV head, or
- * some of them, that a kernel takes together), laid end to end and cut into num_parts stretches of equal cost. The other requests
- * are the queue: tiles of queue_tile_q new tokens, taken one by one, the costliest first; if there are fewer than num_parts (and
- * max_splits is not set), they are cut into pieces and taken in the order of the batch. KV is counted in tiles of line_tile_kv or
- * queue_tile_kv tokens. Costs are in any unit; those of all requests of the line, times head_blocks, are at most 2^62. However
- * the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head blocks counted. */
+ * Requests with at most decode_query_len new tokens are the decode section: one tile for each head block (the query heads of one
+ * KV head, or some of them, that a kernel takes together), one after the other, cut into num_parts parts of equal cost. The other
+ * requests are the prefill queue: tiles of prefill_tile_q new tokens, taken one by one, the costliest first; if there are fewer
+ * than num_parts (and max_splits is not set), they are cut into splits and taken in the order of the batch. KV is counted in
+ * tiles of decode_tile_kv or prefill_tile_kv tokens. Costs are in any unit; those of all requests of the decode section, times
+ * head_blocks, are at most 2^62. However the new tokens are spread over the requests, they make at most 2^31 - 1 tiles, all head
+ * blocks counted. */
 typedef struct cgr_plan_input {
   uint32_t size;
   int32_t num_requests;      /* 0 .. 2^24 */
@@ -29,20 +30,20 @@ typedef struct cgr_plan_input {
   const int32_t *seq_lens;   /* [num_requests] tokens in the cache, the new ones included; at most 2^30 */
   int32_t num_parts;         /* CTAs that the plan is for, 1 .. 4096; the runtime takes what the device holds at once */
   int32_t head_blocks;       /* 1 .. 1024; 0: 1 */
-  int32_t line_query_len;    /* 1 .. 4096; 0: 1 */
-  int32_t line_tile_kv;      /* 1 .. 4096; 0: 64 */
-  int32_t cost_tile;         /* of a tile of the line, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
+  int32_t decode_query_len;  /* 1 .. 4096; 0: 1 */
+  int32_t decode_tile_kv;    /* 1 .. 4096; 0: 64 */
+  int32_t cost_tile;         /* of a tile of the decode section, besides its KV tiles, 0 .. 2^20; with cost_kv 0: 2 */
   int32_t cost_kv;           /* of a KV tile, 1 .. 2^20; 0: 1 */
-  int32_t snap;              /* a stretch ends where a tile does if that is no further away than this, 0 .. 2^20; stretches of
-                                equal tiles may be lengthened by at most this, or twice this if no tile is then cut, and never by
-                                more than 1/20 */
-  int32_t queue_tile_q;      /* 1 .. 4096; 0: 64 */
-  int32_t queue_tile_kv;     /* 1 .. 4096; 0: 64 */
+  int32_t snap;              /* a part ends where a tile does if that is no further away than this, 0 .. 2^20; parts of equal
+                                tiles may be lengthened by at most this, or twice this if no tile is then cut, and never by more
+                                than 1/20 */
+  int32_t prefill_tile_q;    /* 1 .. 4096; 0: 64 */
+  int32_t prefill_tile_kv;   /* 1 .. 4096; 0: 64 */
   int32_t window_left;       /* keys that a query sees, its own included; 0: all */
   int32_t window_right;      /* keys after its own, with `bidirectional`; 0: all */
   int32_t bidirectional;     /* not 0: a query also sees keys after its own */
-  int32_t max_splits;        /* 1 .. 256: batch-invariant: a tile of the line is split at its own borders, into at most that many
-                                splits, and tiles of the queue are whole; 0: tiles are split where stretches end */
+  int32_t max_splits;        /* 1 .. 256: batch-invariant: a tile of the decode section is split at its own borders, into at most
+                                that many splits, and tiles of the prefill queue are whole; 0: tiles are split where parts end */
 } cgr_plan_input;
 #define CGR_PLAN_INPUT_INIT { (uint32_t)sizeof(cgr_plan_input), 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -50,7 +51,7 @@ typedef struct cgr_plan_input {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_plan_size(const cgr_plan_input *input, size_t *plan_size);
 
-/* `plan` is aligned to 16 bytes. All bytes that cgr_plan_size tells are written, unused ones as 0. Allocates scratch.
+/* `plan` is aligned to 16 bytes. Writes all the bytes that cgr_plan_size returned; unused bytes are 0. Allocates scratch.
  * Threads any · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_plan_build(const cgr_plan_input *input, void *plan, size_t plan_size);
 
@@ -69,17 +70,17 @@ typedef struct cgr_metadata_group {
   int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
 } cgr_metadata_group;
 
-/* What else some kernels want of one group: the buffers on demand of the same names (cgr_buffer in cgr.h). Each may be NULL.
+/* What else some kernels want of one group: the on-demand buffers of the same names (cgr_buffer in cgr.h). Each may be NULL.
  * kv_indices has the pages of one request after the other, as many as kv_indptr ends with; the rest is not written. block_table
  * has the same pages in rows, then read_trash_page to a row's end. Fields named prefill_* are from the first prefill on. */
-typedef struct cgr_metadata_derived {
+typedef struct cgr_metadata_on_demand {
   int32_t *kv_indices;         /* out */
   int64_t max_kv_indices;      /* room for this many */
   int32_t *block_table;        /* out, [padded_requests][block_table_stride] */
   int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size) */
   int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: of kv_indptr; padding repeats the last value */
   int32_t *prefill_kv_last_page_len; /* out, [padded_requests]: of kv_last_page_len; padding 1 */
-} cgr_metadata_derived;
+} cgr_metadata_on_demand;
 
 /* The metadata of a step: what the persistent buffers of the same names hold after the prologue, padding included. The outputs
  * have room for the padded counts and are all required, down to logits_indices. */
@@ -102,7 +103,7 @@ typedef struct cgr_metadata {
   int32_t *request_rows;          /* out, [padded_requests]; padding max_rows */
   int32_t *logits_indices;        /* out, [padded_requests] a request's last token; 0 for padding and requests without tokens */
   /* The rest may be 0 and NULL: not wanted. */
-  const cgr_metadata_derived *derived; /* [num_groups] */
+  const cgr_metadata_on_demand *on_demand; /* [num_groups] */
   int32_t *kv_start_loc;          /* out, [padded_requests + 1] running sum of seq_lens */
   int32_t *context_lens;          /* out, [padded_requests] tokens in the cache before this step; padding 0 */
   int32_t *context_start_loc;     /* out, [padded_requests + 1] running sum of context_lens */

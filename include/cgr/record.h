@@ -58,22 +58,22 @@ typedef enum cgr_buffer {
   CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */
 } cgr_buffer;
 
-/* Buffers on demand, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
- * one of them: by cgr_config.derived, or by cgr_backend.derived of a backend that a layer names. In both, each has bit buffer -
- * CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
- * cgr_buffer_get of one that nobody asked for is CGR_ERROR_STATE.
+/* On-demand buffers, from CGR_BUFFER_KV_INDICES on, take memory, and a kernel in every step, only in a runtime that was asked for
+ * one of them: by cgr_config.on_demand, or by cgr_backend.on_demand of a backend that a layer names. In both, each has bit
+ * buffer - CGR_BUFFER_KV_INDICES; the union of all counts. Those of prefills need a backend in use with a reorder_threshold.
+ * cgr_buffer_get of one that was not asked for is CGR_ERROR_STATE.
  *
- * The kernel runs beside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
+ * The kernel runs alongside the engine's first ones. Its buffers can be read by what is enqueued after the step's first
  * cgr_record_attention, after a cgr_record_buffer of one of them, or between pieces; without layers, from the start of `record`.
  *
  * A page in an engine's own table that may not be read is reported (CGR_GUARD_PAGE) and replaced by the read-trash page. Requests
  * that a guard refused have no pages, and lengths 0. */
-#define CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
+#define CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))
 
 /* The words of CGR_BUFFER_COUNTS. */
 typedef enum cgr_count {
   CGR_COUNT_REQUESTS = 0, /* real; 0 when a guard emptied the step */
-  CGR_COUNT_TOKENS = 1,   /* likewise */
+  CGR_COUNT_TOKENS = 1,   /* the same */
   CGR_COUNT_PADDED_REQUESTS = 2,
   CGR_COUNT_PADDED_TOKENS = 3,
   CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
@@ -115,7 +115,7 @@ typedef struct cgr_record_info {
   int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing, the set's bound */
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing, the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
-  int32_t num_decode_tokens; /* likewise */
+  int32_t num_decode_tokens; /* the same */
   const cgr_plan_key *plan_key; /* inside `plan` or `record` of a backend: what its state was made for; valid during that call; else
                                    NULL */
   void *plan_state;             /* likewise the state */

@@ -190,7 +190,7 @@ typedef struct cgr_step_result {
   const uint64_t *tags;      /* [num_requests] given to cgr_request_open, as they were at prepare */
   const int32_t *num_tokens; /* [num_steps][num_requests] sampled tokens: 0 for a request that is partial, had no tokens, or that
                                 a guard emptied; after CGR_GUARD_PAGE it is 1, and the token cannot be trusted */
-  const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what lies past
+  const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what is past
                                 num_tokens is undefined */
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */
   const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity; NULL without check_values */
@@ -200,8 +200,9 @@ typedef struct cgr_step_result {
 
 /* Waits for the step that `mark` names alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured
  * timeout. CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.
- * CGR_ERROR_EXPIRED: ring_depth newer steps have been launched. `result` may be NULL. A thread other than the one that launches
- * must not wait here; it may look at cgr_runtime_completed.
+ * CGR_ERROR_EXPIRED: ring_depth newer steps have been launched. CGR_ERROR_STATE inside `record`, calls and functions of backends,
+ * polls too. `result` may be NULL. A thread other than the one that launches must not wait here; it may look at
+ * cgr_runtime_completed, and so may these functions.
  * Threads one · Capture no · Sync poll never, wait may · Alloc never */
 CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, cgr_mark mark, int32_t timeout_ms, cgr_step_result *result);
 

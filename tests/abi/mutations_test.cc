@@ -143,9 +143,9 @@ TEST_F(Mutations, OfMacros) {
             "\n");
   EXPECT_EQ(Changes({ { "tracing.h", "", tail, "" } }), "BREAKS macro CGR_TRACE_TAIL is gone\n");
   EXPECT_EQ(Changes({ { "tracing.h", "", tail, tail + "\n#define CGR_NEW 1" } }), "grows macro CGR_NEW is new\n");
-  EXPECT_EQ(Changes({ { "record.h", "#define CGR_DERIVED(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
-            "BREAKS macro CGR_DERIVED: was CGR_DERIVED(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
-            "is CGR_DERIVED(buffer) "
+  EXPECT_EQ(Changes({ { "record.h", "#define CGR_ON_DEMAND(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
+            "BREAKS macro CGR_ON_DEMAND: was CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
+            "is CGR_ON_DEMAND(buffer) "
             "((uint32_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))\n");
   EXPECT_EQ(Changes({ { "step.h", "#define CGR_BATCH_INIT", "0, NULL }", "0, NULL, 0 }" } }), "");
   EXPECT_EQ(Changes({ { "step.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),

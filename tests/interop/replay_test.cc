@@ -149,7 +149,7 @@ protected:
       CGR_EXPECT_OK(cgr_fill(dev, backend_->workspace, byte, backend_->workspace_bytes(), stream));
     for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      if (random_->OneIn(2) && (value_.derived & CGR_DERIVED(buffer)) != 0) {
+      if (random_->OneIn(2) && (value_.on_demand & CGR_ON_DEMAND(buffer)) != 0) {
         CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, nullptr, buffer, 0, &view));
         CGR_EXPECT_OK(cgr_fill(dev, view.data, 0x7f, size_t(view.shape[0] * view.stride) * 4, stream));
       }

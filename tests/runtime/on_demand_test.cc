@@ -228,7 +228,7 @@ TEST_P(OnDemand, AreWhatConfigurationAndBackendAskForTogether) {
     for (int i = 0; i < kNumOnDemand; i++) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
       const cgr_status status = cgr_buffer_get(engine_->rt, nullptr, BufferAt(i), 0, &view);
-      if ((by_config | by_backend) & CGR_DERIVED(BufferAt(i)))
+      if ((by_config | by_backend) & CGR_ON_DEMAND(BufferAt(i)))
         CGR_EXPECT_OK(status);
       else
         ExpectMessage(status, CGR_ERROR_STATE, { cgr_buffer_name(BufferAt(i)), "CGR_ON_DEMAND", "cgr_config.on_demand" });

@@ -44,7 +44,7 @@ typedef struct cgr_block_table_layout {
   int32_t max_query_len;  /* max_q_len: the same */
   int32_t max_seq_len;    /* max_kv_len */
   size_t bytes;           /* of all */
-  size_t block_table;     /* byte of i32 [num_requests][max_pages]: pages, then the read-trash page; padding likewise */
+  size_t block_table;     /* byte of i32 [num_requests][max_pages]: pages, then the read-trash page; padding the same */
   size_t seq_lens;        /* byte of i32 [num_requests]; padding 0 */
   size_t query_start_loc; /* byte of i32 [num_requests + 1]; padding repeats the last value */
   size_t kv_start_loc;    /* byte of i32 [num_requests + 1]: running sum of seq_lens; padding repeats the last value */
@@ -68,7 +68,7 @@ CGR_API cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_t
 
 /* The two scales of such kernels. Q K^T is multiplied by q_scale * k_scale * softmax_scale, P V by v_scale / o_scale. q_scale,
  * k_scale and v_scale turn stored values into what they stand for; o_scale does so for an output that is stored as FP8, and is
- * 1 for others (0 is taken as 1). A captured graph keeps the scales that it was recorded with.
+ * 1 for others (0 is taken as 1). A captured graph keeps the scales of its recording.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API double cgr_block_table_bmm1_scale(double q_scale, double k_scale, double softmax_scale);
 CGR_API double cgr_block_table_bmm2_scale(double v_scale, double o_scale);

@@ -85,7 +85,7 @@ typedef struct cgr_flashinfer_prefill_input {
   int32_t force_split_kv;           /* not 0, with a graph and fixed_split_size: split_kv is 1 even where no request has two
                                        chunks (FlashInfer looks at the lengths), so that plan_info does not depend on them.
                                        Enqueue needs it */
-  int32_t num_colocated_ctas;  /* of a decode kernel beside it, 0 or more */
+  int32_t num_colocated_ctas;  /* of a decode kernel alongside it, 0 or more */
   int32_t uniform_q_len;       /* with a graph: rows of every request that has any, 0 .. 2^24; 0: they differ */
   int32_t num_multiprocessors; /* 1 .. 4096 */
   int32_t compute_capability;  /* 80, 90, ...; 0: 90 */

@@ -32,7 +32,7 @@ CGR_API const char *cgr_flashmla_layout_name(cgr_flashmla_layout layout);
  *
  * A length is at most M = min(2^30, (2^29 / num_requests - fixed_overhead) * block_size), so that no sum wraps around, as
  * upstream's would. On the device, lengths outside 0 .. M (topk_lens: 0 .. topk) count as the nearest in it, live_requests
- * likewise. */
+ * the same. */
 typedef struct cgr_flashmla_input {
   uint32_t size;
   int32_t layout;                 /* cgr_flashmla_layout */
@@ -59,7 +59,7 @@ typedef struct cgr_flashmla_input {
 
 /* Parts, and bytes of the metadata: tile_scheduler_metadata i32 [num_parts][8] first, then num_splits i32 [num_requests + 1]
  * at byte 32 * num_parts. num_splits is a running sum from 0: request i has splits num_splits[i] .. num_splits[i + 1] - 1, and a
- * part's piece of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
+ * part's split of its first request is the begin_split_idx-th of them. `num_parts` may be NULL. The arrays are not read.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_flashmla_size(const cgr_flashmla_input *input, int32_t *num_parts, size_t *bytes);
 
