@@ -194,7 +194,7 @@ TEST_P(LaterBreaks, AreRefused) {
   };
   ExpectMessage(engine.Capture(), CGR_ERROR_CALLBACK,
                 { "a call failed with CGR_ERROR_CAPTURE: cgr_record_call: ending the piece" });
-  EXPECT_EQ(refused, cgr_runtime_num_keys(engine.rt));
+  EXPECT_EQ(refused, cgr_test::NumKeys(engine.rt));
   engine.hook = nullptr;
   CGR_ASSERT_OK(engine.Capture());
   const int32_t row = engine.Start(5);

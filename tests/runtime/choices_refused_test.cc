@@ -61,7 +61,7 @@ TEST_P(ChoicesRefused, OfAConfiguration) {
   }
   for (uint64_t value : { uint64_t{ 1 } << 8, UINT64_MAX })
     ConfigRefused(bad,
-                  { "derived is", "CGR_ON_DEMAND", "kv_indices", "block_table", "kv_start_loc", "context_lens",
+                  { "on_demand is", "CGR_ON_DEMAND", "kv_indices", "block_table", "kv_start_loc", "context_lens",
                     "context_start_loc", "prefill_query_start_loc", "prefill_kv_indptr", "prefill_kv_last_page_len" },
                   [&](cgr_config *c) { c->on_demand = value; });
 }
@@ -122,12 +122,12 @@ TEST_P(ChoicesRefused, OfAStep) {
   Refused(CGR_ERROR_INVALID_ENUM, { "capture.flags is 0x2", "CGR_CAPTURE_*", "missed" },
           [&] { return cgr_runtime_capture(engine_->rt, &capture); });
   Refused(CGR_ERROR_INVALID_ENUM, { "flags is 0x2", "CGR_REQUEST_*", "partial" },
-          [&] { return cgr_standing_put(engine_->rt, 0, 0, rows_[0], 1, nullptr, 2); });
+          [&] { return cgr_standing_add(engine_->rt, nullptr, rows_[0], 1, nullptr, 2); });
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   Words buffers = { "cgr_buffer_get: buffer is 99", "a cgr_buffer (" };
   for (int32_t i = 0; i < CGR_BUFFER_COUNT_; i++)
     buffers.push_back(cgr_buffer_name(cgr_buffer(i)));
-  Refused(CGR_ERROR_INVALID_ENUM, buffers, [&] { return cgr_buffer_get(engine_->rt, 0, 0, cgr_buffer(99), 0, &view); });
+  Refused(CGR_ERROR_INVALID_ENUM, buffers, [&] { return cgr_buffer_get(engine_->rt, nullptr, cgr_buffer(99), 0, &view); });
 }
 
 TEST_P(ChoicesRefused, InsideRecord) {

@@ -42,7 +42,7 @@ TEST_P(ConfigOnDemand, UnknownBitsAreRefused) {
             { Find(CGR_ERROR_INVALID_ENUM, "on_demand", { "CGR_ON_DEMAND", "prefill_kv_last_page_len)" }) });
     for (int i = 0; i < 2; i++) // also of one that no layer names
       Refused(With([=](GoodConfig &) { backends_[i].on_demand = bad; }),
-              { Find(CGR_ERROR_INVALID_ENUM, "backends[" + std::to_string(i) + "].derived", { "CGR_ON_DEMAND" }) });
+              { Find(CGR_ERROR_INVALID_ENUM, "backends[" + std::to_string(i) + "].on_demand", { "CGR_ON_DEMAND" }) });
   }
 }
 
@@ -51,7 +51,7 @@ TEST_P(ConfigOnDemand, PrefillsNeedAReorderThresholdInUse) {
     const Found refusal = Find(CGR_ERROR_INVALID_ARGUMENT, "on_demand", { cgr_buffer_name(buffer), "reorder_threshold" });
     Refused([=](GoodConfig &c) { c.config.on_demand = kFirst | CGR_ON_DEMAND(buffer); }, { refusal });
     Refused(With([=](GoodConfig &) { backends_[0].on_demand = CGR_ON_DEMAND(buffer); }),
-            { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[0].derived", { cgr_buffer_name(buffer), "reorder_threshold" }) });
+            { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[0].on_demand", { cgr_buffer_name(buffer), "reorder_threshold" }) });
     Refused(With([=](GoodConfig &c) { // of a backend that no layer names
               c.config.on_demand = CGR_ON_DEMAND(buffer);
               backends_[1].reorder_threshold = 4;

@@ -191,7 +191,7 @@ TEST_P(EnginesHostMemory, OfAudits) {
 TEST_P(EnginesHostMemory, OfAReleaseOfGraphs) {
   engine_->rt->graphs.device_bytes = 2; // as where the device tells memory
   EachFails([&] { return cgr_runtime_release_graphs(engine_->rt, 1, nullptr); }, [&] { ExpectGoodSteps(); },
-            { "cgr_runtime_release_graphs: no memory to sort " + std::to_string(cgr_runtime_num_keys(engine_->rt)) + " graphs" });
+            { "cgr_runtime_release_graphs: no memory to sort " + std::to_string(cgr_test::NumKeys(engine_->rt)) + " graphs" });
   EXPECT_EQ(engine_->Stats().num_graphs, 0);
   engine_->rt->graphs.device_bytes = 0;
 }

@@ -98,10 +98,10 @@ TEST_P(Inside, WhatTheHeadersMarkIsRefused) {
         EXPECT_EQ(status, CGR_OK) << call.name << ": " << cgr_last_message();
     }
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(engine().rt, 0, 0, CGR_BUFFER_COUNTS, 0, &view));
-    EXPECT_EQ(cgr_runtime_device(engine().rt), engine().dev);
-    EXPECT_LE(cgr_runtime_completed(engine().rt, 0), engine().launched);
-    EXPECT_GT(cgr_runtime_num_keys(engine().rt), 0);
+    CGR_EXPECT_OK(cgr_buffer_get(engine().rt, nullptr, CGR_BUFFER_COUNTS, 0, &view));
+    EXPECT_EQ(cgr_test::DeviceOf(engine().rt), engine().dev);
+    EXPECT_LE(cgr_test::Completed(engine().rt), engine().launched);
+    EXPECT_GT(cgr_test::NumKeys(engine().rt), 0);
   });
   MakeSteps();
 }
@@ -113,7 +113,8 @@ TEST_P(Inside, NoWaitIsTaken) {
     for (uint64_t seq : { uint64_t(0), uint64_t(1), engine().launched, engine().launched + 1 })
       for (int32_t timeout_ms : { -2, -1, 0, 5 }) {
         cgr_step_result result = untouched;
-        ExpectMessage(cgr_step_wait(engine().rt, 0, seq, timeout_ms, &result), CGR_ERROR_STATE, Refusal("cgr_step_wait"));
+        ExpectMessage(cgr_step_wait(engine().rt, cgr_mark{ 0, 0, seq }, timeout_ms, &result), CGR_ERROR_STATE,
+                      Refusal("cgr_step_wait"));
         EXPECT_EQ(std::memcmp(&result, &untouched, sizeof result), 0);
         cgr_batch batch = CGR_BATCH_INIT;
         cgr_step step = CGR_STEP_INIT;

@@ -244,7 +244,7 @@ TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
   ASSERT_NO_FATAL_FAILURE(Make(options));
   float *rows = static_cast<float *>(engine_->Alloc(sizeof(float)));
   cgr_key key = CGR_KEY_INIT;
-  for (int32_t i = 0; i < cgr_runtime_num_keys(engine_->rt) && key.num_tokens != kRows; i++)
+  for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt) && key.num_tokens != kRows; i++)
     key = engine_->GraphStats(i).key;
   ASSERT_EQ(key.num_tokens, kRows);
   for (int64_t width : { kMost, kMost - 4095, kMost - 4096 }) {

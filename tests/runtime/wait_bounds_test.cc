@@ -47,7 +47,7 @@ TEST_P(WaitBounds, DestroyThatCannotWaitDestroysNothing) {
                   { "cgr_runtime_destroy: waiting for the steps in flight", "777" });
     EXPECT_EQ(cgr__fault_fired(engine_->dev), 1u);
     cgr__fault_set(engine_->dev, nullptr);
-    EXPECT_EQ(cgr_runtime_completed(engine_->rt, 0), step);
+    EXPECT_EQ(cgr_test::Completed(engine_->rt), step);
   }
   engine_->Step(engine_->Decode({ row_ })); // it lives
 }

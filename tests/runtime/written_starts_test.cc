@@ -89,7 +89,7 @@ TEST_P(WrittenStarts, AreNamedLate) {
       engine_->Sync();
       EXPECT_EQ(violations_.size(), before) << "nothing has waited";
       const bool is_guarded = late > writer && late - writer - 1 < kDepth;
-      (void)cgr_step_wait(engine_->rt, 0, seqs.back(), -1, nullptr);
+      (void)cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seqs.back() }, -1, nullptr);
       if (writer == 0 && late < kDepth) {
         ASSERT_EQ(violations_.size(), before + 1);
         const std::string message = violations_.Last(), step = "query_start_loc[1] was 2 after step " + std::to_string(seqs[0]);

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <set>
 
+#include "cgr/inspect.h"
+#include "cgr/tracing.h"
 #include "tests/support/engine.h"
 
 namespace cgr_test {
@@ -25,7 +27,7 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
   static cgr_step step = CGR_STEP_INIT;
   static cgr_key key = CGR_KEY_INIT;
   static cgr_batch batch = CGR_BATCH_INIT;
-  static uint64_t seq;
+  static cgr_mark mark;
   static cgr_request_info info = CGR_REQUEST_INFO_INIT;
   static cgr_stats stats = CGR_STATS_INIT;
   static cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
@@ -47,18 +49,18 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
     CALL(cgr_request_set_data, 0, 0, data),
     CALL(cgr_request_get_info, 0, &info),
     CALL(cgr_request_get_pages, 0, 0, &number, &count),
-    CALL(cgr_standing_put, 0, 0, 0, 1, nullptr, 0),
-    CALL(cgr_standing_set, 0, 0, 0, 1, nullptr, 0),
-    CALL(cgr_standing_take, 0, 0, 0),
-    CALL(cgr_standing_swap, 0, 0, 0, 0),
-    CALL(cgr_standing_rows, 0, 0, &rows, &count),
+    CALL(cgr_standing_add, nullptr, 0, 1, nullptr, 0),
+    CALL(cgr_standing_update, nullptr, 0, 1, nullptr, 0),
+    CALL(cgr_standing_remove, nullptr, 0),
+    CALL(cgr_standing_swap, nullptr, 0, 0),
+    CALL(cgr_standing_rows, nullptr, &rows, &count),
     CALL(cgr_step_choose, &batch, &key),
     CALL(cgr_step_prepare, &batch, &step),
     CALL(cgr_step_launch, &step, e.stream),
     CALL(cgr_step_cancel, &step),
     CALL(cgr_step_prepare_wait, &batch, &step, 0, e.stream),
-    CALL(cgr_runtime_flush, 0, e.stream, &seq),
-    CALL(cgr_step_wait, 0, 1, 0, nullptr),
+    CALL(cgr_runtime_flush, nullptr, &mark, e.stream),
+    CALL(cgr_step_wait, cgr_mark{ 0, 0, 1 }, 0, nullptr),
     CALL(cgr_runtime_stats, &stats),
     { "cgr_runtime_capture",
       [](Engine &e) {
@@ -89,10 +91,10 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
     CALL(cgr_runtime_flight, nullptr, 0, &count),
     CALL(cgr_runtime_dump, text, sizeof text, &length),
     CALL(cgr_runtime_graph_labels, text, sizeof text, &length),
-    CALL(cgr_runtime_timing, 1, nullptr, 0, &count),
+    CALL(cgr_runtime_timing, cgr_mark{ 0, 0, 1 }, nullptr, 0, &count),
     CALL(cgr_runtime_trace, text, sizeof text, &length),
     CALL(cgr_runtime_trace_head, text, sizeof text, &length),
-    CALL(cgr_runtime_trace_step, 1, text, sizeof text, &length),
+    CALL(cgr_runtime_trace_step, cgr_mark{ 0, 0, 1 }, text, sizeof text, &length),
   };
 #undef CALL
   return calls;
@@ -101,7 +103,8 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
 // The functions whose first parameter is a runtime and whose line in the headers says so, as "Threads one".
 inline std::set<std::string> RuntimeFunctions(const std::string &property) {
   std::set<std::string> names;
-  for (const char *header : { "cgr.h", "graphs.h", "tracing.h", "attention.h", "device.h" }) {
+  for (const char *header :
+       { "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h", "device.h" }) {
     std::ifstream in(std::string("include/cgr/") + header);
     EXPECT_TRUE(in.good()) << header;
     bool has = false;
