@@ -82,15 +82,17 @@ static work decide(const cgr__step_recorder *rec, cgr_attention *a) {
   return w;
 }
 
+/* Kept by value, and compared by the audit: without holes. */
 typedef struct append_call {
   cgr__append_args args;
-  int32_t layer;
+  int32_t layer, reserved;
 } append_call;
 
 typedef struct backend_call {
   const cgr_backend *backend;
   cgr_attention attention;
-  bool after_append; /* the call before it is the append, and it may begin concurrently */
+  int32_t after_append; /* 1: the call before it is the append, and it may begin concurrently */
+  int32_t reserved;
 } backend_call;
 
 enum { MAX_CALLS = 5, MAX_STAMPS = 3 }; /* the append and the backend's, and the timestamps around them */
@@ -167,14 +169,14 @@ static cgr__stamp_words words_before(cgr__step_recorder *rec, int32_t layer, int
 }
 
 static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, call_list *list) {
-  list->append = (append_call){ append_args(rec, a), a->layer };
+  list->append = (append_call){ append_args(rec, a), a->layer, 0 };
   list->append.args.attention_follows = w->concurrent;
   list->call[list->count++] = (cgr__call){ &cgr__kernel_append, call_append, &list->append, sizeof list->append };
 }
 
 static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, call_list *list) {
   const cgr__setup *setup = &rec->runtime->setup;
-  list->backend = (backend_call){ &setup->backends[setup->layers[a->layer].backend], *a, w->concurrent };
+  list->backend = (backend_call){ &setup->backends[setup->layers[a->layer].backend], *a, w->concurrent, 0 };
   list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
 }
 

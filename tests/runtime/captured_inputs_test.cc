@@ -245,14 +245,13 @@ TEST_P(WhatReachesAGraph, IsInTheHash) {
     FlipAll(&rt()->lane.staged_args, sizeof rt()->lane.staged_args, "lane", keys, leave);
     FlipAll(&rt()->lane.on_demand_args, sizeof rt()->lane.on_demand_args, "lane", keys, leave);
     EXPECT_GT(reached_, 400);
-    // A piece has no attention: what layers and plans say is looked at when it is called between two pieces.
+    // A piece has no attention: what plans say is looked at when it is called between two pieces. The append that is called there
+    // keeps what its layer says.
     const bool full = mode == CGR_MODE_FULL;
     const int32_t least = full ? 20 : 0;
     reached_ = 0;
     FlipAll(setup.layers, size_t(setup.config.num_layers) * sizeof *setup.layers, "layers", keys, leave);
     EXPECT_GE(reached_, least);
-    EXPECT_LE(reached_, full ? INT32_MAX : 2 * int32_t(keys.size()))
-        << "whether a layer has a part in the step: the fetch forks by it";
     reached_ = 0;
     FlipAll(&setup, sizeof setup, "setup", keys, leave);
     EXPECT_GE(reached_, least); // of the plans
