@@ -146,7 +146,7 @@ class Engines(unittest.TestCase):
     def test_buffers_on_demand_are_bits(self):
         wanted = LIB.CGR_BUFFER_KV_START_LOC
         bit = 1 << (wanted - LIB.CGR_BUFFER_KV_INDICES)  # CGR_ON_DEMAND
-        with Engine(BINDING, LIB.CGR_MODE_FULL, LIB.CGR_SCHEDULE_ASYNC, derived=bit) as engine:
+        with Engine(BINDING, LIB.CGR_MODE_FULL, LIB.CGR_SCHEDULE_ASYNC, on_demand=bit) as engine:
             engine.capture()
             self.generate(engine)
             view = BINDING.new("cgr_buffer_view")

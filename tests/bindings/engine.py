@@ -42,9 +42,9 @@ def attend(tokens):
 class Engine:
     """Opened by `with`."""
 
-    def __init__(self, binding, mode, schedule, pieces=False, derived=0):
+    def __init__(self, binding, mode, schedule, pieces=False, on_demand=0):
         self.b, self.ffi, self.lib = binding, binding.ffi, binding.lib
-        self.mode, self.schedule, self.pieces, self.derived = mode, schedule, pieces, derived
+        self.mode, self.schedule, self.pieces, self.on_demand = mode, schedule, pieces, on_demand
         self.recorded, self.logged, self.failures = [], [], []
         self.raises = None  # what `record` raises
         # What C keeps must not be collected here.
@@ -96,7 +96,7 @@ class Engine:
             graph_mode=self.mode,
             decode_buckets=buckets,
             num_decode_buckets=3,
-            derived=self.derived,
+            on_demand=self.on_demand,
             log=self.log_function,
         )
         self.runtime = b.made("cgr_runtime_create", "cgr_runtime *", self.config)
