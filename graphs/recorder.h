@@ -45,10 +45,11 @@ struct cgr_recorder {
   int32_t max_seq_len, max_query_len;
   int32_t num_decodes, num_decode_tokens;      /* -1: when capturing, or not known */
   void (*find_bounds)(cgr_recorder *recorder); /* sets the four above, when asked; NULL: they are set */
-  void (*find_plan)(cgr_recorder *recorder, cgr_record_info *info); /* fills plan_key and plan_state inside a backend's function */
-  cgr__running running;                        /* of backends */
-  cgr_status failed;                           /* first failure, or CGR_OK */
-  bool named;                                  /* the message says whose it is: a backend's */
+  void (*find_plan)(cgr_recorder *recorder,
+                    cgr_record_info *info); /* fills plan_key and plan_state inside a backend's function */
+  cgr__running running;                     /* of backends */
+  cgr_status failed;                        /* first failure, or CGR_OK */
+  bool named;                               /* the message says whose it is: a backend's */
   char message[400];
 };
 

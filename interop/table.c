@@ -10,11 +10,11 @@
 #endif
 
 /* X(name, its arguments) */
-#define KERNELS(X)                      \
-  X(fa3, cgr__fa3_args)                 \
-  X(flashinfer, cgr__flashinfer_args)   \
-  X(cascade, cgr_flashinfer_cascade)    \
-  X(flashmla, cgr__flashmla_args)       \
+#define KERNELS(X)                    \
+  X(fa3, cgr__fa3_args)               \
+  X(flashinfer, cgr__flashinfer_args) \
+  X(cascade, cgr_flashinfer_cascade)  \
+  X(flashmla, cgr__flashmla_args)     \
   X(block_table, cgr__block_table_args)
 
 /* A format's kernel is loaded when it is first used: its number is the bit by which a device remembers that. */

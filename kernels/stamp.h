@@ -39,7 +39,7 @@ CGR__HOST_DEVICE int64_t *cgr__stamp_row(int64_t *stamps, uint64_t seq, int32_t 
 }
 
 typedef struct cgr__stamp_args {
-  int64_t *stamps; /* [ring_depth][stride] */
+  int64_t *stamps;              /* [ring_depth][stride] */
   const cgr__step_state *state; /* NULL: of no step, in row 0 */
   int32_t ring_depth, stride;
   int32_t word[CGR__STAMP_WORDS]; /* that get the time; 0: none */

@@ -20,19 +20,19 @@
 #endif
 
 /* X(name, its arguments) */
-#define KERNELS(X)                      \
-  X(prologue, cgr__step_args)           \
-  X(planner, cgr__planner_args)         \
-  X(fetch, cgr__step_args)              \
-  X(staged, cgr__staged_args)           \
-  X(on_demand, cgr__on_demand_args)     \
-  X(epilogue, cgr__step_args)           \
-  X(append, cgr__append_args)           \
-  X(attention, cgr__attention_args)     \
-  X(merge, cgr__merge_args)             \
-  X(fill_pages, cgr__pages_args)        \
-  X(digest_pages, cgr__pages_args)      \
-  X(stamp, cgr__stamp_args)             \
+#define KERNELS(X)                  \
+  X(prologue, cgr__step_args)       \
+  X(planner, cgr__planner_args)     \
+  X(fetch, cgr__step_args)          \
+  X(staged, cgr__staged_args)       \
+  X(on_demand, cgr__on_demand_args) \
+  X(epilogue, cgr__step_args)       \
+  X(append, cgr__append_args)       \
+  X(attention, cgr__attention_args) \
+  X(merge, cgr__merge_args)         \
+  X(fill_pages, cgr__pages_args)    \
+  X(digest_pages, cgr__pages_args)  \
+  X(stamp, cgr__stamp_args)         \
   X(check_values, cgr__check_values_args)
 
 /* Without a number: a runtime loads all of them when it is created. */

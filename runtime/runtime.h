@@ -161,7 +161,7 @@ cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *func
 cgr_status cgr__runtime_check_graphs(const cgr_runtime *rt, const char *function);
 cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane);
 cgr_status cgr__runtime_check_where(cgr_runtime *rt, const char *function, const cgr_where *where); /* NULL: the first */
-cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_mark mark); /* not its seq */
+cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_mark mark);           /* not its seq */
 /* Checks that a step has been launched, and that its result has not been overwritten. */
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq);
 /* Whether the handle is that of a runtime, dead or alive. */
@@ -220,7 +220,7 @@ void cgr__memory_hold(cgr_runtime *rt);
 void cgr__memory_let_go(cgr_runtime *rt);
 
 /* buffers.c: cgr_buffer_get, for messages that name the function which was called. */
-cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, const cgr_where *where, cgr_buffer buffer,
-                           int32_t index, cgr_buffer_view *view);
+cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, const cgr_where *where, cgr_buffer buffer, int32_t index,
+                           cgr_buffer_view *view);
 
 #endif

@@ -28,8 +28,8 @@ __device__ __forceinline__ uint64_t load_acquire_system(const uint64_t *address)
   return v;
 }
 
-/* Loads of device memory that keep their place in the program: relaxed ones, which the compiler does not move behind the condition
- * under which their values are used. Plain loads would be moved, and make a round trip each. */
+/* Loads of device memory that keep their place in the program: relaxed ones, which the compiler does not move behind the
+ * condition under which their values are used. Plain loads would be moved, and make a round trip each. */
 __device__ __forceinline__ int32_t load_early(const int32_t *address) {
   int32_t v;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)) : "memory");

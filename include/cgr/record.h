@@ -118,7 +118,7 @@ typedef struct cgr_record_info {
   int32_t num_decode_tokens; /* the same */
   const cgr_plan_key *plan_key; /* inside `plan` or `record` of a backend: what its state was made for; valid during that call; else
                                    NULL */
-  void *plan_state;             /* likewise the state */
+  void *plan_state;             /* its state */
 } cgr_record_info;
 #define CGR_RECORD_INFO_INIT \
   { (uint32_t)sizeof(cgr_record_info), 0, NULL, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }

@@ -1,12 +1,12 @@
 /* FlashInfer's plans (interop/flashinfer/format.h), with a graph: the host planner's arithmetic.
  *
  * A block has the whole batch: kEach neighbouring requests for each thread, in registers, and in shared memory what the search
- * needs of them. It sums the batch (one barrier), looks for the chunk size (one barrier for each round: as many sizes are tried at
- * once as the work allows, by groups of lanes that read all requests; a round or two are the rule), sums what comes before each
- * request (a barrier, unless one warp has them all), leaves that in shared memory (one barrier), and writes: every tile and every
- * row finds its request by a search that leaves a quarter with each step. Each block does all but the writing for itself, so
- * several can share the writes of a large plan without waiting for each other. Half of them (blockIdx.y) write tiles, the others
- * the rest. */
+ * needs of them. It sums the batch (one barrier), looks for the chunk size (one barrier for each round: as many sizes are tried
+ * at once as the work allows, by groups of lanes that read all requests; a round or two are the rule), sums what comes before
+ * each request (a barrier, unless one warp has them all), leaves that in shared memory (one barrier), and writes: every tile and
+ * every row finds its request by a search that leaves a quarter with each step. Each block does all but the writing for itself,
+ * so several can share the writes of a large plan without waiting for each other. Half of them (blockIdx.y) write tiles, the
+ * others the rest. */
 #include "base/limits.h"
 #include "cgr/base.h"
 #include "devices/cuda/launch.cuh"

@@ -1,6 +1,7 @@
 /* On-demand buffers: computed from a step's metadata, wanted by some kernels only: the batch's pages as a list and as a table,
  * running sums of lengths, and the prefill part of the batch. The arithmetic is compiled for both host and device; the loops over
- * it are in planners/metadata/on_demand.c (the host device's kernel, and cgr_metadata_build) and in kernels/cuda/step/on_demand.cu. */
+ * it are in planners/metadata/on_demand.c (the host device's kernel, and cgr_metadata_build) and in
+ * kernels/cuda/step/on_demand.cu. */
 #ifndef CGR_PLANNERS_METADATA_ON_DEMAND_H
 #define CGR_PLANNERS_METADATA_ON_DEMAND_H
 
@@ -80,7 +81,7 @@ CGR__HOST_DEVICE bool cgr__page_is_readable(const cgr__on_demand_group *g, int32
  * the read-trash page takes their place. Nothing is allocated. */
 void cgr__on_demand_fill(const cgr__on_demand *d, int32_t num_decodes);
 void cgr__on_demand_fill_group(const cgr__on_demand *d, const cgr__on_demand_group *g, int32_t num_decodes,
-                             cgr__refuse_function refused, void *context);
+                               cgr__refuse_function refused, void *context);
 
 #ifdef __cplusplus
 }

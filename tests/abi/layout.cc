@@ -121,7 +121,8 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 std::string Preprocessed(const std::string &include, const std::string &options) {
-  return MustRun(Compiler() + " -E " + options + " -std=c11 -I " + Quoted(include) + " -x c " + Quoted(include + "/cgr/bindings.h"));
+  return MustRun(Compiler() + " -E " + options + " -std=c11 -I " + Quoted(include) + " -x c " +
+                 Quoted(include + "/cgr/bindings.h"));
 }
 
 Interface Describe(const std::string &include, const Symbols &symbols) {

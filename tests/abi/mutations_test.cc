@@ -143,10 +143,11 @@ TEST_F(Mutations, OfMacros) {
             "\n");
   EXPECT_EQ(Changes({ { "tracing.h", "", tail, "" } }), "BREAKS macro CGR_TRACE_TAIL is gone\n");
   EXPECT_EQ(Changes({ { "tracing.h", "", tail, tail + "\n#define CGR_NEW 1" } }), "grows macro CGR_NEW is new\n");
-  EXPECT_EQ(Changes({ { "record.h", "#define CGR_ON_DEMAND(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
-            "BREAKS macro CGR_ON_DEMAND: was CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
-            "is CGR_ON_DEMAND(buffer) "
-            "((uint32_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))\n");
+  EXPECT_EQ(
+      Changes({ { "record.h", "#define CGR_ON_DEMAND(buffer)", "(uint64_t)1", "(uint32_t)1" } }),
+      "BREAKS macro CGR_ON_DEMAND: was CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
+      "is CGR_ON_DEMAND(buffer) "
+      "((uint32_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))\n");
   EXPECT_EQ(Changes({ { "step.h", "#define CGR_BATCH_INIT", "0, NULL }", "0, NULL, 0 }" } }), "");
   EXPECT_EQ(Changes({ { "step.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),
             "BREAKS macro CGR_BATCH_INIT is gone\ngrows macro CGR_BATCH_BEGIN is new\n");
@@ -230,8 +231,9 @@ TEST_F(Mutations, ANewSonameTakesThemAll) {
   Symbols other = symbols;
   other.soname = "libcgr.so.99";
   EXPECT_EQ(Changes(Edited({ { "base.h", "", "CGR_DTYPE_BF16 = 3", "CGR_DTYPE_BF16 = 30" } }, other)),
-            "grows the SONAME was " + symbols.soname + " and is libcgr.so.99\n"
-            "grows enum cgr_dtype: CGR_DTYPE_BF16 was 3 and is 30\n");
+            "grows the SONAME was " + symbols.soname +
+                " and is libcgr.so.99\n"
+                "grows enum cgr_dtype: CGR_DTYPE_BF16 was 3 and is 30\n");
 }
 
 // A generator of bindings would guess, or leave them out.

@@ -36,7 +36,7 @@ template <class T> Bytes BytesOf(const T &value) {
 
 std::vector<Struct> Structs() {
   std::vector<Struct> all;
-#define ADD(kind, number, type, ...)                                                       \
+#define ADD(kind, number, type, ...)                                         \
   {                                                                          \
     static const type initial = __VA_ARGS__;                                 \
     all.push_back({ #type, sizeof(type), alignof(type), BytesOf(initial) }); \

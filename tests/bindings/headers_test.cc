@@ -66,9 +66,9 @@ template <typename T> void ExpectTheRule(const char *name, const T &init) {
 
 TEST(Headers, InitMacrosAreSizeAndZeros) {
 #define EXPECT_THE_RULE(kind, number, type, macro) \
-  {                                    \
-    static const type init = macro;    \
-    ExpectTheRule<type>(#macro, init); \
+  {                                                \
+    static const type init = macro;                \
+    ExpectTheRule<type>(#macro, init);             \
   }
   CGR_STRUCT_LIST(EXPECT_THE_RULE)
   static const cgr_key init = CGR_KEY_INIT, zero{};

@@ -156,8 +156,8 @@ TEST_P(HostHandlesTest, NothingGoesPastTheEndOfAnAllocation) {
   std::vector<unsigned char> own(128, 7);
   for (size_t at : { 0, 1, 95 }) {
     EXPECT_EQ(cgr_fill(dev, bytes + at, 1, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(
-        MessageHas({ "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at), "expected addresses that this device can access for all `bytes`" }));
+    EXPECT_TRUE(MessageHas({ "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at),
+                             "expected addresses that this device can access for all `bytes`" }));
     EXPECT_EQ(cgr_copy(dev, bytes + at, own.data(), 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(MessageHas({ "cgr_copy: dst is 0x", ", bytes is " + std::to_string(97 - at) }));
     EXPECT_EQ(cgr_copy(dev, own.data(), bytes + at, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);

@@ -15,7 +15,8 @@ struct test_scale_args {
 };
 int test_scale(const void *args, cudaStream_t stream);
 int test_scale_preload(void);
-int test_scale_early(const void *args, cudaStream_t stream); /* on a programmatic edge: may start before what is ahead has ended */
+int test_scale_early(const void *args,
+                     cudaStream_t stream); /* on a programmatic edge: may start before what is ahead has ended */
 int test_scale_nowhere(const void *args, cudaStream_t stream); /* with an empty grid */
 
 /* Reverses `count` words through count * 4 bytes of dynamic shared memory, at most TEST_REVERSE_MAX words. */

@@ -104,7 +104,8 @@ TEST_P(WaiterTest, DestroyingLeavesTheLargestValue) {
   EXPECT_EQ(*word_, uint64_t{ INT64_MAX });
   EXPECT_EQ(Wait(1, 2), CGR__DEVICE_INVALID);
   EXPECT_EQ(ops_->waiter_destroy(dev_, waiter_), CGR__DEVICE_INVALID);
-  expected_ = { "host wait for a waiter: the waiter has been destroyed", "destruction of a waiter: the waiter has been destroyed" };
+  expected_ = { "host wait for a waiter: the waiter has been destroyed",
+                "destruction of a waiter: the waiter has been destroyed" };
   waiter_ = nullptr;
 }
 

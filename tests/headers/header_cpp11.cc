@@ -41,7 +41,7 @@ struct Members {
   cgr_key key = CGR_KEY_INIT;
 };
 
-#define DIRECT(kind, number, type, init)                                                                  \
+#define DIRECT(kind, number, type, init)                                                    \
   {                                                                                         \
     type direct init;                                                                       \
     std::vector<type> several(2, type init);                                                \

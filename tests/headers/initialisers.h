@@ -10,7 +10,7 @@
 CGR_STRUCT_LIST(FILE_SCOPE)
 static const cgr_key file_scope_cgr_key = CGR_KEY_INIT;
 
-#define ON_THE_STACK(kind, number, type, init)                                                                             \
+#define ON_THE_STACK(kind, number, type, init)                                                               \
   {                                                                                                          \
     type local = init, array[2] = { init, init };                                                            \
     const struct {                                                                                           \
@@ -22,7 +22,7 @@ static const cgr_key file_scope_cgr_key = CGR_KEY_INIT;
     memset(&local, 0xa5, sizeof local);                                                                      \
     CHECK_OK(cgr_init(kind, CGR_HEADER_VERSION, &local, sizeof local));                                      \
     CHECK(memcmp(&local, &file_scope_##type, sizeof local) == 0);                                            \
-    CHECK(strcmp(cgr_struct_name(kind), #type) == 0);                                                           \
+    CHECK(strcmp(cgr_struct_name(kind), #type) == 0);                                                        \
   }
 
 /* A binding that was made from older headers, or from newer ones, gets a struct of its own size. */

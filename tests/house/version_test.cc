@@ -35,7 +35,7 @@ TEST(Version, IsTheSameEverywhere) {
   EXPECT_EQ(Find("MODULE.bazel", "version = \"" + numbers + "\""), version);
   EXPECT_EQ(Find("README.md", "This is version " + numbers), version);
   EXPECT_EQ(Find("CHANGELOG.md", "\n## " + numbers + " \\([0-9]{4}-[0-9]{2}-[0-9]{2}\\)\n"), version); // the first with a date
-  EXPECT_EQ(Find("include/cgr/base.h", "\\(\"cgr " + numbers), version); // an example in a comment
+  EXPECT_EQ(Find("include/cgr/base.h", "\\(\"cgr " + numbers), version);                               // an example in a comment
 }
 
 // A program's loader asks for the SONAME, its linker for the node: tests/abi compares these in what Bazel has built.

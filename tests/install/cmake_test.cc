@@ -249,10 +249,10 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   CGR_SKIP_WITHOUT_ROOT();
   const Scratch scratch;
   const fs::path build = scratch.path() / "build", prefix = scratch.path() / "prefix";
-  const Outcome configured =
-      RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
-                 " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib"
-                 " -DCGR_PROFILES=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1"); // as a project around it may set them
+  const Outcome configured = RunCommand(
+      "cmake -S " + Quoted(root) + " -B " + Quoted(build) +
+      " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib"
+      " -DCGR_PROFILES=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1"); // as a project around it may set them
   ASSERT_EQ(configured.status, 0) << configured.text;
   const Outcome built =
       RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));

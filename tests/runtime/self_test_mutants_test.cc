@@ -115,7 +115,8 @@ protected:
     return right;
   }
   // In a process of its own: a plan that is missing or old may send the host's kernels anywhere, as it would a GPU's, whose
-  // device would then be lost. And with engines of its own: a child's devices from before the fork only answer that they are dead.
+  // device would then be lost. And with engines of its own: a child's devices from before the fork only answer that they are
+  // dead.
   void Try(const cgr_key &key, const Mutant &mutant, const std::string &what, Tally *tally) {
     enum { kNamed = 40, kHarmless, kMissed, kBroken };
     const pid_t child = fork();

@@ -350,8 +350,7 @@ TEST(Trace, FitsIntoTheCapacity) {
   for (size_t capacity : { size_t(0), size_t(1), size_t(10), whole.size(), whole.size() + 1 }) {
     std::string out(whole.size() + 8, '\x7f');
     size_t length = 0;
-    CGR_EXPECT_OK(
-        cgr_runtime_trace_step(engine.rt, engine.step.mark, capacity ? &out[0] : nullptr, capacity, &length));
+    CGR_EXPECT_OK(cgr_runtime_trace_step(engine.rt, engine.step.mark, capacity ? &out[0] : nullptr, capacity, &length));
     EXPECT_EQ(length, whole.size());
     if (capacity > 0) {
       EXPECT_EQ(out.substr(0, capacity - 1), whole.substr(0, capacity - 1));

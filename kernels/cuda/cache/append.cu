@@ -21,7 +21,7 @@ __device__ __forceinline__ void copy_vector(const cgr_view &from, const cgr_kv_v
 struct Append {
   cgr__append_args args;
   int32_t element_size, vectors, page_shift; /* vectors: of one head, of the wider of K and V; page_shift -1: divide */
-  int32_t reserved; /* fills a hole: an audit compares all bytes */
+  int32_t reserved;                          /* fills a hole: an audit compares all bytes */
 };
 static_assert(sizeof(Append) == sizeof(cgr__append_args) + 4 * sizeof(int32_t), "no holes");
 

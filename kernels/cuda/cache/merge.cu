@@ -17,8 +17,8 @@ constexpr int kUnit = CGR__MERGE_UNIT;
 
 struct Merge {
   cgr__merge_args args;
-  int64_t items;  /* heads of tokens */
-  int32_t shift;  /* of the threads that have an item: a power of two, at most a warp */
+  int64_t items;    /* heads of tokens */
+  int32_t shift;    /* of the threads that have an item: a power of two, at most a warp */
   int32_t reserved; /* fills a hole: an audit compares all bytes */
 };
 static_assert(sizeof(Merge) == sizeof(cgr__merge_args) + sizeof(int64_t) + 2 * sizeof(int32_t), "no holes");

@@ -69,5 +69,7 @@ int run(void (*kernel)(cgr__pages_args), const void *args, cudaStream_t stream) 
 
 extern "C" int cgr__cuda_fill_pages(const void *args, cudaStream_t stream) { return cgr::run(cgr::fill_kernel, args, stream); }
 extern "C" int cgr__cuda_fill_pages_preload(void) { return cgr::preload(cgr::fill_kernel, 0); }
-extern "C" int cgr__cuda_digest_pages(const void *args, cudaStream_t stream) { return cgr::run(cgr::digest_kernel, args, stream); }
+extern "C" int cgr__cuda_digest_pages(const void *args, cudaStream_t stream) {
+  return cgr::run(cgr::digest_kernel, args, stream);
+}
 extern "C" int cgr__cuda_digest_pages_preload(void) { return cgr::preload(cgr::digest_kernel, 0); }

@@ -19,7 +19,7 @@ struct Request {
 };
 
 __device__ __forceinline__ Request read_request(const cgr__step_args &a, int32_t i) {
-  return { load_early(&a.buffers.seq_lens[0][i]),        load_early(&a.buffers.query_start_loc[i]),
+  return { load_early(&a.buffers.seq_lens[0][i]),         load_early(&a.buffers.query_start_loc[i]),
            load_early(&a.buffers.query_start_loc[i + 1]), load_early(&a.buffers.request_rows[i]),
            load_early(&a.buffers.request_flags[i]),       load_early(&a.buffers.next_tokens[(int64_t)i * a.token_stride]) };
 }

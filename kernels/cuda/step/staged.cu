@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(kThreads) staged_kernel(const __grid_constant_
   int64_t count = cgr__staged_count(b.per, a.counts[CGR_COUNT_TOKENS], a.counts[CGR_COUNT_REQUESTS]);
   int64_t real = (a.state->staged >> b.index & 1) ? count * b.row_bytes : 0;
   int64_t padded = cgr__staged_count(b.per, a.padded_tokens, a.padded_requests) * b.row_bytes;
-  const int4 *from = reinterpret_cast<const int4 *>(a.staging + cgr__step_slot(seq, a.ring_depth) * a.slot_stride + b.slot_offset);
+  const int4 *from =
+      reinterpret_cast<const int4 *>(a.staging + cgr__step_slot(seq, a.ring_depth) * a.slot_stride + b.slot_offset);
   int4 *to = static_cast<int4 *>(b.data);
   int32_t low = (int32_t)b.pattern, high = (int32_t)(b.pattern >> 32);
   int4 padding = make_int4(low, high, low, high);

@@ -25,7 +25,9 @@ template <typename Args> inline int preload(void (*)(Args), size_t shared) {
   return shared <= ::cgr_emulation::kMostShared ? ::cgr_emulation::kLaunched : ::cgr_emulation::kInvalidValue;
 }
 
-template <typename Args> inline int preload_with_attention(void (*kernel)(Args), size_t shared) { return preload(kernel, shared); }
+template <typename Args> inline int preload_with_attention(void (*kernel)(Args), size_t shared) {
+  return preload(kernel, shared);
+}
 
 } // namespace cgr_emulated
 #endif

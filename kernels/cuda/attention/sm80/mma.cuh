@@ -30,8 +30,8 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, 
 }
 
 __device__ __forceinline__ void copy_async(uint32_t shared, const void *global, CachePolicy policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)),
-               "l"(policy)
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared),
+               "l"(__cvta_generic_to_global(global)), "l"(policy)
                : "memory");
 }
 
@@ -121,10 +121,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 /* Adds 1 to a counter of all CTAs; returns its old value. Releases what came before it, acquires for what comes after. */
 __device__ __forceinline__ int32_t count_arrival(int32_t *counter) {
   int32_t before;
-  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-               : "=r"(before)
-               : "l"(__cvta_generic_to_global(counter))
-               : "memory");
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(__cvta_generic_to_global(counter)) : "memory");
   return before;
 }
 
