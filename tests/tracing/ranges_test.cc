@@ -364,7 +364,7 @@ TEST(Payloads, HoldWholeNumbers) {
   };
   cgr__nvtx_begin_step(CGR__RANGE_LAUNCH, &step);
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &key);
-  cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.mark.seq);
+  cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.seq);
   cgr__nvtx_end();
   cgr__nvtx_end();
   cgr__nvtx_end_step(&step);
@@ -378,11 +378,11 @@ TEST(Payloads, HoldWholeNumbers) {
   want["num_requests"] = std::to_string(0x70000005);
   want["num_tokens"] = std::to_string(0x70000006);
   want["reason"] = "budget";
-  want["seq"] = std::to_string(step.mark.seq);
+  want["seq"] = std::to_string(step.seq);
   want["bytes_staged"] = std::to_string(step.bytes_staged);
   EXPECT_EQ(tool.Find("cgr_step_launch")->payload, want);
   EXPECT_EQ(tool.Find("cgr_step_launch", false)->payload, want);
-  EXPECT_EQ(tool.Find("cgr_step_wait")->payload, (Tool::Fields{ { "value", std::to_string(step.mark.seq) } }));
+  EXPECT_EQ(tool.Find("cgr_step_wait")->payload, (Tool::Fields{ { "value", std::to_string(step.seq) } }));
   EXPECT_TRUE(tool.wrong.empty());
 }
 
