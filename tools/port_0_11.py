@@ -21,6 +21,12 @@ WORDS = {
     "cgr_standing_put": "cgr_standing_add",
     "cgr_standing_set": "cgr_standing_update",
     "cgr_standing_take": "cgr_standing_remove",
+    "CGR_DERIVED": "CGR_ON_DEMAND",
+    "cgr_metadata_derived": "cgr_metadata_on_demand",
+    "line_query_len": "decode_query_len",
+    "line_tile_kv": "decode_tile_kv",
+    "queue_tile_q": "prefill_tile_q",
+    "queue_tile_kv": "prefill_tile_kv",
 }
 
 SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -134,12 +140,14 @@ class Port:
     def fields(self, text):
         """Fields that have moved: seq and lane of steps and results, last_seq of a request."""
         bare, out, at = masked(text), [], 0
-        for m in re.finditer(r"(\w+\s*(?:\[[^][]*\]|\(\))*\s*\)*(?:\.|->))(seq|lane|last_seq)\b", bare):
+        for m in re.finditer(r"(\w+\s*(?:\[[^][]*\]|\(\))*\s*\)*(?:\.|->)|[{,]\s*\.)(seq|lane|last_seq|derived)\b", bare):
             path, name = m.group(1), m.group(2)
-            if name != "last_seq" and self.has_mark(path):
+            if name in ("seq", "lane") and self.has_mark(path):
                 new = "mark." + name
             elif name == "last_seq" and self.is_of(path, "cgr_request_info"):
                 new = "last.seq"
+            elif name == "derived" and (path[0] in "{," or self.is_of(path, "cgr_config", "cgr_backend", "cgr_metadata")):
+                new = "on_demand"
             else:
                 continue
             out.append(text[at:m.start(2)] + new)
@@ -235,11 +243,11 @@ class Port:
 
 
 def find_variables(texts):
-    """The names of variables, parameters and fields of the types whose fields have moved."""
+    """The names of variables, parameters and fields of the types whose fields have moved or have another name."""
     found = {}
     for text in texts:
         bare = masked(text)
-        for m in re.finditer(r"\b(cgr_step|cgr_step_result|cgr_request_info)\b\s*([&*\s]*\w+[^;(){}]*)", bare):
+        for m in re.finditer(r"\b(cgr_step|cgr_step_result|cgr_request_info|cgr_config|cgr_backend|cgr_metadata)\b\s*([&*\s]*\w+[^;(){}]*)", bare):
             for part in re.sub(r"=\s*[^,]*", "", m.group(2)).split(","):
                 name = re.match(r"[&*\s]*(?:const\s+)?[&*\s]*(\w+)", part)
                 if name:

@@ -46,6 +46,14 @@ class Calls(unittest.TestCase):
         self.check("use(step.seq, result.lane, info.last_seq, other.seq);",
                    "use(step.mark.seq, result.mark.lane, info.last.seq, other.seq);")
 
+    def test_names_of_on_demand_buffers_and_plans(self):
+        self.check("cgr_config c = { .derived = CGR_DERIVED(b) }; c.derived |= derived; other.derived = 1;",
+                   "cgr_config c = { .on_demand = CGR_ON_DEMAND(b) }; c.on_demand |= derived; other.derived = 1;")
+        head = "#include <cgr/planners.h>\n"
+        text, left = ported(head + "cgr_metadata m; cgr_metadata_derived d; m.derived = &d;", "engine.cc")
+        self.assertEqual((text[len(head):], left), ("cgr_metadata m; cgr_metadata_on_demand d; m.on_demand = &d;", []))
+        self.check("in.line_query_len = in.queue_tile_q;", "in.decode_query_len = in.prefill_tile_q;")
+
     def test_calls_within_calls_and_over_lines(self):
         self.check("OK(cgr_step_wait(rt,\n  0, step.seq,\n  wait(0, 1), &result));", "OK(cgr_step_wait(rt, step.mark, wait(0, 1), &result));")
         self.check("f(cgr_buffer_get(rt, 0, 0, b, g(cgr_standing_take(rt, 0, 0, 1)), &v));",
