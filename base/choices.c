@@ -16,8 +16,8 @@ cgr__choices_text cgr__choices_refusal(const cgr__choices *choices, int64_t valu
   cgr__choices_text out;
   const long long first = choices->first, last = choices->last;
   char piece[64];
-  size_t used = choices->flags ? (size_t)snprintf(out.text, sizeof out.text, "is %#llx, expected %s bits (",
-                                                  (unsigned long long)value, choices->type)
+  size_t used = choices->flags ? (size_t)snprintf(out.text, sizeof out.text, "is %#llx, expected %s (", (unsigned long long)value,
+                                                  choices->type)
                                : (size_t)snprintf(out.text, sizeof out.text, "is %lld, expected %lld .. %lld, a %s (",
                                                   (long long)value, first, last, choices->type);
   for (int64_t v = first; v <= last; v = choices->flags ? 2 * v : v + 1) {

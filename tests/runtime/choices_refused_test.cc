@@ -1,4 +1,5 @@
 // An unknown enumerator or flag is refused with the names of all that the call takes, wherever the interface takes one.
+#include "cgr/names.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {

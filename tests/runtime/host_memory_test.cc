@@ -2,6 +2,8 @@
 // is made again. On the host device alone: a driver's allocations are its own.
 #include <array>
 
+#include "cgr/inspect.h"
+#include "cgr/names.h"
 #include "runtime/runtime.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/refused.h"

@@ -228,13 +228,16 @@ TEST_P(Messages, OfCallsAroundSteps) {
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Messages);
 
-// The reason is never left as it was.
-TEST(GraphModeReason, IsSetForABadHandleToo) {
+// A bad handle writes nothing.
+TEST(GraphMode, OfABadHandleIsAStatus) {
   alignas(64) static unsigned char nothing[1 << 16];
   for (void *handle : { static_cast<void *>(nullptr), static_cast<void *>(nothing) }) {
-    const char *reason = nullptr;
-    EXPECT_EQ(cgr_test::ModeOf(static_cast<cgr_runtime *>(handle), &reason), CGR_MODE_NONE);
-    EXPECT_STREQ(reason, "");
+    const char *reason = "as it was";
+    cgr_graph_mode mode = CGR_MODE_FULL;
+    const cgr_status expected = handle == nullptr ? CGR_ERROR_NULL_POINTER : CGR_ERROR_INVALID_ARGUMENT;
+    EXPECT_EQ(cgr_runtime_graph_mode(static_cast<cgr_runtime *>(handle), &mode, &reason), expected);
+    EXPECT_EQ(mode, CGR_MODE_FULL);
+    EXPECT_STREQ(reason, "as it was");
   }
 }
 

@@ -8,4 +8,7 @@ extern int32_t num_layers;
 
 void write_file(void *context, const char *json, size_t size);
 
-cgr_status block(void) { @BLOCK @ return CGR_OK; }
+cgr_status block(void) {
+@BLOCK@
+  return CGR_OK;
+}

@@ -7,4 +7,4 @@
 #include "cgr/names.h"
 #include "cgr/planners.h"
 #include "cgr/tracing.h"
-@BLOCK @
+@BLOCK@

@@ -7,4 +7,7 @@ extern cgr_layer layers[32];
 extern own_engine own;
 cgr_status own_backend(own_engine *e, cgr_backend *b);
 
-cgr_status block(void) { @BLOCK @ return CGR_OK; }
+cgr_status block(void) {
+@BLOCK@
+  return CGR_OK;
+}

@@ -4,4 +4,7 @@
 extern cgr_recorder *recorder;
 extern const float *logits;
 
-cgr_status block(void) { @BLOCK @ return CGR_OK; }
+cgr_status block(void) {
+@BLOCK@
+  return CGR_OK;
+}

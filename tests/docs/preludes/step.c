@@ -20,4 +20,7 @@ void hand_over(uint64_t to, int32_t token, int32_t num_tokens);
 void give_back(const int32_t *free_pages, int32_t num_pages);
 cgr_key agree_with_other_ranks(cgr_key key);
 
-cgr_status block(void) { @BLOCK @ return CGR_OK; }
+cgr_status block(void) {
+@BLOCK@
+  return CGR_OK;
+}
