@@ -242,16 +242,23 @@ class Port:
         return text[:last.end()] + added + text[last.end():]
 
 
+MOVED = ("cgr_step", "cgr_step_result", "cgr_request_info", "cgr_config", "cgr_backend", "cgr_metadata")
+DECLARATOR = re.compile(r"[&*\s]*(?:const\b)?[&*\s]*(\w+)\s*(?:\[[^][]*\]\s*)*(?:=|$)")
+
+
 def find_variables(texts):
-    """The names of variables, parameters and fields of the types whose fields have moved or have another name."""
+    """The names of variables, parameters and fields of the types whose fields have moved or have another name. In a list of
+    parameters the next type ends what belongs to one."""
     found = {}
     for text in texts:
         bare = masked(text)
-        for m in re.finditer(r"\b(cgr_step|cgr_step_result|cgr_request_info|cgr_config|cgr_backend|cgr_metadata)\b\s*([&*\s]*\w+[^;(){}]*)", bare):
-            for part in re.sub(r"=\s*[^,]*", "", m.group(2)).split(","):
-                name = re.match(r"[&*\s]*(?:const\s+)?[&*\s]*(\w+)", part)
-                if name:
-                    found.setdefault(m.group(1), set()).add(name.group(1))
+        for kind in MOVED:
+            for m in re.finditer(r"\b%s\b\s*([&*\s]*\w+[^;(){}]*)" % kind, bare):
+                for part in m.group(1).split(","):
+                    name = DECLARATOR.match(part.strip())
+                    if not name:
+                        break
+                    found.setdefault(kind, set()).add(name.group(1))
     return found
 
 

@@ -54,6 +54,12 @@ class Calls(unittest.TestCase):
         self.assertEqual((text[len(head):], left), ("cgr_metadata m; cgr_metadata_on_demand d; m.on_demand = &d;", []))
         self.check("in.line_query_len = in.queue_tile_q;", "in.decode_query_len = in.prefill_tile_q;")
 
+    def test_every_parameter_has_its_own_type(self):
+        head = "#include <cgr/cgr.h>\nvoid f(cgr_runtime *rt, const cgr_step *a, cgr_step_result *b, int seq, cgr_request_info *i, int c) {\n"
+        text, left = ported(head + "use(a->seq, b->seq, i->last_seq, c.seq); cgr_step_wait(rt, 0, b->seq, 0, b);")
+        self.assertEqual((text[len(head):], left),
+                         ("use(a->mark.seq, b->mark.seq, i->last.seq, c.seq); cgr_step_wait(rt, b->mark, 0, b);", []))
+
     def test_calls_within_calls_and_over_lines(self):
         self.check("OK(cgr_step_wait(rt,\n  0, step.seq,\n  wait(0, 1), &result));", "OK(cgr_step_wait(rt, step.mark, wait(0, 1), &result));")
         self.check("f(cgr_buffer_get(rt, 0, 0, b, g(cgr_standing_take(rt, 0, 0, 1)), &v));",
