@@ -1,4 +1,4 @@
-/* The buffers that engines and backends ask for (CGR_ON_DEMAND in cgr/cgr.h). */
+/* The buffers that engines and backends ask for (CGR_ON_DEMAND in cgr/record.h). */
 #ifndef CGR_KERNELS_ON_DEMAND_H
 #define CGR_KERNELS_ON_DEMAND_H
 

@@ -220,8 +220,8 @@ typedef struct cgr__rows_config {
 size_t cgr__rows_bytes(const cgr__rows_config *config);
 void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory);
 
-/* The calls of cgr.h; `function` names them in messages. The caller checks that a row of the prepared step does not close, lose
- * or replace pages, or change its length: the step was validated, and its steady headroom counted, with what the row has. */
+/* The calls of requests.h; `function` names them in messages. The caller checks that a row of the prepared step does not close,
+ * lose or replace pages, or change its length: the step was validated, and its steady headroom counted, with what the row has. */
 cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row);
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* The edits of cgr.h. On failure nothing has changed. The caller checks that no step is prepared. */
+/* The edits of step.h. On failure nothing has changed. The caller checks that no step is prepared. */
 cgr_status cgr__standing_add(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
 cgr_status cgr__standing_update(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
 cgr_status cgr__standing_remove(cgr__rows *rows, int32_t row);

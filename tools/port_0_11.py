@@ -42,7 +42,8 @@ WRAPPERS = {
     "cgr_runtime_flush": """static inline cgr_status port_runtime_flush(cgr_runtime *runtime, cudaStream_t stream, uint64_t *seq) {
   cgr_mark last = { 0, 0, 0 };
   cgr_status status = cgr_runtime_flush(runtime, NULL, &last, stream);
-  *seq = last.seq;
+  if (seq)
+    *seq = last.seq;
   return status;
 }
 """,

@@ -354,7 +354,7 @@ typedef struct cgr_backend {
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
                                 creation: each kind of layer takes a backend of its own, with another context. 0: it plans for all */
-  uint64_t on_demand;        /* CGR_ON_DEMAND bits (cgr.h) of the on-demand buffers that `plan` and `record` read */
+  uint64_t on_demand;        /* CGR_ON_DEMAND bits (record.h) of the on-demand buffers that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Calls that are refused inside `record` are
    * refused inside these functions too, except cgr_stream_destroy in create and destroy. A workspace takes the place of one of

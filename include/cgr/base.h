@@ -40,7 +40,7 @@ extern "C" {
 
 /* Until 1.0 a runtime and this header must be of the same minor version: cgr_config.version tells. */
 #define CGR_VERSION_MAJOR 0
-#define CGR_VERSION_MINOR 10
+#define CGR_VERSION_MINOR 11
 #define CGR_VERSION_PATCH 0
 #define CGR_VERSION (CGR_VERSION_MAJOR * 10000 + CGR_VERSION_MINOR * 100 + CGR_VERSION_PATCH)
 /* The same for bindings, whose generators see no macros; all other integer constants are enumerators too. */
@@ -102,7 +102,7 @@ CGR_API const char *cgr_last_message(void);
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_last_device_code(void);
 
-/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.10.0, with CUDA 13.0 and NVTX").
+/* CGR_VERSION of the library that was linked, and how it was built ("cgr 0.11.0, with CUDA 13.0 and NVTX").
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API int cgr_version(void);
 CGR_API const char *cgr_build_info(void);

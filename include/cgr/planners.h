@@ -70,7 +70,7 @@ typedef struct cgr_metadata_group {
   int32_t *kv_last_page_len; /* out, [padded_requests]: tokens in the last page; 1 for empty requests */
 } cgr_metadata_group;
 
-/* What else some kernels want of one group: the on-demand buffers of the same names (cgr_buffer in cgr.h). Each may be NULL.
+/* What else some kernels want of one group: the on-demand buffers of the same names (cgr_buffer in record.h). Each may be NULL.
  * kv_indices has the pages of one request after the other, as many as kv_indptr ends with; the rest is not written. block_table
  * has the same pages in rows, then read_trash_page to a row's end. Fields named prefill_* are from the first prefill on. */
 typedef struct cgr_metadata_on_demand {

@@ -67,7 +67,7 @@ typedef struct cgr_batch {
  * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above
  * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
  * with `tokens` NULL (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags
- * (CGR_ERROR_INVALID_ENUM); drafts, lanes, programs (CGR_ERROR_UNSUPPORTED); while a step is prepared, inside `record` and calls
+ * (CGR_ERROR_INVALID_ENUM); drafts (CGR_ERROR_UNSUPPORTED); another lane or program (CGR_ERROR_INVALID_ARGUMENT); while a step is prepared, inside `record` and calls
  * (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
@@ -93,8 +93,8 @@ typedef enum cgr_step_state {
                              longer have a last token (cgr_request_info.has_token) */
 } cgr_step_state;
 
-/* A step: filled by prepare, given to launch or cancel. It is kept between calls, so a shorter one is refused
- * (CGR_ERROR_INVALID_STRUCT) rather than completed. */
+/* A step: filled by prepare, given to launch or cancel. It is kept between calls, so a shorter one is not completed:
+ * prepare refuses it with CGR_ERROR_INVALID_STRUCT, launch and cancel with CGR_ERROR_STATE, as a step that is not prepared. */
 typedef struct cgr_step {
   uint32_t size;
   int32_t state;         /* cgr_step_state */

@@ -42,7 +42,8 @@ static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_ca
 
 static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr_capture *c) {
   if (c->program != 0)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: capture.program is %d, expected 0 in this version", function, c->program);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.program is %d, expected 0 (num_programs is 1)", function,
+                     c->program);
   if (!c->record)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.record is NULL, expected a function", function);
   CGR__TRY(cgr__check_choice(function, "capture.flags", &cgr__capture_flags, c->flags));
@@ -136,7 +137,7 @@ static void warn_of_labels(const cgr_runtime *rt, const cgr__graph_entry *entry)
   cgr__log(rt, CGR_LOG_WARNING, text);
 }
 
-static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
+static cgr_status capture_entry(cgr_runtime *rt, const char *function, cgr__graph_entry *entry) {
   struct cgr__capture_context context = { rt, &entry->key, CGR_OK };
   int device_error = 0;
   cgr__graph_drop(&rt->graphs, entry); /* before the states that it uses */
@@ -144,8 +145,11 @@ static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   context.created = cgr__backend_plans_create(rt, entry);
   rt->flags |= rt->graphs.labels ? CGR__RUNTIME_LABELS : 0;
   cgr_status status = cgr__graphs_capture(&rt->graphs, entry, rt->own_stream, cgr__capture_body_of, &context, &device_error);
-  if (device_error)
-    status = cgr__runtime_device_error(rt, device_error, "cgr_runtime_capture: capturing");
+  if (device_error) {
+    char what[64];
+    snprintf(what, sizeof what, "%s: capturing", function);
+    status = cgr__runtime_device_error(rt, device_error, what);
+  }
   rt->flags &= (uint8_t)~CGR__RUNTIME_LABELS;
   if (status == CGR_OK) {
     warn_of_width(rt, entry);
@@ -164,9 +168,9 @@ static cgr_status capture_entry(cgr_runtime *rt, cgr__graph_entry *entry) {
   return cgr__fail(status, "%s", text);
 }
 
-cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry) {
+cgr_status cgr__capture_entry_now(cgr_runtime *rt, const char *function, cgr__graph_entry *entry) {
   cgr__range_begin_key(rt, &entry->key);
-  cgr_status status = capture_entry(rt, entry);
+  cgr_status status = capture_entry(rt, function, entry);
   cgr__range_end(rt);
   return status;
 }
@@ -244,7 +248,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
     given_up += is_given_up(&c, entry);
     if (!cgr__capture_wants(runtime, &c, entry) || !cgr__budget_allows(&budget, graphs, entry))
       continue;
-    cgr_status status = cgr__capture_entry_now(runtime, entry);
+    cgr_status status = cgr__capture_entry_now(runtime, "cgr_runtime_capture", entry);
     if (status == CGR_OK)
       cgr__budget_charge(&budget, graphs, entry);
     if (status == CGR_OK || first != CGR_OK)

@@ -27,8 +27,8 @@ struct cgr__capture_context {
   cgr_status created; /* the status of creating the backends' states; a failure fails the capture */
 };
 cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture);
-/* Captures the entry; a failure is logged. */
-cgr_status cgr__capture_entry_now(cgr_runtime *rt, cgr__graph_entry *entry);
+/* Captures the entry for the public `function`; a failure is logged. */
+cgr_status cgr__capture_entry_now(cgr_runtime *rt, const char *function, cgr__graph_entry *entry);
 /* Logs the calls of cgr_record_call that added no node to a capture. */
 void cgr__capture_tell_lost(cgr_runtime *rt);
 

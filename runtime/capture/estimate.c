@@ -39,7 +39,7 @@ static cgr_status measure_samples(cgr_runtime *rt, const cgr_capture *c, sample 
     /* The middle of the next of `samples` equal stretches. */
     if (visited++ < (int32_t)((2 * (int64_t)s->measured + 1) * s->wanted / (2 * samples)))
       continue;
-    CGR__TRY(cgr__capture_entry_now(rt, entry));
+    CGR__TRY(cgr__capture_entry_now(rt, "cgr_runtime_estimate_capture", entry));
     s->measured++;
     s->ms += entry->capture_ms;
     s->bytes += (double)entry->device_bytes;

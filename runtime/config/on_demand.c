@@ -3,7 +3,7 @@
 #include "cgr/names.h"
 #include "runtime/config/config.h"
 
-static const char *derived_name(int64_t bit) {
+static const char *on_demand_name(int64_t bit) {
   int id = CGR__BUFFER_KV_INDICES;
   while (CGR__ON_DEMAND(id) < (uint64_t)bit)
     id++;
@@ -13,7 +13,7 @@ static const char *derived_name(int64_t bit) {
 /* Unknown bits become a finding; returns the others. */
 static uint64_t known_bits(uint64_t asked, const char *field, cgr__findings *f) {
   static const cgr__choices known = { "CGR_ON_DEMAND", true, CGR__ON_DEMAND(CGR__BUFFER_KV_INDICES),
-                                      CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN), derived_name };
+                                      CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN), on_demand_name };
   (void)cgr__is_one(f, field, (int64_t)asked, &known);
   return asked & CGR__ALL_ON_DEMAND;
 }

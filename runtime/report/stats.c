@@ -42,6 +42,7 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
 }
 
 cgr_status cgr_runtime_num_keys(cgr_runtime *runtime, int32_t *count) {
+  CGR__ONE_THREAD(runtime, "cgr_runtime_num_keys");
   CGR__TRY(check_handle(runtime, "cgr_runtime_num_keys"));
   CGR__REQUIRE(count, "cgr_runtime_num_keys");
   *count = runtime->graphs.count;

@@ -5,7 +5,7 @@
 #include "runtime/step/step.h"
 #include "runtime/report/ranges.h"
 
-static const cgr_key apply_key = { .num_tokens = 1, .num_requests = 1 };
+static const cgr_key flush_key = { .num_tokens = 1, .num_requests = 1 };
 
 /* A step without requests whose slot is filled; `bytes` count for it if it succeeds. */
 static cgr_status launch_empty_step(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes,
@@ -20,7 +20,7 @@ static cgr_status launch_empty_step(cgr_runtime *rt, uint64_t seq, const cgr__en
 }
 
 cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure) {
-  const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
+  const cgr__enqueue enqueue = { .key = flush_key, .stream = stream };
   while (rt->lane.launched + 1 < rt->lane.prepared.seq)
     CGR__TRY(
         launch_empty_step(rt, rt->lane.launched + 1, &enqueue, 0, failure)); /* its bytes are among those of the prepared step */
@@ -62,7 +62,7 @@ cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr
 }
 
 static cgr_status flush_changes(cgr_runtime *rt, cgr_mark *last, cudaStream_t stream) {
-  const cgr__enqueue enqueue = { .key = apply_key, .stream = stream };
+  const cgr__enqueue enqueue = { .key = flush_key, .stream = stream };
   CGR__TRY(cgr__runtime_check_unprepared(rt, "cgr_runtime_flush"));
   CGR__TRY(cgr__check_stream(rt, "cgr_runtime_flush", stream));
   CGR__TRY(cgr__resync_after_losses(rt));

@@ -1,4 +1,4 @@
-/* Request rows: the calls of cgr.h over requests/. */
+/* Request rows: the calls of requests.h over requests/. */
 #include "runtime/runtime.h"
 
 /* The rows of the prepared step are taken: if one lost a page now, that step would still write the page, while last_seq already

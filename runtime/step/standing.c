@@ -1,17 +1,10 @@
-/* The standing batch: the calls of cgr.h over requests/. */
+/* The standing batch: the calls of step.h over requests/. */
 #include "runtime/runtime.h"
-
-static cgr_status check_place(const char *function, const cgr_where *where) {
-  if (where && (where->lane != 0 || where->program != 0))
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: %s is %d, expected 0 in this version", function,
-                     where->lane != 0 ? "lane" : "program", where->lane != 0 ? where->lane : where->program);
-  return CGR_OK;
-}
 
 /* A prepared step refers to the standing batch as it is. */
 static cgr_status check_edit(cgr_runtime *rt, const char *function, const cgr_where *where) {
   CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__TRY(check_place(function, where));
+  CGR__TRY(cgr__runtime_check_where(rt, function, where));
   return cgr__runtime_check_unprepared(rt, function);
 }
 
@@ -43,8 +36,7 @@ cgr_status cgr_standing_swap(cgr_runtime *runtime, const cgr_where *where, int32
 
 cgr_status cgr_standing_rows(cgr_runtime *runtime, const cgr_where *where, const int32_t **rows, int32_t *count) {
   CGR__ONE_THREAD(runtime, "cgr_standing_rows");
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_standing_rows"));
-  CGR__TRY(check_place("cgr_standing_rows", where));
+  CGR__TRY(cgr__runtime_check_where(runtime, "cgr_standing_rows", where));
   CGR__REQUIRE(rows, "cgr_standing_rows");
   CGR__REQUIRE(count, "cgr_standing_rows");
   *rows = runtime->rows.standing.members.rows;

@@ -101,7 +101,7 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
   return cgr__fail_in("cgr_step_choose", status);
 }
 
-/* What version 0.2 filled; a step lives between calls, so a shorter one would lose its ticket. */
+/* A step lives between calls, so a shorter one would lose its ticket. */
 #define STEP_SIZE (offsetof(cgr_step, ticket) + sizeof(uint64_t))
 
 static bool has_step_size(const cgr_step *step) {

@@ -81,7 +81,7 @@ static int test_statuses(void) {
   }
   for (int i = 0; i < 4; i++)
     CHECK(cgr_status_name((cgr_status)no_statuses[i]) && cgr_status_text((cgr_status)no_statuses[i]));
-  CHECK(cgr_version() == CGR_VERSION && strncmp(cgr_build_info(), "cgr 0.10.0", 10) == 0);
+  CHECK(cgr_version() == CGR_VERSION && strncmp(cgr_build_info(), "cgr 0.11.0", 10) == 0);
   CHECK(cgr_dtype_size(CGR_DTYPE_BF16) == 2 && cgr_dtype_size(CGR_DTYPE_I64) == 8 && cgr_dtype_size(CGR_DTYPE_NONE) == 0);
   return check_failures - before;
 }

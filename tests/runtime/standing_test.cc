@@ -237,15 +237,15 @@ TEST_P(Standing, LaneAndProgramAreReserved) {
   int32_t count = 0;
   for (auto [lane, program, word] :
        { std::tuple<int32_t, int32_t, const char *>{ 1, 0, "lane is 1" }, { 0, -1, "program is -1" } }) {
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { word },
                 [&, w = cgr_where{ lane, program }] { return cgr_standing_add(rt(), &w, row, 1, &token, 0); });
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { word },
                 [&, w = cgr_where{ lane, program }] { return cgr_standing_update(rt(), &w, row, 1, &token, 0); });
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { word },
                 [&, w = cgr_where{ lane, program }] { return cgr_standing_remove(rt(), &w, row); });
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { word },
                 [&, w = cgr_where{ lane, program }] { return cgr_standing_swap(rt(), &w, row, row); });
-    EditRefused(CGR_ERROR_UNSUPPORTED, { word },
+    EditRefused(CGR_ERROR_INVALID_ARGUMENT, { word },
                 [&, w = cgr_where{ lane, program }] { return cgr_standing_rows(rt(), &w, &rows, &count); });
   }
 }
