@@ -10,17 +10,33 @@ static void format_of(int32_t dtype, int *digits, int *min_exponent, int *max_ex
   *max_exponent = dtype == CGR_DTYPE_FP16 ? 16 : 128;
 }
 
+/* frexp and ldexp take most of a test's time when each element calls them; a double's exponent is in its bits.
+ * |x| is in [2^(exponent - 1), 2^exponent); a subnormal double gets an exponent that is below all of a dtype's. */
+static int exponent_of(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return (int)(bits >> 52 & 0x7ff) - 1022;
+}
+
+/* 2^exponent, -1022 to 1023. */
+static double power_of_two(int exponent) {
+  uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+  double power;
+  memcpy(&power, &bits, sizeof power);
+  return power;
+}
+
 double cgr__reference_round(int32_t dtype, double x) {
-  int digits, min_exponent, max_exponent, exponent;
+  int digits, min_exponent, max_exponent;
   if (x == 0.0 || isnan(x) || isinf(x))
     return x;
   format_of(dtype, &digits, &min_exponent, &max_exponent);
-  frexp(x, &exponent); /* |x| is in [2^(exponent - 1), 2^exponent) */
-  if (exponent < min_exponent)
-    exponent = min_exponent;
-  double unit = ldexp(1.0, exponent - digits);
+  int exponent = exponent_of(x) < min_exponent ? min_exponent : exponent_of(x);
+  if (exponent > max_exponent)
+    return copysign(INFINITY, x);
+  double unit = power_of_two(exponent - digits);
   double rounded = nearbyint(x / unit) * unit; /* the processor's mode is to nearest, ties to even */
-  return fabs(rounded) >= ldexp(1.0, max_exponent) ? copysign(INFINITY, x) : rounded;
+  return fabs(rounded) >= power_of_two(max_exponent) ? copysign(INFINITY, x) : rounded;
 }
 
 double cgr__reference_load(int32_t dtype, const void *element) {
@@ -40,9 +56,9 @@ double cgr__reference_load(int32_t dtype, const void *element) {
   if (exponent == exponent_mask)
     magnitude = mantissa ? NAN : INFINITY;
   else if (exponent == 0)
-    magnitude = ldexp(mantissa, 1 - bias - mantissa_bits);
+    magnitude = mantissa * power_of_two(1 - bias - mantissa_bits);
   else
-    magnitude = ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+    magnitude = (mantissa + (1 << mantissa_bits)) * power_of_two(exponent - bias - mantissa_bits);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -56,13 +72,11 @@ static uint16_t encode_half(int32_t dtype, double x) {
   double magnitude = fabs(cgr__reference_round(dtype, x));
   if (isinf(magnitude))
     return (uint16_t)(sign | exponent_mask << mantissa_bits);
-  int exponent = 0;
-  if (magnitude != 0.0)
-    frexp(magnitude, &exponent);
+  int exponent = exponent_of(magnitude);
   int field = exponent - 1 + bias; /* of a normal number */
   if (magnitude == 0.0 || field < 1)
-    return (uint16_t)(sign | (int)ldexp(magnitude, bias - 1 + mantissa_bits));
-  int mantissa = (int)ldexp(magnitude, mantissa_bits - (exponent - 1)) - (1 << mantissa_bits);
+    return (uint16_t)(sign | (int)(magnitude * power_of_two(bias - 1 + mantissa_bits)));
+  int mantissa = (int)(magnitude * power_of_two(mantissa_bits - (exponent - 1))) - (1 << mantissa_bits);
   return (uint16_t)(sign | field << mantissa_bits | mantissa);
 }
 

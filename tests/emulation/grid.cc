@@ -26,7 +26,7 @@ struct Grid {
 
   const Launch *launch = nullptr;
   std::vector<uint3> blocks; // not begun yet
-  std::mt19937_64 random{ 1 };
+  Draws random{ 1 };
   int64_t num_sleeps = 0;
   bool failed = false, in_order = false;
   Previous previous; // empty: there is none
@@ -100,7 +100,7 @@ void Begin(Grid &grid, const Launch &launch) {
   grid.launch = &launch;
   grid.failed = false;
   grid.num_sleeps = 0;
-  grid.random.seed(grid.seed * 0x9e3779b97f4a7c15u + ++grid.number);
+  grid.random.seed(grid.seed * 0xd1342543de82ef95u + ++grid.number * 0xaf251af3b0f025b5u);
   grid.blocks.clear();
   for (unsigned z = 0; z < launch.grid.z; z++)
     for (unsigned y = 0; y < launch.grid.y; y++)
@@ -173,7 +173,7 @@ void EndPrevious() { // the caller has the turn
   The().previous_ended = true;
 }
 
-std::mt19937_64 &Random() { return The().random; }
+Draws &Random() { return The().random; }
 
 void HandOver() {
   Grid &grid = The();

@@ -9,12 +9,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <random>
 #include <string>
 
 #include "tests/emulation/vector_types.h"
 
 namespace cgr_emulation {
+
+// Random bits for what happens at every switch between lanes: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+// number generators", OOPSLA 2014).
+class Draws {
+public:
+  using result_type = uint64_t;
+  explicit Draws(uint64_t from) : state_(from) {}
+  void seed(uint64_t from) { state_ = from; }
+  static constexpr uint64_t min() { return 0; }
+  static constexpr uint64_t max() { return UINT64_MAX; }
+  uint64_t operator()() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+  }
+
+private:
+  uint64_t state_;
+};
 
 struct Launch {
   void (*call)(const void *kernel, const void *args); // calls the kernel for one lane
@@ -53,7 +72,7 @@ void SetPrevious(const Previous &previous);
 
 bool PreviousRuns();
 void EndPrevious();
-std::mt19937_64 &Random();
+Draws &Random();
 // Lets another block run in place of this one, if there is one.
 void HandOver();
 // False once lanes of the launch have slept more often than in any kernel that makes progress.

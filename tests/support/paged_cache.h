@@ -2,6 +2,7 @@
 #ifndef CGR_TESTS_SUPPORT_PAGED_CACHE_H
 #define CGR_TESTS_SUPPORT_PAGED_CACHE_H
 
+#include <cstring>
 #include <map>
 #include <random>
 #include <vector>
@@ -54,9 +55,18 @@ inline double PoisonValue(Poison poison, std::mt19937_64 &random) {
   return values[int(poison)];
 }
 inline Bytes PoisonedElements(int32_t dtype, int64_t count, Poison poison, std::mt19937_64 &random) {
-  Bytes bytes(size_t(count * ElementSize(dtype)));
-  for (int64_t e = 0; e < count; e++)
-    cgr__reference_store(dtype, &bytes[size_t(e * ElementSize(dtype))], PoisonValue(poison, random));
+  // One of a few drawn values each: to draw and round one per element takes longer than most kernels.
+  const size_t size = size_t(ElementSize(dtype));
+  unsigned char values[64 * sizeof(float)];
+  for (size_t v = 0; v < 64; v++)
+    cgr__reference_store(dtype, &values[v * size], PoisonValue(poison, random));
+  Bytes bytes(size_t(count) * size);
+  uint64_t bits = 0;
+  for (size_t e = 0; e < size_t(count); e++, bits >>= 6) {
+    if (e % 10 == 0)
+      bits = random();
+    std::memcpy(&bytes[e * size], &values[bits % 64 * size], size);
+  }
   return bytes;
 }
 

@@ -36,16 +36,20 @@ def cgr_cc_library(copts = [], **kwargs):
 # Compiling takes longer than running: what a test calls is optimised, the test itself is not. FORTIFY_SOURCE needs optimisation.
 _NOT_OPTIMISED = ["-O0", "-U_FORTIFY_SOURCE"]
 
+# What these tests read first, and what it is precompiled with (//tests/support:precompiled).
+PRECOMPILED = "tests_precompiled.h"
+PRECOMPILED_COPTS = _CC_COPTS + _NOT_OPTIMISED
+
 def cgr_cc_test(srcs, copts = [], deps = [], linkopts = [], **kwargs):
     """A test through GoogleTest."""
-    sources = [native.package_name() + "/" + source for source in srcs]
+    optimised = [s for s in srcs if native.package_name() + "/" + s in OPTIMISED]
     _cc_test(
         srcs = srcs,
-        copts = _CC_COPTS + ([] if [s for s in sources if s in OPTIMISED] else _NOT_OPTIMISED) + copts,
+        copts = (_CC_COPTS if optimised else PRECOMPILED_COPTS + ["-include", PRECOMPILED]) + copts,
         linkopts = linkopts + ["-lstdc++"],
         linkstatic = True,
         timeout = _TIMEOUT,
-        deps = deps + ["@com_google_googletest//:gtest_main"],
+        deps = deps + ["@com_google_googletest//:gtest_main"] + ([] if optimised else ["//tests/support:precompiled"]),
         **kwargs
     )
 
