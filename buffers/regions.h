@@ -19,17 +19,15 @@ typedef struct cgr__region {
   uint64_t epoch; /* when it last moved or was unregistered; 0: never */
 } cgr__region;
 
+/* What a replay compares comes last, at the beginning of a line, so that something else can follow in that line. */
 typedef struct cgr__regions {
+  cgr__region region[CGR__MAX_REGIONS];
+  uint64_t epoch;        /* counts the changes to all regions, and never repeats: the one word that a replay compares */
   int32_t count;         /* the highest number that was ever given, plus 1 */
   int32_t first_movable; /* those before are the runtime's own: arena, KV views and their scales */
   int32_t num_free;      /* unregistered ones among them, whose numbers are given again */
   int32_t first_free;    /* none below it is unregistered */
-  uint64_t epoch;        /* counts the changes to all regions, and never repeats: the one word that a replay compares */
-  cgr__region region[CGR__MAX_REGIONS];
 } cgr__regions;
-
-/* What a replay compares. */
-static inline void cgr__regions_prefetch(const cgr__regions *regions) { __builtin_prefetch(regions); }
 
 cgr_status cgr__regions_register(cgr__regions *regions, const void *base, size_t bytes, int32_t *region);
 /* Makes every graph stale, as a move would. */

@@ -86,7 +86,8 @@ typedef struct cgr__row_buffer {
   int64_t words; /* of a row; 0: no such buffer */
 } cgr__row_buffer;
 
-/* Prologue, fetch and epilogue share one struct. */
+/* Prologue, fetch and epilogue share one struct. It has the numbers of cgr__limits by value: a launch and a graph copy it as the
+ * parameter of a kernel, and a GPU does not see the limits that the host points to. */
 typedef struct cgr__step_args {
   const unsigned char *staging; /* mapped; slot i at staging + i * slot.stride */
   unsigned char *readback;      /* mapped; result i at readback + i * readback_slot.stride */

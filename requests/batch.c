@@ -9,54 +9,7 @@
 #include "requests/members.h"
 #include "requests/schedule.h"
 
-_Static_assert(sizeof(cgr__batch_layout) == 64, "a batch layout is one line");
-
 /* ---------------------------------------------------------------------------------------------------------- batch layouts */
-
-static size_t rounded_to_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/* Bytes of the arrays of one batch layout. */
-static size_t arrays_bytes(int32_t max_requests) {
-  size_t r = (size_t)max_requests;
-  return 3 * rounded_to_line(r * sizeof(int32_t)) + rounded_to_line(r * sizeof(uint64_t));
-}
-
-size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth) {
-  size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
-  return rounded_to_line(count * sizeof(cgr__batch_layout)) + rounded_to_line((size_t)ring_depth * sizeof(cgr__batch_layout *)) +
-         count * arrays_bytes(max_requests);
-}
-
-void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
-  unsigned char *at = memory;
-  size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
-  size_t words = rounded_to_line((size_t)max_requests * sizeof(int32_t));
-  pool->depth = ring_depth;
-  pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
-  pool->all = (cgr__batch_layout *)(void *)at;
-  at += rounded_to_line(count * sizeof *pool->all);
-  pool->of_seq = (cgr__batch_layout **)(void *)at;
-  at += rounded_to_line((size_t)ring_depth * sizeof *pool->of_seq);
-  for (size_t i = 0; i < count; i++) {
-    cgr__batch_layout *c = &pool->all[i];
-    c->rows = (int32_t *)(void *)at;
-    c->query_lens = (int32_t *)(void *)(at + words);
-    c->flags = (uint32_t *)(void *)(at + 2 * words);
-    c->tags = (uint64_t *)(void *)(at + 3 * words);
-    at += arrays_bytes(max_requests);
-  }
-}
-
-void cgr__batch_layouts_launch(cgr__batch_layouts *pool, uint64_t seq, cgr__batch_layout *batch) {
-  cgr__batch_layout **of_seq = cgr__batch_layout_place(pool, seq);
-  if (*of_seq == batch)
-    return;
-  if (*of_seq)
-    (*of_seq)->uses--;
-  if (batch)
-    batch->uses++;
-  *of_seq = batch;
-}
 
 /* One that is not in use. */
 static cgr__batch_layout *free_batch_layout(const cgr__batch_layouts *pool, const cgr__batch_layout *steady) {
@@ -76,8 +29,7 @@ static bool has_flag(const cgr_batch *batch) {
 }
 
 /* The batch has the rows and the query lengths of the last. */
-static bool batch_repeats(const cgr__rows *rows, const cgr_batch *batch) {
-  const cgr__batch_layout *last = rows->steady.batch;
+static bool batch_repeats(const cgr__batch_layout *last, const cgr_batch *batch) {
   if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || !batch->rows || has_flag(batch))
     return false;
   if (last->query_len == 0 || (last->query_len != 1 && !batch->query_lens))
@@ -107,8 +59,7 @@ static bool surely_fits(const cgr__steady *steady) {
 }
 
 /* A repeated batch needs no second look while it fits and its tokens are known to be good. */
-static bool needs_no_look(const cgr__rows *rows, const cgr_batch *batch) {
-  const cgr__steady *steady = &rows->steady;
+static bool needs_no_look(const cgr__steady *steady, const cgr_batch *batch) {
   if (!surely_fits(steady))
     return false;
   if (batch->tokens)
@@ -306,14 +257,14 @@ static cgr__batch_layout *choose_batch_layout(cgr__batch_layout *last, cgr__batc
 static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* The batch is not known to be good: every request is looked at. checked->headroom: what is left of the last one's. */
-static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const cgr_batch *batch, int32_t set, int32_t max_tokens,
-                              cgr__checked_batch *checked) {
-  cgr__steady *steady = &rows->steady;
-  cgr__batch_layout *next = free_batch_layout(pool, steady->batch);
+static cgr_status look_at_all(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
+                              int32_t max_tokens, cgr__checked_batch *checked) {
+  cgr__steady *steady = &batches->steady;
+  cgr__batch_layout *next = free_batch_layout(&batches->layouts, steady->batch);
   bool fitted = surely_fits(steady);
   int32_t headroom, left = checked->headroom;
-  if (next == rows->standing.copy)
-    rows->standing.copy = NULL;
+  if (next == batches->standing.copy)
+    batches->standing.copy = NULL;
   cgr__rows_sync(rows);
   rows->ticket++;
   CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom, &checked->append_first));
@@ -324,7 +275,7 @@ static cgr_status look_at_all(cgr__rows *rows, cgr__batch_layouts *pool, const c
   if (checked->batch_layout != steady->batch)
     return CGR_OK;
   if (!fitted) { /* what rows gain from now on counts */
-    cgr__steady_schedule(rows);
+    cgr__steady_schedule(rows, batches);
     checked->headroom = min_of(checked->headroom, CGR__SCHEDULE_HORIZON - 1);
   } else if (steady->scheduled) { /* no deadline may pass unchecked */
     checked->headroom = left;
@@ -341,27 +292,27 @@ static void describe_batch(cgr__checked_batch *checked) {
   checked->max_query_len = c->max_query_len;
 }
 
-bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked) {
-  const cgr__steady *steady = &rows->steady;
+bool cgr__batch_is_known(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked) {
+  const cgr__steady *steady = &batches->steady;
   checked->standing = checked->append_first = false;
   checked->set = 0;
-  checked->same_rows = batch_repeats(rows, batch);
+  checked->same_rows = batch_repeats(steady->batch, batch);
   checked->batch_layout = steady->batch;
   checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
-  if (!checked->same_rows || !needs_no_look(rows, batch))
+  if (!checked->same_rows || !needs_no_look(steady, batch))
     return false;
   describe_batch(checked);
   return true;
 }
 
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__batch_layouts *pool, const cgr_batch *batch, int32_t set,
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
   if (set > 0)
     *checked = (cgr__checked_batch){ .set = (uint8_t)set };
-  else if (cgr__batch_is_known(rows, batch, checked))
+  else if (cgr__batch_is_known(batches, batch, checked))
     return CGR_OK;
   CGR__TRY(check_shape(batch, max_requests));
-  CGR__TRY(look_at_all(rows, pool, batch, set, max_tokens, checked));
+  CGR__TRY(look_at_all(rows, batches, batch, set, max_tokens, checked));
   describe_batch(checked);
   return CGR_OK;
 }
@@ -394,9 +345,10 @@ int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, int32_t thresho
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
 /* The rows stay as they are, but the device has another batch layout. */
-static void commit_other_set(cgr__rows *rows, const cgr__batch_layout *batch, int32_t set, uint64_t seq) {
+static void commit_other_set(cgr__rows *rows, cgr__lane_batches *batches, const cgr__batch_layout *batch, int32_t set,
+                             uint64_t seq) {
   cgr__rows_leave_steady(rows);
-  rows->steady.batch = NULL;
+  batches->steady.batch = NULL;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     rows->row[batch->rows[i]].last_seq = seq;
     if (rows->has_ledger && batch->query_lens[i] > 0)
@@ -404,12 +356,12 @@ static void commit_other_set(cgr__rows *rows, const cgr__batch_layout *batch, in
   }
 }
 
-void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
-  cgr__steady *steady = &rows->steady;
+void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq) {
+  cgr__steady *steady = &batches->steady;
   cgr__batch_layout *batch = checked->batch_layout;
-  rows->standing_stale = true;
+  cgr__rows_make_members_stale(rows);
   if (checked->set > 0) {
-    commit_other_set(rows, batch, checked->set, seq);
+    commit_other_set(rows, batches, batch, checked->set, seq);
     return;
   }
   if (batch == steady->batch) { /* counted, not added: see cgr__rows_sync */

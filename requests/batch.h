@@ -11,32 +11,6 @@
 extern "C" {
 #endif
 
-/* Besides those of results: that of the last step, that of the prepared one, and one to validate into. */
-#define CGR__SPARE_BATCH_LAYOUTS 3
-
-/* The batch layouts: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. */
-typedef struct cgr__batch_layouts {
-  cgr__batch_layout **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
-  int32_t depth;
-  uint32_t mask;          /* depth - 1 when the depth is a power of two, else 0 */
-  cgr__batch_layout *all; /* [depth + CGR__SPARE_BATCH_LAYOUTS] */
-} cgr__batch_layouts;
-
-size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth);
-void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory);
-
-/* Step `seq` was launched with this batch layout (NULL: without requests of its own); the result of step seq - depth is gone. */
-void cgr__batch_layouts_launch(cgr__batch_layouts *pool, uint64_t seq, cgr__batch_layout *batch);
-
-/* Where the batch layout of step `seq` is noted. */
-static inline cgr__batch_layout **cgr__batch_layout_place(const cgr__batch_layouts *pool, uint64_t seq) {
-  return &pool->of_seq[pool->mask ? seq & pool->mask : seq % (uint64_t)pool->depth];
-}
-
-static inline const cgr__batch_layout *cgr__batch_layout_of(const cgr__batch_layouts *pool, uint64_t seq) {
-  return *cgr__batch_layout_place(pool, seq);
-}
-
 /* A validated batch. */
 typedef struct cgr__checked_batch {
   cgr__batch_layout *batch_layout;
@@ -50,18 +24,18 @@ typedef struct cgr__checked_batch {
 } cgr__checked_batch;
 
 /* On failure nothing has changed. `batch` is a copy that cgr__sized_read made; `set` the length set of its tokens. */
-cgr_status cgr__batch_validate(cgr__rows *rows, cgr__batch_layouts *pool, const cgr_batch *batch, int32_t set,
+cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked);
 
 /* Whether the batch repeats the last one and needs no further look; if so, *checked describes it. */
-bool cgr__batch_is_known(const cgr__rows *rows, const cgr_batch *batch, cgr__checked_batch *checked);
+bool cgr__batch_is_known(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked);
 /* Checks tokens[at .. at + count) of one request: ids, except that the first may be CGR_TOKEN_LAST. */
 cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count);
 /* Fails: the row has no pages for that many tokens, or may not have that many. */
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t row, int64_t length);
 
 /* The step was launched as `seq`: its rows advance. */
-void cgr__batch_commit(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);
+void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq);
 
 /* A launched step was given up before it could change its rows: it only keeps their pages in use until it has completed. */
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);

@@ -8,9 +8,6 @@
 extern "C" {
 #endif
 
-/* Part of cgr__rows_init, which has laid out the memory. */
-void cgr__members_init(cgr__rows *rows);
-
 /* Adds the standing steps that a row does not have yet. Rows that are not members have them all. */
 void cgr__members_sync(cgr__rows *rows, int32_t row);
 /* The row's work, length or last token has changed, or it has lost pages. Does nothing for rows that are not members. */

@@ -223,10 +223,9 @@ static cgr_status check_set_length(const cgr__rows *rows, int32_t row, int32_t g
 /* Tokens in the cache after every step launched so far. A row of the steady batch that is in its schedule is not brought up to
  * date for that, nor are the others of the batch. */
 static int32_t computed_now(cgr__rows *rows, int32_t index) {
-  const cgr__steady *steady = &rows->steady;
-  const cgr__row *row = &rows->row[index];
-  if (steady->scheduled && row->mark == steady->mark)
-    return row->computed + steady->pending * steady->batch->query_len;
+  const cgr__steady *steady = cgr__steady_of_row(rows, index);
+  if (steady)
+    return rows->row[index].computed + steady->pending * steady->batch->query_len;
   cgr__rows_sync(rows);
   return cgr__rows_computed(rows, index);
 }

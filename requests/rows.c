@@ -7,7 +7,6 @@
 #include "requests/changes.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
-#include "requests/schedule.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
@@ -38,33 +37,6 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->page_filter = cgr__block_take(b, rows * (size_t)group->filter_words, sizeof *group->page_filter);
 }
 
-#define FEW_TOKENS (1 << 18) /* 2 MB, with room to move them */
-
-/* Tokens of the standing batch that wait for a step. Edits from one batch to another need room for both. Where it takes
- * little memory there is more, for edits in other orders. */
-static int32_t tokens_kept(const cgr__rows_config *config) {
-  int64_t all = (int64_t)config->limits->max_rows * config->limits->max_tokens, two = 2 * (int64_t)config->limits->max_tokens;
-  int64_t few = all < FEW_TOKENS ? all : FEW_TOKENS;
-  return (int32_t)(two > few ? two : few);
-}
-
-/* Between two steps, edits may make every row a member. */
-static void lay_out_standing(cgr__standing *standing, const cgr__rows_config *config, cgr__block *b) {
-  size_t rows = config->limits->max_requests > 0 ? (size_t)config->limits->max_rows : 0;
-  standing->max_requests = config->limits->max_requests;
-  standing->max_tokens = config->limits->max_tokens;
-  standing->max_kept = tokens_kept(config);
-  standing->members.rows = cgr__block_take(b, rows, sizeof(int32_t));
-  standing->members.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
-  standing->members.flags = cgr__block_take(b, rows, sizeof(uint32_t));
-  standing->members.tags = cgr__block_take(b, rows, sizeof(uint64_t));
-  standing->irregular = cgr__block_take(b, rows, sizeof *standing->irregular);
-  standing->tokens = cgr__block_take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
-  standing->dirty = cgr__block_take(b, rows, sizeof(int32_t));
-  standing->dirty_bit = cgr__block_take(b, (rows + 63) / 64, sizeof(uint64_t));
-  standing->schedule = cgr__block_take(b, CGR__SCHEDULE_STEPS, sizeof *standing->schedule);
-}
-
 static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
   size_t n = (size_t)config->limits->max_rows;
   for (int32_t g = 0; g < config->limits->num_groups; g++)
@@ -84,8 +56,6 @@ static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__b
   rows->free_rows = cgr__block_take(b, n, sizeof *rows->free_rows);
   for (int32_t g = 0; g < config->limits->num_groups; g++)
     lay_out_group(&rows->group[g], &config->groups[g], &config->window_spans[g], config->limits, b);
-  lay_out_standing(&rows->standing, config, b);
-  rows->steady.schedule = cgr__block_take(b, CGR__SCHEDULE_STEPS, sizeof *rows->steady.schedule);
   rows->lengths = config->lengths;
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
@@ -107,14 +77,16 @@ size_t cgr__rows_bytes(const cgr__rows_config *config) {
   return b.used;
 }
 
-void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory) {
+void cgr__rows_init(cgr__rows *rows, cgr__lane_batches *batches, const cgr__rows_config *config, void *memory) {
   cgr__block b = { memory, 0 };
   memset(rows, 0, sizeof *rows);
   lay_out_rows(rows, config, &b);
+  rows->batches = batches;
   cgr__rows_fill_data(rows);
-  cgr__members_init(rows);
-  for (int32_t i = 0; i < rows->limits->max_rows; i++)
+  for (int32_t i = 0; i < rows->limits->max_rows; i++) {
+    rows->row[i].position = rows->row[i].deadline = -1;
     rows->free_rows[i] = rows->limits->max_rows - 1 - i; /* row 0 is given out first */
+  }
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- calls */

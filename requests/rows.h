@@ -2,12 +2,11 @@
  *
  * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
  * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
- * added when a row is read (cgr__rows_sync). So are those of the standing batch, row by row (standing.h). What the device does
- * not have yet is kept by changes.h. */
+ * added when a row is read (cgr__rows_sync). So are those of the standing batch, row by row (standing.h). Both are of a lane
+ * (lane_batches.h). What the device does not have yet is kept by changes.h. */
 #ifndef CGR_REQUESTS_ROWS_H
 #define CGR_REQUESTS_ROWS_H
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +14,7 @@
 #include "base/limits.h"
 #include "buffers/layout.h"
 #include "cgr/cgr.h"
+#include "requests/lane_batches.h"
 #include "requests/window_spans.h"
 
 #ifdef __cplusplus
@@ -84,70 +84,6 @@ typedef struct cgr__data {
   cgr__row_dirty *row; /* [max_rows] */
 } cgr__data;
 
-/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
-typedef struct cgr__batch_layout { /* a line */
-  int32_t num_requests, num_tokens;
-  int32_t query_len;     /* of all requests; 0: mixed, or no requests */
-  int32_t max_query_len; /* 0: no tokens */
-  bool has_flags;        /* some request is partial */
-  int32_t uses;          /* steps in the ring, and the prepared step, that refer to it */
-  int32_t *rows;         /* [num_requests] */
-  int32_t *query_lens;
-  uint32_t *flags;
-  uint64_t *tags;
-  uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
-} cgr__batch_layout;
-
-/* For each step, how many rows of a batch may no longer fit: schedule.h. */
-typedef uint16_t cgr__schedule;
-
-/* The batch layout of the last launched step, while it can repeat. */
-typedef struct cgr__steady {
-  cgr__batch_layout *batch; /* NULL: none */
-  int32_t headroom;         /* further steps that surely fit every row's pages and max_lens[0] */
-  int32_t pending;          /* steps launched and not yet added to the rows */
-  bool has_tokens;          /* every row's last token is on the device */
-  bool scheduled;           /* all rows are in the schedule, which alone decides when to validate again */
-  uint32_t steps;           /* launched of batches that repeated; the schedule counts so */
-  uint64_t last_seq;        /* of the pending steps */
-  cgr__schedule *schedule;
-  uint64_t mark; /* of the rows that are in it */
-} cgr__steady;
-
-#define CGR__EDIT_LOG 256 /* places that the standing batch's edit log holds; a power of two */
-
-/* A member that is not just a request with one token a step, or with none. */
-typedef struct cgr__irregular {
-  int32_t next, prev;
-  int32_t first_token; /* of its given tokens, in cgr__standing.tokens; -1: none, or used up */
-} cgr__irregular;
-
-/* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
-typedef struct cgr__standing {
-  uint64_t steps;          /* launched so far */
-  uint64_t last_seq;       /* of the last one */
-  uint64_t version;        /* counts, from 1, the times that a place got another row; `edit_log` has the last of these places */
-  uint64_t copy_version;   /* which `copy` has */
-  cgr__batch_layout *copy; /* what results of the last steps refer to; NULL: none */
-  cgr__schedule *schedule; /* of the members' steps */
-  int32_t num_lacking_tokens; /* members that lack a token */
-  int32_t num_dirty;          /* positions that differ from what the device has */
-  int32_t num_short[2];       /* members with no token, and with one */
-  int32_t first_irregular;    /* rows; -1: none. In the order in which their tokens were given */
-  int32_t num_tokens;         /* used of `tokens` */
-  int64_t sum_tokens;         /* of the members. A chunk that has run counts nothing until it is set again */
-  cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
-
-  int32_t last_irregular;
-  int32_t max_requests, max_tokens; /* of a step */
-  int32_t num_kept, max_kept;       /* tokens that were given and are not used up */
-  cgr__irregular *irregular;        /* [max_rows] */
-  int32_t *tokens;                  /* [2 * max_kept] given and not used up */
-  int32_t *dirty;                   /* [max_rows] */
-  uint64_t *dirty_bit;              /* a bit for each */
-  int32_t edit_log[CGR__EDIT_LOG];
-} cgr__standing;
-
 /* What a request that no longer has a page has done with it. */
 typedef struct cgr__ledger_use {
   uint64_t seq;     /* its last step then; 0: there is no such request */
@@ -176,14 +112,12 @@ typedef struct cgr__ledger {
 
 /* The fields that a step reads come first. */
 typedef struct cgr__rows {
-  int32_t num_dirty;   /* entries of `dirty` */
-  bool standing_stale; /* whole batches were launched since the last standing step: members are looked at anew */
+  int32_t num_dirty; /* entries of `dirty` */
   bool has_ledger;
-  int64_t dirty_words; /* at most this many words have changed; 0 when num_dirty is 0 */
-  cgr__steady steady;
-  cgr__standing standing;
-  int32_t *dirty; /* [max_rows] rows with changes */
-  cgr__row *row;  /* [max_rows] */
+  int64_t dirty_words;        /* at most this many words have changed; 0 when num_dirty is 0 */
+  cgr__lane_batches *batches; /* those that count on the rows: of the one lane */
+  int32_t *dirty;             /* [max_rows] rows with changes */
+  cgr__row *row;              /* [max_rows] */
   const cgr__limits *limits;
   int32_t num_data, num_open;
   int32_t lengths;    /* the data of the rows' lengths in the sets after 0; -1: there are none */
@@ -194,17 +128,17 @@ typedef struct cgr__rows {
   cgr__ledger ledger;
 } cgr__rows;
 
-static_assert(offsetof(cgr__rows, standing) == CGR__LINE_BYTES, "what a whole batch looks at is the first line");
-/* What the next step needs of them, whichever kind of batch it has. */
-static inline void cgr__rows_prefetch(const cgr__rows *rows) {
-  __builtin_prefetch(rows, 1);
-  __builtin_prefetch(&rows->standing, 1);
-  __builtin_prefetch(&rows->standing.first_irregular, 1);
+static inline void cgr__rows_prefetch(const cgr__rows *rows) { __builtin_prefetch(rows, 1); }
+
+/* Those of the lane whose standing batch has the row. */
+static inline cgr__lane_batches *cgr__rows_batches_of(const cgr__rows *rows, int32_t row) {
+  (void)row; /* there is one lane */
+  return rows->batches;
 }
 
 /* What the rows are made for. */
 typedef struct cgr__rows_config {
-  const cgr__limits *limits;                       /* which outlive the rows. max_requests 0: there is no standing batch */
+  const cgr__limits *limits;                       /* which outlive the rows */
   const cgr_group *groups;                         /* with the defaults filled in */
   cgr__window_spans window_spans[CGR__MAX_GROUPS]; /* of their layers */
   int32_t lengths;                                 /* as in cgr__rows, where num_sets is more than 1 */
@@ -218,7 +152,7 @@ typedef struct cgr__rows_config {
 
 /* Host memory: one block of cgr__rows_bytes, cleared by the caller. */
 size_t cgr__rows_bytes(const cgr__rows_config *config);
-void cgr__rows_init(cgr__rows *rows, const cgr__rows_config *config, void *memory);
+void cgr__rows_init(cgr__rows *rows, cgr__lane_batches *batches, const cgr__rows_config *config, void *memory);
 
 /* The calls of requests.h; `function` names them in messages. The caller checks that a row of the prepared step does not close,
  * lose or replace pages, or change its length: the step was validated, and its steady headroom counted, with what the row has. */
@@ -268,10 +202,15 @@ static inline int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row,
   return lengths->words_of[(int64_t)row * lengths->words + set - 1];
 }
 
-/* Tokens in the cache, with the standing steps that are not in the row yet. The steady batch has been synced. */
+/* Tokens in the cache of a member of the standing batch, with the steps that are not in the row yet. */
+static inline int32_t cgr__member_computed(const cgr__standing *standing, const cgr__row *row) {
+  return row->computed + (int32_t)(standing->steps - row->since) * row->query_len;
+}
+
+/* The same of any row. The steady batch has been synced. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
-  return entry->computed + (entry->position < 0 ? 0 : (int32_t)(rows->standing.steps - entry->since) * entry->query_len);
+  return entry->position < 0 ? entry->computed : cgr__member_computed(&cgr__rows_batches_of(rows, row)->standing, entry);
 }
 
 /* Whether a row that is up to date has the pages for a step with `query_len` new tokens: those of all that these see, and their
@@ -282,13 +221,22 @@ static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
   return query_len == 0 || (row->computed >= row->least && (int64_t)row->computed + query_len <= row->capacity);
 }
 
-/* Adds the pending steps of the steady batch to its rows. */
-void cgr__rows_sync(cgr__rows *rows);
-/* The same, before a change to anything that the steady batch's headroom rests on. */
+/* steady.c. Adds the pending steps of a steady batch to its rows. */
+void cgr__steady_add_pending(cgr__rows *rows, cgr__steady *steady);
+/* Brings the rows up to date with the steady batch of every lane. */
+static inline void cgr__rows_sync(cgr__rows *rows) {
+  if (rows->batches->steady.pending > 0)
+    cgr__steady_add_pending(rows, &rows->batches->steady);
+}
+/* The same, before a change to anything that a steady batch's headroom rests on. */
 void cgr__rows_leave_steady(cgr__rows *rows);
+/* A whole batch was launched: the members of every standing batch are looked at anew. */
+static inline void cgr__rows_make_members_stale(cgr__rows *rows) { rows->batches->steady.standing_stale = true; }
 /* Files the rows of the steady batch, which has just been validated, in its schedule. */
-void cgr__steady_schedule(cgr__rows *rows);
-/* A row has got pages. Does nothing for rows that are not in the schedule. */
+void cgr__steady_schedule(cgr__rows *rows, cgr__lane_batches *batches);
+/* The steady batch whose schedule has the row; NULL: none has. */
+cgr__steady *cgr__steady_of_row(const cgr__rows *rows, int32_t row);
+/* A row has got pages. Does nothing for rows that are in no schedule. */
 void cgr__steady_add_pages(cgr__rows *rows, int32_t row);
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */

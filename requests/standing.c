@@ -18,8 +18,7 @@ static void mark_dirty(cgr__standing *s, int32_t position) {
 }
 
 /* Another row is there now. */
-static void write_place(cgr__rows *rows, int32_t position, int32_t row, uint32_t flags) {
-  cgr__standing *s = &rows->standing;
+static void write_place(cgr__rows *rows, cgr__standing *s, int32_t position, int32_t row, uint32_t flags) {
   rows->row[row].position = position;
   s->members.rows[position] = row;
   s->members.query_lens[position] = rows->row[row].query_len;
@@ -31,8 +30,7 @@ static void write_place(cgr__rows *rows, int32_t position, int32_t row, uint32_t
 
 /* ---------------------------------------------------------------------------------------------------------------- irregular */
 
-static void list_irregular(cgr__rows *rows, int32_t row) {
-  cgr__standing *s = &rows->standing;
+static void list_irregular(cgr__rows *rows, cgr__standing *s, int32_t row) {
   s->irregular[row].prev = s->last_irregular;
   s->irregular[row].next = -1;
   if (s->last_irregular >= 0)
@@ -43,8 +41,7 @@ static void list_irregular(cgr__rows *rows, int32_t row) {
   rows->row[row].irregular = true;
 }
 
-static void unlist_irregular(cgr__rows *rows, int32_t row) {
-  cgr__standing *s = &rows->standing;
+static void unlist_irregular(cgr__rows *rows, cgr__standing *s, int32_t row) {
   const cgr__irregular *entry = &s->irregular[row];
   if (!rows->row[row].irregular)
     return;
@@ -60,8 +57,7 @@ static void unlist_irregular(cgr__rows *rows, int32_t row) {
 }
 
 /* Moves together the tokens that are still to be used; they are in the order of the list. */
-static void compact_tokens(cgr__rows *rows) {
-  cgr__standing *s = &rows->standing;
+static void compact_tokens(const cgr__rows *rows, cgr__standing *s) {
   s->num_tokens = 0;
   for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
     cgr__irregular *entry = &s->irregular[row];
@@ -75,10 +71,9 @@ static void compact_tokens(cgr__rows *rows) {
 }
 
 /* At most max_kept tokens are kept: once the others' have been moved together there is room twice over. */
-static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count) {
-  cgr__standing *s = &rows->standing;
+static int32_t keep_tokens(const cgr__rows *rows, cgr__standing *s, const int32_t *tokens, int32_t count) {
   if (count > 2 * s->max_kept - s->num_tokens)
-    compact_tokens(rows);
+    compact_tokens(rows, s);
   int32_t first = s->num_tokens;
   memcpy(s->tokens + first, tokens, (size_t)count * sizeof *tokens);
   s->num_tokens += count;
@@ -87,18 +82,18 @@ static int32_t keep_tokens(cgr__rows *rows, const int32_t *tokens, int32_t count
 }
 
 /* Those of a row that are kept. */
-static int32_t count_kept(const cgr__rows *rows, int32_t row) {
-  return rows->row[row].irregular && rows->standing.irregular[row].first_token >= 0 ? rows->row[row].query_len : 0;
+static int32_t count_kept(const cgr__rows *rows, const cgr__standing *s, int32_t row) {
+  return rows->row[row].irregular && s->irregular[row].first_token >= 0 ? rows->row[row].query_len : 0;
 }
 
-void cgr__standing_use_up(cgr__rows *rows, int32_t row) {
-  cgr__standing *s = &rows->standing;
-  s->num_kept -= count_kept(rows, row);
-  s->sum_tokens -= cgr__standing_count(rows, row);
+void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t row) {
+  cgr__standing *s = &batches->standing;
+  s->num_kept -= count_kept(rows, s, row);
+  s->sum_tokens -= cgr__standing_count(rows, batches, row);
   s->irregular[row].first_token = -1;
-  s->sum_tokens += cgr__standing_count(rows, row);
-  if (rows->row[row].query_len <= 1 && rows->standing.members.flags[rows->row[row].position] == 0)
-    unlist_irregular(rows, row);
+  s->sum_tokens += cgr__standing_count(rows, batches, row);
+  if (rows->row[row].query_len <= 1 && s->members.flags[rows->row[row].position] == 0)
+    unlist_irregular(rows, s, row);
   cgr__members_revalidate(rows, row);
 }
 
@@ -119,9 +114,8 @@ static cgr_status check_member_tokens(const char *function, const int32_t *token
 }
 
 /* What a member is to do, by itself; `kept`: its tokens that are kept now. */
-static cgr_status check_work(const cgr__rows *rows, const char *function, int32_t kept, int32_t query_len, const int32_t *tokens,
+static cgr_status check_work(const cgr__standing *s, const char *function, int32_t kept, int32_t query_len, const int32_t *tokens,
                              uint32_t flags) {
-  const cgr__standing *s = &rows->standing;
   int64_t all = (int64_t)s->num_kept - kept + query_len;
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: query_len is %d, expected at least 0", function, query_len);
@@ -141,54 +135,56 @@ static cgr_status check_work(const cgr__rows *rows, const char *function, int32_
 /* ------------------------------------------------------------------------------------------------------------------- edits */
 
 /* Clears a request's work; the row keeps its last query_len. */
-static void drop_work(cgr__rows *rows, int32_t index) {
-  cgr__standing *s = &rows->standing;
+static void drop_work(cgr__rows *rows, cgr__lane_batches *batches, int32_t index) {
+  cgr__standing *s = &batches->standing;
   int32_t query_len = rows->row[index].query_len;
   if (query_len <= 1)
     s->num_short[query_len]--;
-  s->sum_tokens -= cgr__standing_count(rows, index);
-  s->num_kept -= count_kept(rows, index);
-  unlist_irregular(rows, index);
+  s->sum_tokens -= cgr__standing_count(rows, batches, index);
+  s->num_kept -= count_kept(rows, s, index);
+  unlist_irregular(rows, s, index);
 }
 
-static void give_work(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
-  cgr__standing *s = &rows->standing;
+static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, const int32_t *tokens,
+                      uint32_t flags) {
   bool has_tokens = tokens && query_len > 0 && (query_len > 1 || tokens[0] != CGR_TOKEN_LAST);
   if (query_len <= 1)
     s->num_short[query_len]++;
   s->sum_tokens += query_len;
   rows->row[index].query_len = query_len;
   if (has_tokens || query_len > 1 || flags != 0) {
-    s->irregular[index].first_token = has_tokens ? keep_tokens(rows, tokens, query_len) : -1;
-    list_irregular(rows, index);
+    s->irregular[index].first_token = has_tokens ? keep_tokens(rows, s, tokens, query_len) : -1;
+    list_irregular(rows, s, index);
   }
 }
 
-cgr_status cgr__standing_add(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
-  cgr__standing *s = &rows->standing;
+cgr_status cgr__standing_add(cgr__rows *rows, cgr__lane_batches *batches, int32_t index, int32_t query_len, const int32_t *tokens,
+                             uint32_t flags) {
+  cgr__standing *s = &batches->standing;
   CGR__TRY(cgr__rows_check(rows, "cgr_standing_add", index));
   if (rows->row[index].position >= 0)
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
                      "cgr_standing_add: row %d is in the standing batch already, expected another (or cgr_standing_update)",
                      index);
-  CGR__TRY(check_work(rows, "cgr_standing_add", 0, query_len, tokens, flags));
+  CGR__TRY(check_work(s, "cgr_standing_add", 0, query_len, tokens, flags));
   cgr__rows_sync(rows);
   rows->row[index].since = s->steps;
-  give_work(rows, index, query_len, tokens, flags);
-  write_place(rows, s->members.num_requests++, index, flags);
+  give_work(rows, s, index, query_len, tokens, flags);
+  write_place(rows, s, s->members.num_requests++, index, flags);
   cgr__members_revalidate(rows, index);
   return CGR_OK;
 }
 
-cgr_status cgr__standing_update(cgr__rows *rows, int32_t index, int32_t query_len, const int32_t *tokens, uint32_t flags) {
-  cgr__standing *s = &rows->standing;
+cgr_status cgr__standing_update(cgr__rows *rows, cgr__lane_batches *batches, int32_t index, int32_t query_len,
+                                const int32_t *tokens, uint32_t flags) {
+  cgr__standing *s = &batches->standing;
   CGR__TRY(check_member(rows, "cgr_standing_update", index));
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
-  CGR__TRY(check_work(rows, "cgr_standing_update", before, query_len, tokens, flags));
+  CGR__TRY(check_work(s, "cgr_standing_update", before, query_len, tokens, flags));
   cgr__rows_sync(rows);
   cgr__members_sync(rows, index);
-  drop_work(rows, index);
-  give_work(rows, index, query_len, tokens, flags);
+  drop_work(rows, batches, index);
+  give_work(rows, s, index, query_len, tokens, flags);
   if (query_len != before || flags != s->members.flags[position])
     mark_dirty(s, position);
   s->members.query_lens[position] = query_len;
@@ -197,20 +193,20 @@ cgr_status cgr__standing_update(cgr__rows *rows, int32_t index, int32_t query_le
   return CGR_OK;
 }
 
-cgr_status cgr__standing_remove(cgr__rows *rows, int32_t index) {
-  cgr__standing *s = &rows->standing;
+cgr_status cgr__standing_remove(cgr__rows *rows, cgr__lane_batches *batches, int32_t index) {
+  cgr__standing *s = &batches->standing;
   CGR__TRY(check_member(rows, "cgr_standing_remove", index));
   int32_t position = rows->row[index].position, last = s->members.num_requests - 1;
-  drop_work(rows, index);
+  drop_work(rows, batches, index);
   cgr__members_leave(rows, index);
   if (position != last)
-    write_place(rows, position, s->members.rows[last], s->members.flags[last]);
+    write_place(rows, s, position, s->members.rows[last], s->members.flags[last]);
   s->members.num_requests = last;
   return CGR_OK;
 }
 
-cgr_status cgr__standing_swap(cgr__rows *rows, int32_t index, int32_t other) {
-  cgr__standing *s = &rows->standing;
+cgr_status cgr__standing_swap(cgr__rows *rows, cgr__lane_batches *batches, int32_t index, int32_t other) {
+  cgr__standing *s = &batches->standing;
   CGR__TRY(check_member(rows, "cgr_standing_swap", index));
   if (other < 0 || other >= rows->limits->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_standing_swap: other is %d, expected 0 .. %d", other,
@@ -220,7 +216,7 @@ cgr_status cgr__standing_swap(cgr__rows *rows, int32_t index, int32_t other) {
   uint32_t flags = s->members.flags[position];
   if (index == other)
     return CGR_OK;
-  write_place(rows, position, other, s->members.flags[place]);
-  write_place(rows, place, index, flags);
+  write_place(rows, s, position, other, s->members.flags[place]);
+  write_place(rows, s, place, index, flags);
   return CGR_OK;
 }

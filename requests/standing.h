@@ -23,32 +23,35 @@ extern "C" {
 #endif
 
 /* The edits of step.h. On failure nothing has changed. The caller checks that no step is prepared. */
-cgr_status cgr__standing_add(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
-cgr_status cgr__standing_update(cgr__rows *rows, int32_t row, int32_t query_len, const int32_t *tokens, uint32_t flags);
-cgr_status cgr__standing_remove(cgr__rows *rows, int32_t row);
-cgr_status cgr__standing_swap(cgr__rows *rows, int32_t row, int32_t other);
+cgr_status cgr__standing_add(cgr__rows *rows, cgr__lane_batches *batches, int32_t row, int32_t query_len, const int32_t *tokens,
+                             uint32_t flags);
+cgr_status cgr__standing_update(cgr__rows *rows, cgr__lane_batches *batches, int32_t row, int32_t query_len,
+                                const int32_t *tokens, uint32_t flags);
+cgr_status cgr__standing_remove(cgr__rows *rows, cgr__lane_batches *batches, int32_t row);
+cgr_status cgr__standing_swap(cgr__rows *rows, cgr__lane_batches *batches, int32_t row, int32_t other);
 
 /* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */
-static inline int32_t cgr__standing_count(const cgr__rows *rows, int32_t row) {
+static inline int32_t cgr__standing_count(const cgr__rows *rows, const cgr__lane_batches *batches, int32_t row) {
   int32_t query_len = rows->row[row].query_len;
-  return query_len > 1 && rows->standing.irregular[row].first_token < 0 ? 0 : query_len;
+  return query_len > 1 && batches->standing.irregular[row].first_token < 0 ? 0 : query_len;
 }
 
 /* A step with the row's tokens was launched. */
-void cgr__standing_use_up(cgr__rows *rows, int32_t row);
+void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t row);
 
 /* Whether every member can step, and decodes come before members with more than `threshold` tokens (0: in any order). */
-cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked);
+cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, int32_t threshold, cgr__checked_batch *checked);
 
 /* Writes what the device must be told: with `whole` only the tokens, because it gets the batch layout separately. Returns the
  * number of edits, at most max_requests; *num_tokens is the number of their tokens, at most max_tokens. */
-int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens);
+int32_t cgr__standing_edits(const cgr__rows *rows, const cgr__lane_batches *batches, bool whole, cgr__edit *edits,
+                            int32_t *tokens, int32_t *num_tokens);
 
 /* What the result of a step that is launched now refers to. Only its rows and tags are valid. */
-cgr__batch_layout *cgr__standing_snapshot(cgr__rows *rows, cgr__batch_layouts *pool);
+cgr__batch_layout *cgr__standing_snapshot(cgr__lane_batches *batches);
 
 /* The step was launched as `seq`: tokens are used up, and the device has been told everything. */
-void cgr__standing_commit(cgr__rows *rows, uint64_t seq);
+void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq);
 
 #ifdef __cplusplus
 }

@@ -10,11 +10,11 @@ _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
 /* ------------------------------------------------------------------------------------------------------------- validation */
 
 /* Which member has the most tokens. Looked for only for the message. */
-static cgr_status refuse_standing_tokens(const cgr__rows *rows) {
-  const cgr__standing *s = &rows->standing;
+static cgr_status refuse_standing_tokens(const cgr__rows *rows, const cgr__lane_batches *batches) {
+  const cgr__standing *s = &batches->standing;
   int32_t most = 0, largest = s->members.rows[0];
   for (int32_t i = 0; i < s->members.num_requests; i++) {
-    int32_t row = s->members.rows[i], count = cgr__standing_count(rows, row);
+    int32_t row = s->members.rows[i], count = cgr__standing_count(rows, batches, row);
     largest = count > most ? row : largest;
     most = count > most ? count : most;
   }
@@ -25,25 +25,25 @@ static cgr_status refuse_standing_tokens(const cgr__rows *rows) {
 }
 
 /* Edits may come in any order, so only what they lead to has to keep to the limits. */
-static cgr_status check_standing_limits(const cgr__rows *rows) {
-  const cgr__standing *s = &rows->standing;
+static cgr_status check_standing_limits(const cgr__rows *rows, const cgr__lane_batches *batches) {
+  const cgr__standing *s = &batches->standing;
   int32_t count = s->members.num_requests;
   if (count > s->max_requests)
     return cgr__fail(
         CGR_ERROR_TOO_MANY_REQUESTS,
         "batch: the standing batch has %d requests, expected at most %d (max_requests): cgr_standing_remove %d of them", count,
         s->max_requests, count - s->max_requests);
-  return s->sum_tokens > s->max_tokens ? refuse_standing_tokens(rows) : CGR_OK;
+  return s->sum_tokens > s->max_tokens ? refuse_standing_tokens(rows, batches) : CGR_OK;
 }
 
 /* Which member lacks a token, and why. Looked for only for the message. */
-static cgr_status refuse_missing_token(const cgr__rows *rows) {
-  const cgr__batch_layout *members = &rows->standing.members;
+static cgr_status refuse_missing_token(const cgr__rows *rows, const cgr__standing *s) {
+  const cgr__batch_layout *members = &s->members;
   int32_t i = 0;
   while (!rows->row[members->rows[i]].lacks_token)
     i++;
   int32_t row = members->rows[i], query_len = members->query_lens[i];
-  const cgr__irregular *irregular = rows->row[row].irregular ? &rows->standing.irregular[row] : NULL;
+  const cgr__irregular *irregular = rows->row[row].irregular ? &s->irregular[row] : NULL;
   if (query_len > 1 && irregular->first_token < 0)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
@@ -57,8 +57,7 @@ static cgr_status refuse_missing_token(const cgr__rows *rows) {
 }
 
 /* Members that may not fit this step: hardly ever any, because a member that gets pages is scheduled anew. */
-static cgr_status check_schedule(cgr__rows *rows) {
-  const cgr__standing *s = &rows->standing;
+static cgr_status check_schedule(cgr__rows *rows, const cgr__standing *s) {
   if (cgr__schedule_is_free(s->schedule, s->steps))
     return CGR_OK;
   for (int32_t i = 0; i < s->members.num_requests; i++) {
@@ -75,8 +74,8 @@ static cgr_status check_schedule(cgr__rows *rows) {
 
 /* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens has a `shared_prefix`: it
  * was given the next one, so it is irregular. */
-static bool find_shape(const cgr__rows *rows, cgr__batch_layout *members) {
-  const cgr__standing *s = &rows->standing;
+static bool find_shape(const cgr__rows *rows, cgr__standing *s) {
+  cgr__batch_layout *members = &s->members;
   int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
   bool append_first = false;
   for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
@@ -93,8 +92,7 @@ static bool find_shape(const cgr__rows *rows, cgr__batch_layout *members) {
 }
 
 /* No decode comes after one that is longer. */
-static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
-  const cgr__standing *s = &rows->standing;
+static cgr_status check_order(const cgr__rows *rows, const cgr__standing *s, int32_t threshold) {
   const cgr__batch_layout *members = &s->members;
   int32_t first = members->num_requests;
   for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next)
@@ -109,21 +107,21 @@ static cgr_status check_order(const cgr__rows *rows, int32_t threshold) {
   return CGR_OK;
 }
 
-cgr_status cgr__standing_validate(cgr__rows *rows, int32_t threshold, cgr__checked_batch *checked) {
-  cgr__standing *s = &rows->standing;
+cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, int32_t threshold, cgr__checked_batch *checked) {
+  cgr__standing *s = &batches->standing;
   cgr__rows_sync(rows);
-  for (int32_t i = 0; rows->standing_stale && i < s->members.num_requests; i++)
+  for (int32_t i = 0; batches->steady.standing_stale && i < s->members.num_requests; i++)
     cgr__members_revalidate(rows, s->members.rows[i]);
-  rows->standing_stale = false;
+  batches->steady.standing_stale = false;
   if (s->num_dirty > 0) /* else it is no larger than when it was launched last */
-    CGR__TRY(check_standing_limits(rows));
+    CGR__TRY(check_standing_limits(rows, batches));
   if (s->num_lacking_tokens > 0)
-    return refuse_missing_token(rows);
-  CGR__TRY(check_schedule(rows));
+    return refuse_missing_token(rows, s);
+  CGR__TRY(check_schedule(rows, s));
   s->members.num_tokens = (int32_t)s->sum_tokens;
-  const bool append_first = find_shape(rows, &s->members);
+  const bool append_first = find_shape(rows, s);
   if (threshold > 0 && s->members.query_len == 0)
-    CGR__TRY(check_order(rows, threshold));
+    CGR__TRY(check_order(rows, s, threshold));
   *checked = (cgr__checked_batch){ .batch_layout = &s->members,
                                    .num_requests = s->members.num_requests,
                                    .num_tokens = s->members.num_tokens,
@@ -141,12 +139,13 @@ static cgr__edit edit_of(const cgr__batch_layout *members, int32_t position, int
   return (cgr__edit){ (int32_t)place, members->rows[position], members->query_lens[position], first_token };
 }
 
-static bool has_tokens(const cgr__rows *rows, int32_t row) {
-  return rows->row[row].irregular && rows->standing.irregular[row].first_token >= 0;
+static bool has_tokens(const cgr__rows *rows, const cgr__standing *s, int32_t row) {
+  return rows->row[row].irregular && s->irregular[row].first_token >= 0;
 }
 
-int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits, int32_t *tokens, int32_t *num_tokens) {
-  const cgr__standing *s = &rows->standing;
+int32_t cgr__standing_edits(const cgr__rows *rows, const cgr__lane_batches *batches, bool whole, cgr__edit *edits,
+                            int32_t *tokens, int32_t *num_tokens) {
+  const cgr__standing *s = &batches->standing;
   int32_t count = 0, used = 0;
   for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
     int32_t query_len = rows->row[row].query_len;
@@ -158,7 +157,7 @@ int32_t cgr__standing_edits(const cgr__rows *rows, bool whole, cgr__edit *edits,
   }
   for (int32_t i = 0; !whole && i < s->num_dirty; i++) {
     int32_t position = s->dirty[i];
-    if (position < s->members.num_requests && !has_tokens(rows, s->members.rows[position]))
+    if (position < s->members.num_requests && !has_tokens(rows, s, s->members.rows[position]))
       edits[count++] = edit_of(&s->members, position, -1);
   }
   *num_tokens = used;
@@ -187,36 +186,37 @@ static void bring_up(const cgr__standing *s, cgr__batch_layout *copy) {
 }
 
 /* Of the copies that are not referred to, the one with the latest edits. */
-static cgr__batch_layout *free_copy(const cgr__rows *rows, const cgr__batch_layouts *pool) {
+static cgr__batch_layout *free_copy(const cgr__lane_batches *batches) {
+  const cgr__batch_layouts *pool = &batches->layouts;
   cgr__batch_layout *latest = NULL;
   for (int32_t i = 0; i < pool->depth + CGR__SPARE_BATCH_LAYOUTS; i++) {
     cgr__batch_layout *c = &pool->all[i];
-    if (c->uses == 0 && c != rows->steady.batch && (!latest || c->version > latest->version))
+    if (c->uses == 0 && c != batches->steady.batch && (!latest || c->version > latest->version))
       latest = c;
   }
   return latest;
 }
 
-cgr__batch_layout *cgr__standing_snapshot(cgr__rows *rows, cgr__batch_layouts *pool) {
-  cgr__standing *s = &rows->standing;
+cgr__batch_layout *cgr__standing_snapshot(cgr__lane_batches *batches) {
+  cgr__standing *s = &batches->standing;
   if (s->copy && s->copy_version == s->version)
     return s->copy;
-  s->copy = free_copy(rows, pool);
+  s->copy = free_copy(batches);
   s->copy_version = s->version;
   bring_up(s, s->copy);
   return s->copy;
 }
 
-void cgr__standing_commit(cgr__rows *rows, uint64_t seq) {
-  cgr__standing *s = &rows->standing;
+void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq) {
+  cgr__standing *s = &batches->standing;
   cgr__rows_leave_steady(rows);
-  rows->steady.batch = NULL;
+  batches->steady.batch = NULL;
   s->steps++;
   s->last_seq = seq;
   for (int32_t row = s->first_irregular, next; row >= 0; row = next) {
     next = s->irregular[row].next;
     rows->row[row].shared_prefix &= rows->row[row].query_len == 0;
-    cgr__standing_use_up(rows, row);
+    cgr__standing_use_up(rows, batches, row);
   }
   s->num_tokens = 0;
   for (int32_t i = 0; i < s->num_dirty; i++)

@@ -57,7 +57,7 @@ static void take_flight(cgr_runtime *rt, unsigned char *memory) {
   cgr__timing_init(rt, memory + cgr__setup_flight_bytes(&rt->setup) - cgr__setup_timing_bytes(&rt->setup));
 }
 
-/* One block for everything that the host keeps: records, rows, batch layouts, keys. */
+/* One block for everything that the host keeps: records, rows, batches, keys. */
 static cgr_status take_runtime_host_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   cgr__rows_config rows = cgr__setup_rows(&rt->setup);
@@ -73,10 +73,10 @@ static cgr_status take_runtime_host_memory(cgr_runtime *rt) {
   at += -(uintptr_t)at % CGR__ROW_BYTES; /* what consists of lines comes first: records, statistics, rows */
   take_flight(rt, at);
   at += cgr__setup_flight_bytes(&rt->setup);
-  cgr__rows_init(&rt->rows, &rows, at);
+  cgr__rows_init(&rt->rows, &rt->lane.batches, &rows, at);
   at += cgr__rows_bytes(&rows);
-  cgr__batch_layouts_init(&rt->lane.batch_layouts, c->max_requests, c->ring_depth, at);
-  at += cgr__batch_layouts_bytes(c->max_requests, c->ring_depth);
+  cgr__lane_batches_init(&rt->lane.batches, &rt->setup.limits, at);
+  at += cgr__lane_batches_bytes(&rt->setup.limits);
   cgr__keys_make(&rt->graphs, &rt->setup.keys, at);
   at += cgr__keys_bytes(&rt->setup.keys);
   cgr__backend_plans_init(rt, at);

@@ -92,7 +92,8 @@ typedef struct cgr__owner {
   int32_t depth;        /* of its calls, one inside the other */
 } cgr__owner;
 
-/* An unchanged step touches only the first lines and those at which a member is aligned (tests/runtime/lines). */
+/* An unchanged step touches only the first lines, those at which a member is aligned, and that of the rows (tests/runtime/lines).
+ */
 struct cgr_runtime {
   uint32_t magic;
   int dead;                  /* 1: lost; read by any thread */
@@ -105,9 +106,9 @@ struct cgr_runtime {
   uint64_t tickets; /* of prepared steps; distinct from those of any other runtime */
   cgr__flight flight;
   CGR__LINE cgr__lane lane;
-  CGR__LINE cgr__rows rows;
   CGR__LINE cgr__graphs graphs;
   CGR__LINE cgr__regions regions;
+  cgr__rows rows; /* its first fields are in one line with the epoch of the regions */
 
   cgr__statistics statistics;
   cgr__timing timing;
@@ -130,7 +131,7 @@ struct cgr_runtime {
   cgr__layout layout;
   unsigned char *arena; /* device memory */
   void *pinned;         /* the ring */
-  void *host_block;     /* records and statistics, rows, batch layouts, keys, what backends keep */
+  void *host_block;     /* records and statistics, rows, batches, keys, what backends keep */
   cgr__holder holder;   /* asked before memory is freed */
   bool owns_device, owns_arena, owns_pinned;
   int dead_code; /* of the device's API */
@@ -142,6 +143,9 @@ struct cgr_runtime {
 
 static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES,
               "the handle and what is needed of the flight recorder are one line");
+static_assert(offsetof(struct cgr_runtime, regions.epoch) % CGR__LINE_BYTES == 0 &&
+                  offsetof(struct cgr_runtime, rows.limits) - offsetof(struct cgr_runtime, regions.epoch) <= CGR__LINE_BYTES,
+              "what a step looks at of regions and rows is one line");
 
 /* ---------------------------------------------------------------------------------------------------------------- alive.c */
 

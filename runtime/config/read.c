@@ -286,9 +286,7 @@ size_t cgr__setup_dump_bytes(const cgr__setup *setup) {
 }
 
 size_t cgr__setup_host_bytes(const cgr__setup *setup) {
-  const cgr_config *c = &setup->config;
   cgr__rows_config rows = cgr__setup_rows(setup);
   return CGR__ROW_BYTES + cgr__setup_flight_bytes(setup) + cgr__setup_dump_bytes(setup) + cgr__rows_bytes(&rows) +
-         cgr__batch_layouts_bytes(c->max_requests, c->ring_depth) + cgr__keys_bytes(&setup->keys) +
-         cgr__setup_backend_plans_layout(setup).bytes;
+         cgr__lane_batches_bytes(&setup->limits) + cgr__keys_bytes(&setup->keys) + cgr__setup_backend_plans_layout(setup).bytes;
 }

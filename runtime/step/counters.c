@@ -5,7 +5,7 @@
 void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batch_layout *batch) {
   rt->lane.launched = seq;
   rt->lane.last_stream = stream;
-  cgr__batch_layouts_launch(&rt->lane.batch_layouts, seq, batch);
+  cgr__batch_layouts_launch(&rt->lane.batches.layouts, seq, batch);
 }
 
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes) {

@@ -12,6 +12,7 @@
 #include "kernels/staged.h"
 #include "kernels/step.h"
 #include "requests/batch.h"
+#include "requests/lane_batches.h"
 
 /* A step between prepare and launch or cancel. Its choice is kept afterwards: the next step may be like it. */
 typedef struct cgr__prepared {
@@ -24,27 +25,31 @@ typedef struct cgr__prepared {
   cgr__choice choice;
 } cgr__prepared;
 
-/* One set of step buffers, ring and state. Its steps execute in order. What every step needs comes first, without a gap. */
+/* One set of step buffers, ring and state. Its steps execute in order. What every step needs comes first, without a gap,
+ * and at the beginning of `batches`. */
 typedef struct cgr__lane {
   uint64_t launched;        /* number of the last launched step */
   uint64_t generation;      /* losses seen so far */
   uint64_t device_batch;    /* step whose batch layout is on the device; 0: none that the host knows */
   uint64_t device_standing; /* the last such step that was one of the standing batch */
   cudaStream_t last_stream; /* of the last launch; NULL: none yet */
-  cgr__batch_layouts batch_layouts;
   cgr__prepared prepared;
   cgr__ring ring;
+  cgr__lane_batches batches;
   cgr__step_args args; /* of prologue and epilogue; the padded counts are set per key */
   cgr__planner_args planner_args;
   cgr__staged_args staged_args;
   cgr__on_demand_args on_demand_args;
 } cgr__lane;
 
-static_assert(offsetof(cgr__lane, ring) + offsetof(cgr__ring, slot) <= 5 * CGR__LINE_BYTES, "the hot part is five lines");
+static_assert(offsetof(cgr__lane, ring.slot) <= 4 * CGR__LINE_BYTES &&
+                  offsetof(cgr__lane, batches.layouts.of_seq) == 5 * CGR__LINE_BYTES,
+              "a whole batch that repeats looks at four lines, and at one of the batches");
 /* What the next step needs of it. */
 static inline void cgr__lane_prefetch(const cgr__lane *lane) {
   for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__LINE_BYTES)
     __builtin_prefetch((const unsigned char *)lane + at, 1);
+  cgr__lane_batches_prefetch(&lane->batches);
 }
 
 /* The check of the read-trash pages. */

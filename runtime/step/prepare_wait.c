@@ -10,7 +10,7 @@ static const char function[] = "cgr_step_prepare_wait";
 static uint64_t find_uncollected(const cgr_runtime *rt) {
   const cgr__lane *lane = &rt->lane;
   for (uint64_t seq = lane->launched; seq > rt->collected && lane->launched - seq < lane->ring.depth; seq--) {
-    const cgr__batch_layout *batch = cgr__batch_layout_of(&lane->batch_layouts, seq);
+    const cgr__batch_layout *batch = cgr__batch_layout_of(&lane->batches.layouts, seq);
     if (batch && batch->num_requests > 0)
       return seq;
   }

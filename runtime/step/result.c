@@ -31,7 +31,7 @@ static cgr_guard guard_in(const cgr__result_record *record) {
 
 static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uint64_t seq, cgr_step_result *result) {
   const cgr__ring *ring = &rt->lane.ring;
-  const cgr__batch_layout *batch = cgr__batch_layout_of(&rt->lane.batch_layouts, seq);
+  const cgr__batch_layout *batch = cgr__batch_layout_of(&rt->lane.batches.layouts, seq);
   cgr_step_result full = CGR_STEP_RESULT_INIT;
   full.num_requests = record->num_requests;
   full.num_steps = 1;

@@ -87,8 +87,8 @@ static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, c
   const cgr__ring *ring = &rt->lane.ring;
   bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_change_steps > 0;
   uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
-  slot->num_edits =
-      cgr__standing_edits(&rt->rows, whole, cgr__ring_edits(ring, slot), cgr__ring_tokens(ring, slot), &slot->num_ids);
+  slot->num_edits = cgr__standing_edits(&rt->rows, &rt->lane.batches, whole, cgr__ring_edits(ring, slot),
+                                        cgr__ring_tokens(ring, slot), &slot->num_ids);
   if (slot->num_edits > 0)
     slot->flags |= CGR__SLOT_EDITS;
   prepared->batch_staged = slot->flags != 0;

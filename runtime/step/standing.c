@@ -12,26 +12,26 @@ cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_
                             uint32_t flags) {
   CGR__ONE_THREAD(runtime, "cgr_standing_add");
   CGR__TRY(check_edit(runtime, "cgr_standing_add", where));
-  return cgr__standing_add(&runtime->rows, row, query_len, tokens, flags);
+  return cgr__standing_add(&runtime->rows, &runtime->lane.batches, row, query_len, tokens, flags);
 }
 
 cgr_status cgr_standing_update(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
                                const int32_t *tokens, uint32_t flags) {
   CGR__ONE_THREAD(runtime, "cgr_standing_update");
   CGR__TRY(check_edit(runtime, "cgr_standing_update", where));
-  return cgr__standing_update(&runtime->rows, row, query_len, tokens, flags);
+  return cgr__standing_update(&runtime->rows, &runtime->lane.batches, row, query_len, tokens, flags);
 }
 
 cgr_status cgr_standing_remove(cgr_runtime *runtime, const cgr_where *where, int32_t row) {
   CGR__ONE_THREAD(runtime, "cgr_standing_remove");
   CGR__TRY(check_edit(runtime, "cgr_standing_remove", where));
-  return cgr__standing_remove(&runtime->rows, row);
+  return cgr__standing_remove(&runtime->rows, &runtime->lane.batches, row);
 }
 
 cgr_status cgr_standing_swap(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t other) {
   CGR__ONE_THREAD(runtime, "cgr_standing_swap");
   CGR__TRY(check_edit(runtime, "cgr_standing_swap", where));
-  return cgr__standing_swap(&runtime->rows, row, other);
+  return cgr__standing_swap(&runtime->rows, &runtime->lane.batches, row, other);
 }
 
 cgr_status cgr_standing_rows(cgr_runtime *runtime, const cgr_where *where, const int32_t **rows, int32_t *count) {
@@ -39,7 +39,7 @@ cgr_status cgr_standing_rows(cgr_runtime *runtime, const cgr_where *where, const
   CGR__TRY(cgr__runtime_check_where(runtime, "cgr_standing_rows", where));
   CGR__REQUIRE(rows, "cgr_standing_rows");
   CGR__REQUIRE(count, "cgr_standing_rows");
-  *rows = runtime->rows.standing.members.rows;
-  *count = runtime->rows.standing.members.num_requests;
+  *rows = runtime->lane.batches.standing.members.rows;
+  *count = runtime->lane.batches.standing.members.num_requests;
   return CGR_OK;
 }

@@ -50,7 +50,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
 /* A batch that was given whole and does not just repeat the last. */
 static cgr_status validate_batch(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
   const cgr_config *c = &rt->setup.config;
-  return cgr__batch_validate(&rt->rows, &rt->lane.batch_layouts, batch, set, c->max_requests, c->max_tokens, checked);
+  return cgr__batch_validate(&rt->rows, &rt->lane.batches, batch, set, c->max_requests, c->max_tokens, checked);
 }
 
 /* A batch of tokens of a length set after 0. */
@@ -69,8 +69,8 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   if (set > 0)
     CGR__TRY(validate_other_set(rt, batch, set, checked));
   else if (batch->num_requests == CGR_BATCH_STANDING)
-    CGR__TRY(cgr__standing_validate(&rt->rows, rt->reorder_threshold, checked));
-  else if (!cgr__batch_is_known(&rt->rows, batch, checked))
+    CGR__TRY(cgr__standing_validate(&rt->rows, &rt->lane.batches, rt->reorder_threshold, checked));
+  else if (!cgr__batch_is_known(&rt->lane.batches, batch, checked))
     CGR__TRY(validate_batch(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
     CGR__TRY(cgr__batch_check_order(checked->batch_layout, rt->reorder_threshold));
@@ -174,9 +174,8 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
 /* When steps take milliseconds, every cache line misses: they are prefetched all at once. */
 static void prefetch_runtime(const cgr_runtime *rt) {
   cgr__lane_prefetch(&rt->lane);
-  cgr__rows_prefetch(&rt->rows);
+  cgr__rows_prefetch(&rt->rows); /* and what a replay compares of the regions */
   cgr__graphs_prefetch(&rt->graphs, &rt->lane.prepared.choice);
-  cgr__regions_prefetch(&rt->regions);
   cgr__device_prefetch(rt->dev);
   cgr__flight_prefetch(&rt->flight);
   cgr__ring_prefetch(&rt->lane.ring, rt->lane.launched + 1, cgr__changes_num_rows(&rt->rows));
@@ -275,15 +274,15 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
 static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__prepared *p = &rt->lane.prepared;
   bool standing = p->batch.standing;
-  cgr__batch_layout *batch = standing ? cgr__standing_snapshot(&rt->rows, &rt->lane.batch_layouts) : p->batch.batch_layout;
+  cgr__batch_layout *batch = standing ? cgr__standing_snapshot(&rt->lane.batches) : p->batch.batch_layout;
   cgr__launched(rt, p->seq, stream, batch);
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
   if (standing) {
     rt->lane.device_standing = rt->lane.device_batch;
-    cgr__standing_commit(&rt->rows, p->seq);
+    cgr__standing_commit(&rt->rows, &rt->lane.batches, p->seq);
   } else {
-    cgr__batch_commit(&rt->rows, &p->batch, p->seq);
+    cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq);
   }
   if (p->choice.missed)
     p->choice.missed->misses++;

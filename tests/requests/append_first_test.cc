@@ -13,7 +13,7 @@ using namespace cgr_test;
 
 struct Case {
   Rows rows{ 6, 200, { { 16, 10000 } }, 4, 64 };
-  Pool pool{ 4, 64, 3 };
+  Pool pool{ rows, 4, 64, 3 };
   cgr__checked_batch checked;
   uint64_t launched = 0;
 
@@ -30,13 +30,13 @@ struct Case {
     return first;
   }
   bool ValidateStanding() {
-    EXPECT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
+    EXPECT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_OK) << cgr_last_message();
     return checked.append_first;
   }
   bool StepStanding() {
     const bool first = ValidateStanding();
-    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(rows, &pool.pool));
-    cgr__standing_commit(rows, launched);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(&rows.batches));
+    cgr__standing_commit(rows, &rows.batches, launched);
     return first;
   }
   void SetLength(int32_t row, int32_t length) { EXPECT_EQ(cgr__rows_set_length(rows, row, length), CGR_OK); }
@@ -101,13 +101,13 @@ TEST(AppendFirst, IsAStepOfTheStandingBatchToo) {
   Case c;
   const int32_t a = c.Open(0), b = c.Open(1), token = 7;
   c.Step(Batch::Prefill({ a, b }, { 16, 16 }));
-  ASSERT_EQ(cgr__standing_add(c.rows, a, 1, nullptr, 0), CGR_OK);
-  ASSERT_EQ(cgr__standing_add(c.rows, b, 1, nullptr, 0), CGR_OK);
+  ASSERT_EQ(cgr__standing_add(c.rows, &c.rows.batches, a, 1, nullptr, 0), CGR_OK);
+  ASSERT_EQ(cgr__standing_add(c.rows, &c.rows.batches, b, 1, nullptr, 0), CGR_OK);
   EXPECT_FALSE(c.StepStanding());
   c.SetLength(b, 40);
-  ASSERT_EQ(cgr__standing_update(c.rows, b, 0, nullptr, CGR_REQUEST_PARTIAL), CGR_OK);
+  ASSERT_EQ(cgr__standing_update(c.rows, &c.rows.batches, b, 0, nullptr, CGR_REQUEST_PARTIAL), CGR_OK);
   EXPECT_FALSE(c.StepStanding()) << "it stands still";
-  ASSERT_EQ(cgr__standing_update(c.rows, b, 1, &token, 0), CGR_OK);
+  ASSERT_EQ(cgr__standing_update(c.rows, &c.rows.batches, b, 1, &token, 0), CGR_OK);
   EXPECT_TRUE(c.ValidateStanding());
   EXPECT_TRUE(c.StepStanding()) << "the step before was cancelled";
   EXPECT_FALSE(c.StepStanding());
@@ -120,7 +120,7 @@ TEST(AppendFirst, IsEveryStepOfAnotherLengthSet) {
   Case c;
   Batch none;
   cgr_batch batch = none.Get();
-  EXPECT_EQ(cgr__batch_validate(c.rows, &c.pool.pool, &batch, 1, 4, 64, &c.checked), CGR_OK);
+  EXPECT_EQ(cgr__batch_validate(c.rows, &c.rows.batches, &batch, 1, 4, 64, &c.checked), CGR_OK);
   EXPECT_TRUE(c.checked.append_first) << "the engine sets such lengths before every step";
 }
 

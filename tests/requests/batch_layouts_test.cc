@@ -43,7 +43,7 @@ struct Host {
   uint64_t tags = 0;
 
   Host(int32_t max_rows, int32_t ring_depth)
-      : rows(max_rows, 1 << 20, { {} }), pool(max_rows, 1000, ring_depth), depth(static_cast<uint64_t>(ring_depth)) {}
+      : rows(max_rows, 1 << 20, { {} }), pool(rows, max_rows, 1000, ring_depth), depth(static_cast<uint64_t>(ring_depth)) {}
 
   void Open() {
     open.push_back(rows.OpenWithPages(100, 10, ++tags));

@@ -15,7 +15,7 @@ using List = std::vector<int32_t>;
 struct Case {
   enum { kBegun = 10 };
   Rows rows{ 6, 100, { {} } };
-  Pool pool{ 4, 60, 3 };
+  Pool pool{ rows, 4, 60, 3 };
   List open;
   cgr__checked_batch checked;
 
@@ -190,7 +190,7 @@ TEST(BatchRefusals, NegativeQueryLengths) {
 
 TEST(BatchRefusals, SequencesThatPassMaxSeqLen) {
   Rows rows(2, 100, { {} });
-  Pool pool(2, 1000, 2);
+  Pool pool(rows, 2, 1000, 2);
   int32_t row = rows.OpenWithPages(7, 10); // 112 tokens of pages
   cgr__checked_batch checked;
   EXPECT_EQ(pool.Validate(rows, Batch::Prefill({ row }, { 100 }), &checked), CGR_OK);
@@ -206,7 +206,7 @@ TEST(BatchRefusals, SequencesThatPassMaxSeqLen) {
 
 TEST(BatchRefusals, PagesThatAreMissing) {
   Rows rows(2, 1000, { {}, { 64, 1000 } });
-  Pool pool(2, 1000, 2);
+  Pool pool(rows, 2, 1000, 2);
   int32_t row = rows.Open();
   ASSERT_EQ(rows.SetPages(row, 0, { 10, 11, 12, 13, 14 }, 0), CGR_OK); // 80 tokens
   ASSERT_EQ(rows.SetPages(row, 0, { 10 }, 1), CGR_OK);                 // 64 tokens
@@ -344,7 +344,7 @@ TEST(BatchRefusals, InABatchThatRepeats) {
 // Step after step until the pages end, and again after each new page.
 TEST(BatchRepeats, UntilThePagesEnd) {
   Rows rows(3, 160, { {}, { 32, 1000 } });
-  Pool pool(3, 100, 2);
+  Pool pool(rows, 3, 100, 2);
   List open = { rows.OpenWithPages(2, 10), rows.OpenWithPages(2, 20), rows.OpenWithPages(2, 30) };
   ASSERT_EQ(pool.Step(rows, Batch::Prefill(open, { 5, 1, 9 }), 1), CGR_OK);
   int32_t length = 9;
@@ -383,7 +383,7 @@ TEST(BatchRepeats, IsKnownByRowsAndQueryLengths) {
 
 TEST(BatchRepeats, HeadroomIsWhatFitsEveryRow) {
   Rows rows(3, 1000, { {} });
-  Pool pool(3, 100, 2);
+  Pool pool(rows, 3, 100, 2);
   List open = { rows.OpenWithPages(4, 10), rows.OpenWithPages(3, 20), rows.OpenWithPages(6, 30) };
   cgr__checked_batch checked;
   ASSERT_EQ(pool.Validate(rows, Batch::Prefill(open, { 5, 5, 5 }), &checked), CGR_OK);

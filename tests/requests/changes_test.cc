@@ -252,7 +252,7 @@ TEST(ChangesRestore, OfARowThatLivesAgainSendsWhatItIsNow) {
 
 TEST(ChangesMarkAll, SendsEverythingOfEveryOpenRow) {
   Rows rows(4, 320, kTwoGroups);
-  Pool pool(4, 100, 2);
+  Pool pool(rows, 4, 100, 2);
   int32_t a = rows.OpenWithPages(3, 20), b = rows.OpenWithPages(2, 30), c = rows.OpenWithPages(1, 40);
   ASSERT_EQ(pool.Step(rows, Batch::Prefill({ a, b }, { 7, 9 }), 1), CGR_OK);
   ASSERT_EQ(pool.Step(rows, Batch::Decode({ a, b }), 2), CGR_OK); // twice: a batch that repeats
@@ -295,7 +295,7 @@ TEST(ChangesMarkAll, SendsTheReadTrashPageWherePagesWereTakenAway) {
 // A length is what the device must have when the step that carries it begins: it counts all launched steps, not the prepared.
 TEST(ChangesLength, CountsTheLaunchedStepsOfARepeatedBatch) {
   Rows rows(1, 320, kTwoGroups);
-  Pool pool(1, 100, 4);
+  Pool pool(rows, 1, 100, 4);
   int32_t row = rows.OpenWithPages(5, 20);
   ASSERT_EQ(pool.Step(rows, Batch::Prefill({ row }, { 10 }), 1), CGR_OK);
   uint64_t seq = 1;

@@ -17,7 +17,8 @@ const uint32_t kPadding[2] = { 0x01020304, 0xfffffff7 };
 struct Data {
   cgr__rows rows;
   cgr__limits limits = {};
-  Memory memory{ nullptr, free };
+  cgr__lane_batches batches;
+  Memory memory{ nullptr, free }, memory_of_batches{ nullptr, free };
   std::map<std::pair<int32_t, int32_t>, int32_t> device[kBuffers]; // by row and word; what was not sent is padding
   std::map<int32_t, std::vector<int32_t>> model[kBuffers];         // of open rows
 
@@ -39,7 +40,9 @@ struct Data {
     }
     memory = Cleared(cgr__rows_bytes(&config));
     memset(&rows, 0xa5, sizeof rows);
-    cgr__rows_init(&rows, &config, memory.get());
+    cgr__rows_init(&rows, &batches, &config, memory.get());
+    memory_of_batches = Cleared(cgr__lane_batches_bytes(&limits));
+    cgr__lane_batches_init(&batches, &limits, memory_of_batches.get());
     for (int b = 0; b < kBuffers; b++)
       for (int32_t row = 0; row < kMaxRows; row++)
         for (int32_t w = 0; w < kWords[b]; w++)

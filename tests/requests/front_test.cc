@@ -28,7 +28,7 @@ int32_t FirstSeen(const Layers &layers, int32_t computed) {
 // A row with `computed` tokens in 12 pages, in a standing batch too when asked.
 struct OneRow {
   Rows rows;
-  Pool pool{ 1, 300, 3 };
+  Pool pool{ rows, 1, 300, 3 };
   int32_t row;
   uint64_t launched = 0;
 
@@ -40,7 +40,7 @@ struct OneRow {
     EXPECT_EQ(cgr__rows_set_length(rows, row, computed), CGR_OK) << cgr_last_message();
     const int32_t token = 5;
     if (standing) {
-      EXPECT_EQ(cgr__standing_add(rows, row, 1, &token, 0), CGR_OK) << cgr_last_message();
+      EXPECT_EQ(cgr__standing_add(rows, &rows.batches, row, 1, &token, 0), CGR_OK) << cgr_last_message();
     }
   }
   // One token more; `ids`: the batch gives it, if it is not the standing one.
@@ -54,11 +54,11 @@ struct OneRow {
   }
   cgr_status StepStanding() {
     cgr__checked_batch checked;
-    cgr_status status = cgr__standing_validate(rows, 0, &checked);
+    cgr_status status = cgr__standing_validate(rows, &rows.batches, 0, &checked);
     if (status != CGR_OK)
       return status;
-    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(rows, &pool.pool));
-    cgr__standing_commit(rows, launched);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(&rows.batches));
+    cgr__standing_commit(rows, &rows.batches, launched);
     return CGR_OK;
   }
 };
@@ -123,7 +123,7 @@ TEST(Front, GivenBackInTimeLeavesARepeatedBatchAlone) {
       cgr__checked_batch checked;
       for (; (given + 1) * kPage <= FirstSeen({ { 20, 0 } }, computed); given++)
         ASSERT_EQ(r.rows.DropPages(r.row, given, 1), CGR_OK);
-      looks += !standing && !cgr__batch_is_known(r.rows, &plain, &checked);
+      looks += !standing && !cgr__batch_is_known(&r.rows.batches, &plain, &checked);
       ASSERT_EQ(r.Step(computed == 0), CGR_OK) << computed << ": " << cgr_last_message();
     }
     EXPECT_EQ(given, 10);
@@ -183,7 +183,7 @@ TEST(Front, MayNeverHaveBeenThere) {
   ASSERT_EQ(rows.SetPages(row, 4, { 50, 51, 52 }), CGR_OK);
   ExpectMessage(cgr__rows_set_length(rows, row, 82), CGR_ERROR_PAGES_MISSING, { "num_tokens is 82", "from page 3 on" });
   ASSERT_EQ(cgr__rows_set_length(rows, row, 83), CGR_OK) << cgr_last_message();
-  Pool pool(1, 100, 2);
+  Pool pool(rows, 1, 100, 2);
   EXPECT_EQ(pool.Step(rows, Batch::Prefill({ row }, { 3 }), 1), CGR_OK) << cgr_last_message();
   List table(kPages, -1);
   for (const cgr__change &c : rows.Collect())
@@ -200,7 +200,7 @@ TEST(Front, OfGroups) {
   ASSERT_EQ(rows.SetPages(row, 6, { 20, 21, 22, 23, 24, 25 }, 0), CGR_OK);
   ASSERT_EQ(rows.SetPages(row, 6, { 20, 21, 22, 23, 24, 25 }, 1), CGR_OK);
   ASSERT_EQ(cgr__rows_set_length(rows, row, 130), CGR_OK);
-  Pool pool(1, 100, 2);
+  Pool pool(rows, 1, 100, 2);
   auto refused = [&](int32_t group, int32_t page) {
     ExpectMessage(pool.Step(rows, Batch::Prefill({ row }, { 1 }), 1), CGR_ERROR_PAGES_MISSING,
                   { "of group " + std::to_string(group), "from page " + std::to_string(page) + " on" });

@@ -26,7 +26,7 @@ std::vector<GroupSpec> Groups() {
 // Rows with a ledger, used as a runtime does.
 struct Case {
   Rows rows{ kRows, kLength, Groups(), kRows, kTokens, true };
-  Pool pool{ kRows, kTokens, 4 };
+  Pool pool{ rows, kRows, kTokens, 4 };
   cgr__checked_batch checked;
   uint64_t launched = 0, completed = 0;
 
@@ -133,12 +133,12 @@ TEST(Ledger, SeesTheStandingBatchAndOtherSets) {
   Case c;
   const int32_t a = c.OpenWith({ 2 }, { 2 }), b = c.OpenWith({ 2 }, { 3 }), token = 7;
   for (int32_t row : { a, b })
-    EXPECT_EQ(cgr__standing_add(c.rows, row, 1, &token, 0), CGR_OK);
-  EXPECT_EQ(cgr__standing_validate(c.rows, 0, &c.checked), CGR_OK);
+    EXPECT_EQ(cgr__standing_add(c.rows, &c.rows.batches, row, 1, &token, 0), CGR_OK);
+  EXPECT_EQ(cgr__standing_validate(c.rows, &c.rows.batches, 0, &c.checked), CGR_OK);
   ExpectMessage(cgr__ledger_check_step(c.rows, &c.checked, 9), CGR_ERROR_INVALID_ARGUMENT,
                 { "page 2 of group 0", "rows 0 and 1 in step 9" });
-  EXPECT_EQ(cgr__standing_remove(c.rows, b), CGR_OK);
-  EXPECT_EQ(cgr__standing_validate(c.rows, 0, &c.checked), CGR_OK);
+  EXPECT_EQ(cgr__standing_remove(c.rows, &c.rows.batches, b), CGR_OK);
+  EXPECT_EQ(cgr__standing_validate(c.rows, &c.rows.batches, 0, &c.checked), CGR_OK);
   EXPECT_EQ(cgr__ledger_check_step(c.rows, &c.checked, 9), CGR_OK);
 
   for (int32_t row : { a, b }) {
@@ -389,30 +389,31 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     const int32_t query_len = random.OneIn(3) ? random.Pick32(0, 9) : 1;
     const std::vector<int32_t> tokens(size_t(query_len), 3);
     if (is_in && random.OneIn(4))
-      ASSERT_EQ(cgr__standing_remove(w.c.rows, row), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(w.c.rows, &w.c.rows.batches, row), CGR_OK);
     else
-      ASSERT_EQ((is_in ? cgr__standing_update : cgr__standing_add)(w.c.rows, row, query_len, tokens.data(), 0), CGR_OK)
+      ASSERT_EQ((is_in ? cgr__standing_update : cgr__standing_add)(w.c.rows, &w.c.rows.batches, row, query_len, tokens.data(), 0),
+                CGR_OK)
           << cgr_last_message();
   }
-  const cgr__batch_layout &members = w.c.rows.rows.standing.members;
+  const cgr__batch_layout &members = w.c.rows.batches.standing.members;
   for (int32_t i = 0; i < members.num_requests; i++) {
     batch.rows.push_back(members.rows[i]);
     batch.query_lens.push_back(members.query_lens[i]);
   }
-  if (cgr__standing_validate(w.c.rows, 0, &w.c.checked) == CGR_OK) {
+  if (cgr__standing_validate(w.c.rows, &w.c.rows.batches, 0, &w.c.checked) == CGR_OK) {
     const bool legal = w.MayStep(batch, 0);
     const cgr_status status = cgr__ledger_check_step(w.c.rows, &w.c.checked, w.c.launched + 1);
     ASSERT_EQ(status, legal ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT) << cgr_last_message();
     counts->steps += legal;
     counts->refused_steps += !legal;
     if (legal && !random.OneIn(5)) {
-      cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__standing_snapshot(w.c.rows, &w.c.pool.pool));
-      cgr__standing_commit(w.c.rows, w.c.launched);
+      cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__standing_snapshot(&w.c.rows.batches));
+      cgr__standing_commit(w.c.rows, &w.c.rows.batches, w.c.launched);
       w.Launch(batch, 0);
     }
   }
   while (members.num_requests > 0)
-    ASSERT_EQ(cgr__standing_remove(w.c.rows, members.rows[0]), CGR_OK);
+    ASSERT_EQ(cgr__standing_remove(w.c.rows, &w.c.rows.batches, members.rows[0]), CGR_OK);
 }
 
 TEST(Ledger, AgreesWithAModelOfEveryToken) {

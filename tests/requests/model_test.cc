@@ -35,7 +35,7 @@ public:
   Driver(const ModelConfig &config, uint64_t seed)
       : config_(config), random_(seed), model_(config), device_(model_),
         rows_(config.max_rows, config.max_seq_len, config.groups),
-        pool_(config.max_requests, config.max_tokens, config.ring_depth) {}
+        pool_(rows_, config.max_requests, config.max_tokens, config.ring_depth) {}
 
   int64_t operations() const { return operations_; }
   int64_t launched() const { return static_cast<int64_t>(launched_); }

@@ -267,7 +267,7 @@ TEST(Capacity, FollowsTheEnd) {
 
 TEST(Capacity, ARowWithoutItsFirstPageHoldsNothing) {
   OneRow r({ 20, 21, 22 });
-  Pool pool(1, 100, 2);
+  Pool pool(r, 1, 100, 2);
   ASSERT_EQ(pool.Step(r, Batch::Prefill({ r.row }, { 20 }), 1), CGR_OK);
   ASSERT_EQ(r.DropPages(r.row, 0, 1), CGR_OK);
   ExpectMessage(cgr__rows_set_length(r, r.row, 1), CGR_ERROR_PAGES_MISSING,
@@ -281,7 +281,7 @@ TEST(Capacity, ARowWithoutItsFirstPageHoldsNothing) {
 
 TEST(Capacity, PagesBelowTheLengthCanGoAndThenTheRowCannotStep) {
   OneRow r({ 20, 21, 22 });
-  Pool pool(1, 100, 2);
+  Pool pool(r, 1, 100, 2);
   ASSERT_EQ(pool.Step(r, Batch::Prefill({ r.row }, { 40 }), 1), CGR_OK);
   ASSERT_EQ(r.DropPages(r.row, 1, 2), CGR_OK);
   ExpectMessage(pool.Step(r, Batch::Decode({ r.row }), 2), CGR_ERROR_PAGES_MISSING, { "41 tokens", "at most 16" });

@@ -39,7 +39,8 @@ inline Memory Cleared(size_t bytes) {
 
 struct Rows {
   cgr__rows rows;
-  Memory memory{ nullptr, free };
+  cgr__lane_batches batches; // without batch layouts until there is a Pool
+  Memory memory{ nullptr, free }, memory_of_batches{ nullptr, free };
   std::unique_ptr<cgr__limits> limits = std::make_unique<cgr__limits>();
 
   // With max_requests there is a standing batch.
@@ -76,8 +77,12 @@ struct Rows {
         cgr__window_spans_add(&config.window_spans[g], window, chunk);
     memory = Cleared(cgr__rows_bytes(&config));
     memset(&rows, 0xa5, sizeof rows);
-    cgr__rows_init(&rows, &config, memory.get());
+    cgr__rows_init(&rows, &batches, &config, memory.get());
+    memory_of_batches = Cleared(cgr__lane_batches_bytes(limits.get()));
+    memset(&batches, 0xa5, sizeof batches);
+    cgr__lane_batches_init(&batches, limits.get(), memory_of_batches.get());
   }
+  Rows(const Rows &) = delete; // rows and batches are where they were made
   operator cgr__rows *() { return &rows; }
 
   int32_t Open(uint64_t tag = 1) {
@@ -187,12 +192,13 @@ struct Batch {
 
 // The batch layouts, used as a runtime does: a prepared step counts as a use, and so does a result in the ring.
 struct Pool {
-  cgr__batch_layouts pool;
+  cgr__batch_layouts &pool;
   Memory memory;
   int32_t max_requests, max_tokens;
 
-  Pool(int32_t requests, int32_t tokens, int32_t depth)
-      : memory(Cleared(cgr__batch_layouts_bytes(requests, depth))), max_requests(requests), max_tokens(tokens) {
+  Pool(Rows &rows, int32_t requests, int32_t tokens, int32_t depth)
+      : pool(rows.batches.layouts), memory(Cleared(cgr__batch_layouts_bytes(requests, depth))), max_requests(requests),
+        max_tokens(tokens) {
     memset(&pool, 0xa5, sizeof pool);
     cgr__batch_layouts_init(&pool, requests, depth, memory.get());
   }
@@ -201,14 +207,14 @@ struct Pool {
     return Validate(rows, given, checked);
   }
   cgr_status Validate(Rows &rows, const cgr_batch &batch, cgr__checked_batch *checked, int32_t set = 0) {
-    return cgr__batch_validate(rows, &pool, &batch, set, max_requests, max_tokens, checked);
+    return cgr__batch_validate(rows, &rows.batches, &batch, set, max_requests, max_tokens, checked);
   }
   void Prepare(cgr__checked_batch *checked) { checked->batch_layout->uses++; }
   void Cancel(cgr__checked_batch *checked) { checked->batch_layout->uses--; }
   void Launch(Rows &rows, cgr__checked_batch *checked, uint64_t seq) {
     checked->batch_layout->uses--;
     cgr__batch_layouts_launch(&pool, seq, checked->batch_layout);
-    cgr__batch_commit(rows, checked, seq);
+    cgr__batch_commit(rows, &rows.batches, checked, seq);
   }
   // All of it at once.
   cgr_status Step(Rows &rows, const Batch &batch, uint64_t seq) {

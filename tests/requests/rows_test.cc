@@ -33,7 +33,7 @@ TEST(RowsOpen, GivesEveryRowOnceAndThenRefuses) {
 
 TEST(RowsOpen, ARowBeginsEmptyWhateverItWas) {
   Rows rows(1, 64, { {} });
-  Pool pool(1, 64, 2);
+  Pool pool(rows, 1, 64, 2);
   uint64_t last_seq = 0;
   for (uint64_t tag : { uint64_t{ 5 }, UINT64_MAX, uint64_t{ 0 } }) {
     int32_t row = rows.Open(tag);
@@ -135,7 +135,7 @@ TEST(RowsSetLength, AnEnginesTableIsNotCounted) {
 
 TEST(RowsSetLength, TheRowHasNoLastTokenAfterwards) {
   Rows rows(1, 1000, { {} });
-  Pool pool(1, 100, 2);
+  Pool pool(rows, 1, 100, 2);
   int32_t row = rows.OpenWithPages(3, 10);
   ASSERT_EQ(pool.Step(rows, Batch::Prefill({ row }, { 5 }), 1), CGR_OK);
   EXPECT_TRUE(rows.rows.row[row].has_token);

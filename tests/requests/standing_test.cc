@@ -20,15 +20,15 @@ struct Told {
   std::map<int32_t, List> tokens; // by row
   int32_t num_edits = 0;
 
-  void Hear(const cgr__rows *rows_now, bool whole) {
-    const cgr__batch_layout &members = rows_now->standing.members;
+  void Hear(const Rows &from, bool whole) {
+    const cgr__batch_layout &members = from.batches.standing.members;
     const auto n = static_cast<size_t>(members.num_requests);
-    std::vector<cgr__edit> edits(static_cast<size_t>(rows_now->standing.max_requests));
-    List ids(static_cast<size_t>(rows_now->standing.max_tokens));
+    std::vector<cgr__edit> edits(static_cast<size_t>(from.batches.standing.max_requests));
+    List ids(static_cast<size_t>(from.batches.standing.max_tokens));
     int32_t num_ids = -1;
-    num_edits = cgr__standing_edits(rows_now, whole, edits.data(), ids.data(), &num_ids);
-    ASSERT_LE(num_edits, rows_now->standing.max_requests);
-    ASSERT_LE(num_ids, rows_now->standing.max_tokens);
+    num_edits = cgr__standing_edits(&from.rows, &from.batches, whole, edits.data(), ids.data(), &num_ids);
+    ASSERT_LE(num_edits, from.batches.standing.max_requests);
+    ASSERT_LE(num_ids, from.batches.standing.max_tokens);
     rows.resize(n, -1);
     lens.resize(n, -1);
     flags.resize(n, 77);
@@ -67,7 +67,7 @@ struct Member {
 struct Case {
   enum { kRequests = 4, kTokens = 32 };
   Rows rows;
-  Pool pool{ kRequests, kTokens, 3 };
+  Pool pool{ rows, kRequests, kTokens, 3 };
   List open;
   cgr__checked_batch checked;
   uint64_t launched = 0;
@@ -79,12 +79,12 @@ struct Case {
       EXPECT_EQ(pool.Step(rows, Batch::Prefill({ open[size_t(i)], open[size_t(i) + 1] }, { 10, 10 }), ++launched), CGR_OK);
   }
   cgr_status Put(int32_t row, int32_t len = 1, const List &tokens = {}, uint32_t flags = 0) {
-    return cgr__standing_add(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
+    return cgr__standing_add(rows, &rows.batches, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
   cgr_status Set(int32_t row, int32_t len = 1, const List &tokens = {}, uint32_t flags = 0) {
-    return cgr__standing_update(rows, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
+    return cgr__standing_update(rows, &rows.batches, row, len, tokens.empty() ? nullptr : tokens.data(), flags);
   }
-  cgr_status Validate(int32_t threshold = 0) { return cgr__standing_validate(rows, threshold, &checked); }
+  cgr_status Validate(int32_t threshold = 0) { return cgr__standing_validate(rows, &rows.batches, threshold, &checked); }
   // Which limit these are above. Chunks that have used up their tokens count none.
   static cgr_status Limits(const std::vector<Member> &members) {
     int32_t tokens = 0;
@@ -93,13 +93,13 @@ struct Case {
     return members.size() > kRequests ? CGR_ERROR_TOO_MANY_REQUESTS : tokens > kTokens ? CGR_ERROR_TOO_MANY_TOKENS : CGR_OK;
   }
   void Launch() {
-    cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool);
-    const cgr__batch_layout &members = rows.rows.standing.members;
+    cgr__batch_layout *copy = cgr__standing_snapshot(&rows.batches);
+    const cgr__batch_layout &members = rows.batches.standing.members;
     const auto n = members.num_requests;
     EXPECT_EQ(List(copy->rows, copy->rows + n), List(members.rows, members.rows + n));
     EXPECT_EQ(std::vector<uint64_t>(copy->tags, copy->tags + n), std::vector<uint64_t>(members.tags, members.tags + n));
     cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
-    cgr__standing_commit(rows, launched);
+    cgr__standing_commit(rows, &rows.batches, launched);
   }
   const cgr__row &Row(int32_t row) {
     cgr__rows_sync(rows);
@@ -122,7 +122,7 @@ TEST(Standing, RowsAreBroughtUpToDateWhenSomebodyLooks) {
   EXPECT_EQ(c.Row(c.open[1]).computed, 10);
   EXPECT_EQ(c.Row(c.open[1]).last_seq, c.launched) << "it is in the step all the same";
   EXPECT_EQ(c.Row(c.open[2]).last_seq, 2u);
-  ASSERT_EQ(cgr__standing_remove(c.rows, c.open[0]), CGR_OK);
+  ASSERT_EQ(cgr__standing_remove(c.rows, &c.rows.batches, c.open[0]), CGR_OK);
   ASSERT_EQ(c.Validate(), CGR_OK);
   c.Launch();
   EXPECT_EQ(c.Row(c.open[0]).computed, 15);
@@ -240,7 +240,7 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
     const int32_t fit = std::max(kKept / max_tokens, 2);
     Rows rows(kRows, 100, { { 16, 1000 } }, kRows, max_tokens);
     cgr__checked_batch checked;
-    const auto put = [&](int32_t row, int32_t len) { return cgr__standing_add(rows, row, len, tokens.data(), 0); };
+    const auto put = [&](int32_t row, int32_t len) { return cgr__standing_add(rows, &rows.batches, row, len, tokens.data(), 0); };
     for (int32_t i = 0; i < kRows; i++)
       ASSERT_EQ(rows.Open(), i);
     for (int32_t i = 0; i < fit; i++)
@@ -250,14 +250,14 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
                     "tokens of the standing batch wait for a step", std::to_string(kKept) });
     EXPECT_EQ(rows.rows.row[fit].position, -1);
     ExpectMessage(put(fit, max_tokens + 1), CGR_ERROR_TOO_MANY_TOKENS, { "max_tokens" });
-    EXPECT_EQ(cgr__standing_update(rows, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";
-    ExpectMessage(cgr__standing_validate(rows, 0, &checked), CGR_ERROR_TOO_MANY_TOKENS,
+    EXPECT_EQ(cgr__standing_update(rows, &rows.batches, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";
+    ExpectMessage(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_ERROR_TOO_MANY_TOKENS,
                   { std::to_string(int64_t{ fit } * max_tokens) + " tokens", "row 0", std::to_string(max_tokens) });
-    ASSERT_EQ(cgr__standing_remove(rows, 1), CGR_OK);
+    ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, 1), CGR_OK);
     EXPECT_EQ(put(fit, max_tokens), CGR_OK) << cgr_last_message();
     for (int32_t i = 0; i <= fit; i++)
-      ASSERT_EQ(cgr__standing_update(rows, i, 0, nullptr, 0), i == 1 ? CGR_ERROR_STATE : CGR_OK);
-    EXPECT_EQ(rows.rows.standing.num_kept, 0);
+      ASSERT_EQ(cgr__standing_update(rows, &rows.batches, i, 0, nullptr, 0), i == 1 ? CGR_ERROR_STATE : CGR_OK);
+    EXPECT_EQ(rows.batches.standing.num_kept, 0);
   }
 }
 
@@ -265,7 +265,7 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
 TEST(Standing, EveryRowMayBeAMember) {
   enum { kRows = (1 << 16) + 3, kRequests = 2 };
   Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);
-  Pool pool{ kRequests, kRequests, 2 };
+  Pool pool{ rows, kRequests, kRequests, 2 };
   cgr__checked_batch checked;
   const int32_t token = 3;
   uint64_t launched = 0;
@@ -273,20 +273,22 @@ TEST(Standing, EveryRowMayBeAMember) {
     ASSERT_EQ(rows.Open(), i);
   for (int round = 0; round < 3; round++) {
     for (int32_t i = 0; i < kRows; i++)
-      ASSERT_EQ(cgr__standing_add(rows, i, 1, &token, 0), round > 0 && i >= kRows - kRequests ? CGR_ERROR_ROW_REPEATED : CGR_OK);
-    ExpectMessage(cgr__standing_validate(rows, 0, &checked), CGR_ERROR_TOO_MANY_REQUESTS, { std::to_string(kRows) });
+      ASSERT_EQ(cgr__standing_add(rows, &rows.batches, i, 1, &token, 0),
+                round > 0 && i >= kRows - kRequests ? CGR_ERROR_ROW_REPEATED : CGR_OK);
+    ExpectMessage(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_ERROR_TOO_MANY_REQUESTS,
+                  { std::to_string(kRows) });
     for (int32_t i = 0; i < kRows - kRequests; i++)
-      ASSERT_EQ(cgr__standing_remove(rows, i), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, i), CGR_OK);
     const cgr_status expected = round == 0 ? CGR_ERROR_PAGES_MISSING : CGR_OK;
-    ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), expected) << cgr_last_message();
+    ASSERT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), expected) << cgr_last_message();
     for (int32_t i = 0; i < kRequests; i++)
       ASSERT_EQ(rows.SetPages(kRows - 1 - i, 0, { 5 + i }), CGR_OK);
-    ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
-    cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool); // in memory of exactly a step's size
+    ASSERT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_OK) << cgr_last_message();
+    cgr__batch_layout *copy = cgr__standing_snapshot(&rows.batches); // in memory of exactly a step's size
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests),
-              List(rows.rows.standing.members.rows, rows.rows.standing.members.rows + kRequests));
+              List(rows.batches.standing.members.rows, rows.batches.standing.members.rows + kRequests));
     cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
-    cgr__standing_commit(rows, launched);
+    cgr__standing_commit(rows, &rows.batches, launched);
   }
 }
 
@@ -301,13 +303,13 @@ TEST(Standing, ResultsReferToTheBatchAsItWas) {
       ASSERT_EQ(c.Validate(), CGR_OK);
       c.Launch();
       if (again) { // a copy no longer in use is there to be brought up to date
-        ASSERT_EQ(cgr__standing_swap(c.rows, c.open[2], c.open[3]), CGR_OK);
+        ASSERT_EQ(cgr__standing_swap(c.rows, &c.rows.batches, c.open[2], c.open[3]), CGR_OK);
         for (int n = 0; n < 4; n++)
           c.Launch();
       }
-      ASSERT_EQ(cgr__standing_swap(c.rows, c.open[0], c.open[1]), CGR_OK);
+      ASSERT_EQ(cgr__standing_swap(c.rows, &c.rows.batches, c.open[0], c.open[1]), CGR_OK);
       for (int32_t n = 0; n < swaps; n++)
-        ASSERT_EQ(cgr__standing_swap(c.rows, c.open[2], c.open[3]), CGR_OK);
+        ASSERT_EQ(cgr__standing_swap(c.rows, &c.rows.batches, c.open[2], c.open[3]), CGR_OK);
       ASSERT_EQ(c.Validate(), CGR_OK);
       c.Launch(); // compares
     }
@@ -317,7 +319,7 @@ TEST(Standing, ResultsReferToTheBatchAsItWas) {
 TEST(Standing, ResultsHaveNoPlacesPastAStep) {
   enum { kRows = 24, kRequests = 2, kDepth = 2, kAll = kDepth + CGR__SPARE_BATCH_LAYOUTS };
   Rows rows(kRows, 16, { { 16, 1000 } }, kRequests, kRequests);
-  Pool pool{ kRequests, kRequests, kDepth };
+  Pool pool{ rows, kRequests, kRequests, kDepth };
   cgr__checked_batch checked;
   const int32_t token = 3;
   const auto rest = [&] { // of the copies; no result reads it
@@ -332,18 +334,18 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
   const std::vector<uint32_t> before = rest();
   for (int32_t round = 1; round <= 9; round++) {
     for (int32_t i = 0; i < kRows; i++)
-      ASSERT_EQ(cgr__standing_add(rows, i, 1, &token, 0), CGR_OK);
+      ASSERT_EQ(cgr__standing_add(rows, &rows.batches, i, 1, &token, 0), CGR_OK);
     for (int32_t i = kRows - 1; i >= kRequests; i--)
-      ASSERT_EQ(cgr__standing_remove(rows, i), CGR_OK);
-    ASSERT_EQ(cgr__standing_validate(rows, 0, &checked), CGR_OK) << cgr_last_message();
-    cgr__batch_layout *copy = cgr__standing_snapshot(rows, &pool.pool);
+      ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, i), CGR_OK);
+    ASSERT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_OK) << cgr_last_message();
+    cgr__batch_layout *copy = cgr__standing_snapshot(&rows.batches);
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests), (List{ 0, 1 }));
     EXPECT_EQ(copy->tags[1], 101u);
     cgr__batch_layouts_launch(&pool.pool, uint64_t(round), copy);
-    cgr__standing_commit(rows, uint64_t(round));
+    cgr__standing_commit(rows, &rows.batches, uint64_t(round));
     EXPECT_EQ(rest(), before);
     for (int32_t i = 0; i < kRequests; i++)
-      ASSERT_EQ(cgr__standing_remove(rows, i), CGR_OK);
+      ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, i), CGR_OK);
   }
 }
 
@@ -378,13 +380,13 @@ TEST(Standing, IsTheBatchThatWasEdited) {
           members[i] = m;
         break;
       case 2:
-        if (cgr__standing_remove(c.rows, row) == CGR_OK) {
+        if (cgr__standing_remove(c.rows, &c.rows.batches, row) == CGR_OK) {
           members[i] = members.back();
           members.pop_back();
         }
         break;
       default:
-        if (cgr__standing_swap(c.rows, row, other) == CGR_OK)
+        if (cgr__standing_swap(c.rows, &c.rows.batches, row, other) == CGR_OK)
           std::swap(members[i], members[j]);
       }
     }
@@ -397,7 +399,7 @@ TEST(Standing, IsTheBatchThatWasEdited) {
         continue;
       while (c.Limits(members) != CGR_OK) {
         ASSERT_EQ(c.Validate(), c.Limits(members)) << cgr_last_message();
-        ASSERT_EQ(cgr__standing_remove(c.rows, members[0].row), CGR_OK);
+        ASSERT_EQ(cgr__standing_remove(c.rows, &c.rows.batches, members[0].row), CGR_OK);
         members[0] = members.back();
         members.pop_back();
       }

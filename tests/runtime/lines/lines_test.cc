@@ -89,14 +89,16 @@ protected:
   std::string NameOf(uintptr_t line) const {
     const uintptr_t at = line * LINES_BYTES, end = at + LINES_BYTES;
     const auto within = [&](const void *base, size_t bytes) { return end > uintptr_t(base) && at < uintptr_t(base) + bytes; };
+    const cgr__lane_batches &b = rt_->lane.batches;
     const struct {
       const char *name;
       const void *base;
       size_t bytes;
     } parts[] = { { "runtime: handle and recorder", rt_, offsetof(struct cgr_runtime, lane) },
-                  { "runtime: lane", &rt_->lane, offsetof(cgr__lane, args) },
-                  { "runtime: rows", &rt_->rows, offsetof(cgr__rows, standing) },
-                  { "runtime: standing batch", &rt_->rows.standing, sizeof rt_->rows.standing },
+                  { "runtime: lane", &rt_->lane, offsetof(cgr__lane, batches) },
+                  { "runtime: standing batch", &b.standing, sizeof b.standing },
+                  { "runtime: other batches", &b, offsetof(cgr__lane_batches, standing) },
+                  { "runtime: rows and regions' epoch", &rt_->rows, offsetof(cgr__rows, limits) },
                   { "runtime: graphs", &rt_->graphs, sizeof rt_->graphs },
                   { "runtime: regions", &rt_->regions, sizeof rt_->regions },
                   { "runtime: elsewhere", rt_, sizeof *rt_ } };
@@ -104,10 +106,10 @@ protected:
       if (within(part.base, part.bytes))
         return part.name;
     const cgr__rows &r = rt_->rows;
-    const cgr__batch_layouts &c = rt_->lane.batch_layouts;
+    const cgr__batch_layouts &c = b.layouts;
     const int32_t depth = int32_t(rt_->lane.ring.depth);
-    if (within(r.standing.schedule, CGR__SCHEDULE_STEPS * sizeof *r.standing.schedule) ||
-        within(r.steady.schedule, CGR__SCHEDULE_STEPS * sizeof *r.steady.schedule))
+    if (within(b.standing.schedule, CGR__SCHEDULE_STEPS * sizeof *b.standing.schedule) ||
+        within(b.steady.schedule, CGR__SCHEDULE_STEPS * sizeof *b.steady.schedule))
       return "schedule";
     if (within(rt_->flight.ring, (size_t(rt_->flight.mask) + 1) * sizeof *rt_->flight.ring))
       return "record";

@@ -1,0 +1,141 @@
+/* The batches of a lane and a program: what is kept of those that were validated, the one that repeats, and the standing one. The
+ * rows are common to all lanes; they know the batches that count on them (cgr__rows.batches). */
+#ifndef CGR_REQUESTS_LANE_BATCHES_H
+#define CGR_REQUESTS_LANE_BATCHES_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "buffers/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------------------- batch layouts */
+
+/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
+typedef struct cgr__batch_layout { /* a line */
+  int32_t num_requests, num_tokens;
+  int32_t query_len;     /* of all requests; 0: mixed, or no requests */
+  int32_t max_query_len; /* 0: no tokens */
+  bool has_flags;        /* some request is partial */
+  int32_t uses;          /* steps in the ring, and the prepared step, that refer to it */
+  int32_t *rows;         /* [num_requests] */
+  int32_t *query_lens;
+  uint32_t *flags;
+  uint64_t *tags;
+  uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
+} cgr__batch_layout;
+
+/* Besides those of results: that of the last step, that of the prepared one, and one to validate into. */
+#define CGR__SPARE_BATCH_LAYOUTS 3
+
+/* The batch layouts: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. What
+ * every step reads comes last, next to the steady batch. */
+typedef struct cgr__batch_layouts {
+  cgr__batch_layout *all;     /* [depth + CGR__SPARE_BATCH_LAYOUTS] */
+  cgr__batch_layout **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
+  int32_t depth;
+  uint32_t mask; /* depth - 1 when the depth is a power of two, else 0 */
+} cgr__batch_layouts;
+
+/* Where the batch layout of step `seq` is noted. */
+static inline cgr__batch_layout **cgr__batch_layout_place(const cgr__batch_layouts *pool, uint64_t seq) {
+  return &pool->of_seq[pool->mask ? seq & pool->mask : seq % (uint64_t)pool->depth];
+}
+
+static inline const cgr__batch_layout *cgr__batch_layout_of(const cgr__batch_layouts *pool, uint64_t seq) {
+  return *cgr__batch_layout_place(pool, seq);
+}
+
+size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth);
+void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory);
+
+/* Step `seq` was launched with this batch layout (NULL: without requests of its own); the result of step seq - depth is gone. */
+void cgr__batch_layouts_launch(cgr__batch_layouts *pool, uint64_t seq, cgr__batch_layout *batch);
+
+/* ------------------------------------------------------------------------------------------------------ the steady batch */
+
+/* For each step, how many rows of a batch may no longer fit: schedule.h. */
+typedef uint16_t cgr__schedule;
+
+/* The batch layout of the last launched step, while it can repeat. */
+typedef struct cgr__steady {
+  cgr__batch_layout *batch; /* NULL: none */
+  int32_t headroom;         /* further steps that surely fit every row's pages and max_lens[0] */
+  int32_t pending;          /* steps launched and not yet added to the rows */
+  bool has_tokens;          /* every row's last token is on the device */
+  bool scheduled;           /* all rows are in the schedule, which alone decides when to validate again */
+  bool standing_stale;      /* whole batches were launched since the last standing step: members are looked at anew */
+  uint32_t steps;           /* launched of batches that repeated; the schedule counts so */
+  uint64_t last_seq;        /* of the pending steps */
+  cgr__schedule *schedule;
+  uint64_t mark; /* of the rows that are in it */
+} cgr__steady;
+
+/* ---------------------------------------------------------------------------------------------------- the standing batch */
+
+#define CGR__EDIT_LOG 256 /* places that the standing batch's edit log holds; a power of two */
+
+/* A member that is not just a request with one token a step, or with none. */
+typedef struct cgr__irregular {
+  int32_t next, prev;
+  int32_t first_token; /* of its given tokens, in cgr__standing.tokens; -1: none, or used up */
+} cgr__irregular;
+
+/* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
+typedef struct cgr__standing {
+  uint64_t steps;          /* launched so far */
+  uint64_t last_seq;       /* of the last one */
+  uint64_t version;        /* counts, from 1, the times that a place got another row; `edit_log` has the last of these places */
+  uint64_t copy_version;   /* which `copy` has */
+  cgr__batch_layout *copy; /* what results of the last steps refer to; NULL: none */
+  cgr__schedule *schedule; /* of the members' steps */
+  int32_t num_lacking_tokens; /* members that lack a token */
+  int32_t num_dirty;          /* positions that differ from what the device has */
+  int32_t num_short[2];       /* members with no token, and with one */
+  int32_t first_irregular;    /* rows; -1: none. In the order in which their tokens were given */
+  int32_t num_tokens;         /* used of `tokens` */
+  int64_t sum_tokens;         /* of the members. A chunk that has run counts nothing until it is set again */
+  cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
+
+  int32_t last_irregular;
+  int32_t max_requests, max_tokens; /* of a step */
+  int32_t num_kept, max_kept;       /* tokens that were given and are not used up */
+  cgr__irregular *irregular;        /* [max_rows] */
+  int32_t *tokens;                  /* [2 * max_kept] given and not used up */
+  int32_t *dirty;                   /* [max_rows] */
+  uint64_t *dirty_bit;              /* a bit for each */
+  int32_t edit_log[CGR__EDIT_LOG];
+} cgr__standing;
+
+/* --------------------------------------------------------------------------------------------------------- all of a lane */
+
+typedef struct cgr__lane_batches {
+  cgr__batch_layouts layouts;
+  cgr__steady steady;
+  cgr__standing standing;
+} cgr__lane_batches;
+
+static_assert(offsetof(cgr__lane_batches, standing) - offsetof(cgr__lane_batches, layouts.of_seq) == CGR__LINE_BYTES,
+              "what a whole batch looks at is one line, before those of the standing batch");
+/* What the next step needs of them, whichever kind of batch it has. */
+static inline void cgr__lane_batches_prefetch(const cgr__lane_batches *batches) {
+  __builtin_prefetch(&batches->layouts.of_seq, 1);
+  __builtin_prefetch(&batches->standing, 1);
+  __builtin_prefetch(&batches->standing.first_irregular, 1);
+}
+
+/* Host memory: one block of cgr__lane_batches_bytes, cleared by the caller. With max_requests 0 there is no standing batch. */
+size_t cgr__lane_batches_bytes(const cgr__limits *limits);
+void cgr__lane_batches_init(cgr__lane_batches *batches, const cgr__limits *limits, void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
