@@ -15,6 +15,9 @@ if(NOT EXISTS /usr/src/googletest/CMakeLists.txt AND NOT GTest_FOUND)
   return()
 endif()
 
+# A program that has been linked to libcgr_dev.so stays as it is when that changes.
+set(CMAKE_LINK_DEPENDS_NO_SHARED ON)
+
 set(CGR_RUN ${CMAKE_CURRENT_BINARY_DIR}/run)
 file(MAKE_DIRECTORY ${CGR_RUN}/examples)
 cgr_hide_from_bazel(${CGR_RUN})

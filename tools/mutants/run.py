@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes small mistakes in the library's host sources, one at a time, and says which of them no test notices:
 
-  cmake -B BUILD -DCGR_SHARED_TESTS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON && cmake --build BUILD   # once
-  tools/mutants/run.py BUILD                                                                       # 300 mutants with seed 1
+  cmake --preset host -DCGR_SHARED_TESTS=ON -DCGR_PROFILES=OFF && cmake --build --preset host   # once
+  tools/mutants/run.py build/host                                                               # 300 mutants with seed 1
 
 A mutant is a library of its own. The test programs that reach the function run with it, by LD_LIBRARY_PATH, until one fails or takes five
 times as long as before. One line tells of each mutant, the last sums up: killed, survived, equal (the object code is the same), broken
