@@ -124,7 +124,7 @@ class Runs(unittest.TestCase):
     def test_say_what_was_killed_and_what_survived(self):
         lines = self.mutate("--count", "9", "--list", self.root + "/list", "--survivors", self.root + "/left")
         self.assertIn("base/sum.c:2 operator: `+` -> `-`: killed by base_sum_test (no case), program 1 of 1", lines)
-        self.assertIn("base/sum.c:5 operator: `+` -> `-`: survived 0 programs", lines)
+        self.assertIn("base/sum.c:5 operator: `+` -> `-`: survived, reached by 0 of 1 programs", lines)
         self.assertRegex(lines[-1], "^3 mutants in .* s: 1 killed, 2 survived, 0 equal, 0 broken, 0 gone, 0 unfinished$")
         again = self.mutate("--list", self.root + "/left")
         self.assertRegex(again[-1], "^2 mutants in .* s: 0 killed, 2 survived,")

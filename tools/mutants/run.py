@@ -99,8 +99,8 @@ def judge(built, tests, change, deadline):
                 hangs = " which hangs" if done.verdict == "hangs" else ""
                 return "killed", f" by {program.name} ({done.case}){hangs}, program {number} of {len(reaching)}"
             if time.monotonic() >= deadline:
-                return "unfinished", f" after {number} of {len(reaching)} programs"
-        return "survived", f" {len(reaching)} programs"
+                return "unfinished", f" after {number - 1} of {len(reaching)} programs"
+        return "survived", f", reached by {len(reaching)} of {len(tests)} programs"
     finally:
         shutil.rmtree(folder)
 
