@@ -31,6 +31,7 @@ NO_PUBLIC_NAMES = {
     "CGR_SANITIZER": "an option of CMake",
     "CGR_EXAMPLES": "an option of CMake",
     "CGR_NVTX": "an option of CMake",
+    "CGR_SHARED_TESTS": "an option of CMake",
     "CGR_TESTS": "an option of CMake",
     "cgr_validation": "a target of the build",
     "cgr_key_padded_tokens_total": "a sample of cgr_runtime_metrics",

@@ -67,7 +67,7 @@ set(CGR_NVCC_FLAGS
     --expt-relaxed-constexpr
     -lineinfo
     -Xfatbin=-compress-all
-    -Xcompiler=-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
+    -Xcompiler=-fvisibility=$<IF:$<BOOL:${CGR_SHARED_TESTS}>,default,hidden>,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 
 # A target of .cu files: objects for whoever links them.
 function(cgr_cuda_objects target)

@@ -26,6 +26,10 @@ endfunction()
 add_library(cgr_objects OBJECT ${CGR_SOURCES})
 cgr_c_target(cgr_objects)
 target_compile_options(cgr_objects PRIVATE -ffunction-sections -fdata-sections)
+if(CGR_SHARED_TESTS) # tests call internal functions; the code is nearly that of the release
+  set_target_properties(cgr_objects PROPERTIES C_VISIBILITY_PRESET default)
+  target_compile_options(cgr_objects PRIVATE -fno-semantic-interposition)
+endif()
 set(CGR_OBJECTS $<TARGET_OBJECTS:cgr_objects>)
 set(CGR_LIBS m Threads::Threads)
 set(CGR_LIBS_PRIVATE "-lpthread -lm")
@@ -74,6 +78,17 @@ set_target_properties(cgr PROPERTIES
 cgr_library(cgr_static STATIC cgr_static ${CGR_OBJECTS})
 set_target_properties(cgr_static PROPERTIES OUTPUT_NAME cgr)
 target_link_libraries(cgr_static INTERFACE ${CGR_LIBS})
+
+# What tests link: libcgr.a, or libcgr_dev.so, which is not installed. With CUDA, library and tests then share one runtime of it.
+set(CGR_TESTED cgr_static)
+if(CGR_SHARED_TESTS)
+  set(CGR_TESTED cgr_dev)
+  add_library(cgr_dev SHARED EXCLUDE_FROM_ALL ${CGR_OBJECTS})
+  set_target_properties(cgr_dev PROPERTIES LINKER_LANGUAGE C)
+  set(libs ${CGR_LIBS})
+  list(TRANSFORM libs REPLACE "^CUDA::cudart_static$" CUDA::cudart)
+  target_link_libraries(cgr_dev PUBLIC ${libs})
+endif()
 
 # The validation layer of device.h, linked besides either of them.
 cgr_library(cgr_validation STATIC validation ${CGR_VALIDATION_SOURCES})
