@@ -9,8 +9,8 @@
 
 #include "devices/shims/calls.h"
 #include "devices/shims/trace.h"
+#include "tests/devices/device_case.h"
 #include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
 
 // The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
 extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
@@ -298,22 +298,11 @@ TEST_P(ValidationTest, ThreadsThatShareAddressesAreLeftAlone) {
 CGR_INSTANTIATE_OVER_DEVICES(ValidationTest);
 
 // Over the table: what the runtime does with a device.
-class ValidationTableTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class ValidationTableTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    CGR_OPEN_OR_SKIP(inner_, GetParam());
-    dev_ = violations_.Over(inner_);
-    ops_ = dev_->ops;
-  }
-  void TearDown() override {
-    if (dev_ != nullptr) {
-      EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
-    }
-  }
+  cgr_device *Over(cgr_device *inner) override { return violations_.Over(inner); }
 
   cgr_test::Violations violations_;
-  cgr_device *inner_ = nullptr, *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
 };
 
 TEST_P(ValidationTableTest, EveryKindOfCallPasses) {
