@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import parse
+import texts
 
 KINDS_OF_BATCH = (
     ("unchanged", "the batch does not change"),
@@ -140,7 +141,7 @@ def phases(chosen, named=None):
 def phases_of(result):
     times, shares, outside = {}, {}, {}
     for record in (r for r in result.records if r.program == "phases"):
-        if record.metric == parse.OUTSIDE:
+        if record.metric == texts.OUTSIDE:
             outside[record.case["source"]] = record
         of = {"time of a replay": times, "share": shares}.get(record.metric)
         if of is not None:

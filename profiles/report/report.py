@@ -42,7 +42,7 @@ def options(arguments):
     parser.add_argument("--json", metavar="FILE", help="write all numbers, and the changes")
     parser.add_argument("--metrics", metavar="FILE", help="a page of cgr_runtime_metrics, for the padding")
     parser.add_argument(
-        "--phases", metavar="FILE", help="time per phase: graph_time.py --json, label_coverage, or as parse.py says"
+        "--phases", metavar="FILE", help="time per phase: graph_time.py --json, label_coverage, or as texts.py says"
     )
     parser.add_argument("--tolerance", type=percent, default=5.0, metavar="PCT", help="changes up to that are not marked (5)")
     parser.add_argument("--fail-beyond", type=percent, metavar="PCT", help="exit status 1 if a median is worse by more than that")

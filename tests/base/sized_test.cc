@@ -81,15 +81,19 @@ Bytes Completed(const Bytes &given, size_t size) {
   return expected;
 }
 
-// Reads into a copy with poison behind it.
-cgr_status Read(const Bytes &given, size_t size, Bytes *copy) {
-  Given memory(given);
+// The copy that call(to) makes, with poison behind it.
+template <class Call> cgr_status Copied(size_t size, Bytes *copy, Call call) {
   Bytes target(size + 64, 0xa5);
-  cgr_status status = cgr__sized_read("thing", "CGR_THING_INIT", memory.get(), target.data(), size);
+  cgr_status status = call(target.data());
   for (size_t i = size; i < target.size(); i++)
     EXPECT_EQ(target[i], 0xa5) << "byte " << i << " of a copy of " << size;
   copy->assign(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(size));
   return status;
+}
+
+cgr_status Read(const Bytes &given, size_t size, Bytes *copy) {
+  Given memory(given);
+  return Copied(size, copy, [&](void *to) { return cgr__sized_read("thing", "CGR_THING_INIT", memory.get(), to, size); });
 }
 
 TEST(Sized, NoStructOfTheHeadersIsLeftOut) {
@@ -120,9 +124,7 @@ TEST(Sized, InitMacrosSetTheSizeAndLeaveTheRestZero) {
 }
 
 TEST(SizedRead, AShorterOneIsCompletedWithZeros) {
-  const uint64_t seed = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(seed));
-  Random random(seed);
+  cgr_test::SeededRandom random;
   for (const Struct &s : Structs()) {
     for (size_t have = CGR__STRUCT_UNIT; have <= s.size; have += CGR__STRUCT_UNIT) {
       Bytes given = Filled(random, have), copy;
@@ -134,9 +136,7 @@ TEST(SizedRead, AShorterOneIsCompletedWithZeros) {
 }
 
 TEST(SizedRead, ALongerOneIsAcceptedWhileTheRestIsZero) {
-  const uint64_t seed = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(seed));
-  Random random(seed);
+  cgr_test::SeededRandom random;
   for (const Struct &s : Structs()) {
     for (size_t have : { s.size + 8, s.size + 104, size_t{ CGR__MAX_STRUCT } }) {
       Bytes given = Filled(random, have), copy;
@@ -149,9 +149,7 @@ TEST(SizedRead, ALongerOneIsAcceptedWhileTheRestIsZero) {
 }
 
 TEST(SizedRead, AnythingUnknownIsRefused) {
-  const uint64_t seed = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(seed));
-  Random random(seed);
+  cgr_test::SeededRandom random;
   for (const Struct &s : Structs()) {
     for (size_t have : { s.size + 8, s.size + 104, size_t{ CGR__MAX_STRUCT } }) {
       for (size_t at :
@@ -200,18 +198,11 @@ Bytes Array(Random &random, int32_t count, size_t stride, size_t known) {
 
 cgr_status ReadAt(const Bytes &array, int32_t i, size_t size, Bytes *copy) {
   Given memory(array);
-  Bytes target(size + 64, 0xa5);
-  cgr_status status = cgr__sized_read_at("things", "CGR_THING_INIT", memory.get(), i, target.data(), size);
-  for (size_t k = size; k < target.size(); k++)
-    EXPECT_EQ(target[k], 0xa5) << "byte " << k << " of a copy of " << size;
-  copy->assign(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(size));
-  return status;
+  return Copied(size, copy, [&](void *to) { return cgr__sized_read_at("things", "CGR_THING_INIT", memory.get(), i, to, size); });
 }
 
 TEST(SizedArray, IsSteppedThroughByTheFirstElementsSize) {
-  const uint64_t seed = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(seed));
-  Random random(seed);
+  cgr_test::SeededRandom random;
   for (const Struct &s : Structs()) {
     for (size_t stride : { size_t{ 8 }, s.size - 8, s.size, s.size + 8, s.size + 24, size_t{ CGR__MAX_STRUCT } }) {
       Bytes array = Array(random, 5, stride, s.size), copy;
@@ -269,9 +260,7 @@ TEST(SizedArray, NullIsRefused) {
 // ----------------------------------------------------------------------------------------------------------------- outputs
 
 TEST(SizedOutput, IsFilledUpToTheSmallerSizeAndNotPastIt) {
-  const uint64_t seed = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(seed));
-  Random random(seed);
+  cgr_test::SeededRandom random;
   for (const Struct &s : Structs()) {
     Bytes full = Filled(random, s.size);
     SetSize(&full, static_cast<uint32_t>(s.size));

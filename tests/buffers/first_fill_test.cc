@@ -91,9 +91,7 @@ double PaddingOf(const cgr__limits &l, int id, int32_t copy) {
 }
 
 TEST(FirstFill, GivesEveryElementItsPaddingValue) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 60; round++) {
     cgr__limits l = RandomLimits(random);
     std::vector<cgr__declared> declared = RandomDeclarations(random, l);

@@ -21,9 +21,7 @@ cgr_status Make(const cgr__limits &limits, const std::vector<cgr__declared> &dec
 }
 
 TEST(BufferShapes, AreThoseOfTheHeader) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 100; round++) {
     cgr__limits limits = RandomLimits(random);
     for (int32_t group = 0; group < limits.num_groups; group++) {
@@ -68,9 +66,7 @@ std::vector<Place> Places(const cgr__limits &limits, const cgr__layout &layout) 
 }
 
 TEST(Layout, BuffersAreAlignedAndDoNotOverlap) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 200; round++) {
     cgr__limits limits = RandomLimits(random);
     cgr__layout layout;
@@ -123,9 +119,7 @@ std::vector<std::vector<const void *>> Pointers(const cgr__buffers &view) {
 }
 
 TEST(LayoutView, GivesTheAddressOfEachBuffer) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 50; round++) {
     cgr__limits limits = RandomLimits(random);
     cgr__layout layout;
@@ -148,9 +142,7 @@ TEST(LayoutView, GivesTheAddressOfEachBuffer) {
 // ------------------------------------------------------------------------------------------------------------------- slots
 
 TEST(Layout, SectionsOfASlotHoldTheirMostAndAreWholeLines) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 200; round++) {
     cgr__limits l = RandomLimits(random);
     cgr__layout layout;

@@ -153,9 +153,7 @@ TEST(Regions, TheRuntimesOwnAreNotUnregistered) {
 
 // Against a set of the numbers that are in use, with a registry that is full from time to time.
 TEST(Regions, ComeAndGoAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   Registry r(2);
   std::set<int32_t> in_use;
   uint64_t epoch = 0;

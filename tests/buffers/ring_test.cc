@@ -181,9 +181,7 @@ struct RingModel {
 };
 
 TEST(RingModel, NoSlotIsGivenOutWhileAStepMayReadIt) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t depth = 2; depth <= 8; depth++) {
     RingModel model(random, depth);
     SCOPED_TRACE("depth " + std::to_string(depth));

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "cgr/device.h"
-#include "tests/devices/scenario.h"
 #include "tests/support/devices.h"
+#include "tests/support/expect.h"
 
 namespace {
 
-using cgr_test::MessageHas;
+using cgr_test::ExpectMessage;
 
 class DeviceApiTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
 protected:
@@ -56,32 +56,23 @@ TEST_P(DeviceApiTest, CopiesFillsAndCalls) {
 
 TEST_P(DeviceApiTest, RefusesNullWithTheArgumentsName) {
   char byte = 0;
-  EXPECT_EQ(cgr_memory_alloc(dev_, 1, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc: memory is NULL" }));
-  EXPECT_EQ(cgr_stream_create(dev_, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_stream_create: stream is NULL" }));
-  EXPECT_EQ(cgr_event_create(dev_, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_event_create: event is NULL" }));
-  EXPECT_EQ(cgr_event_destroy(dev_, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_event_destroy: event is NULL" }));
-  EXPECT_EQ(cgr_event_record(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_event_record: event is NULL" }));
-  EXPECT_EQ(cgr_event_wait(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_event_wait: event is NULL" }));
-  EXPECT_EQ(cgr_copy(dev_, nullptr, &byte, 1, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_copy: dst is NULL" }));
-  EXPECT_EQ(cgr_copy(dev_, &byte, nullptr, 1, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_copy: src is NULL" }));
-  EXPECT_EQ(cgr_fill(dev_, nullptr, 0, 1, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_fill: dst is NULL" }));
+  ExpectMessage(cgr_memory_alloc(dev_, 1, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_memory_alloc: memory is NULL" });
+  ExpectMessage(cgr_stream_create(dev_, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_stream_create: stream is NULL" });
+  ExpectMessage(cgr_event_create(dev_, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_event_create: event is NULL" });
+  ExpectMessage(cgr_event_destroy(dev_, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_event_destroy: event is NULL" });
+  ExpectMessage(cgr_event_record(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER, { "cgr_event_record: event is NULL" });
+  ExpectMessage(cgr_event_wait(dev_, nullptr, stream_), CGR_ERROR_NULL_POINTER, { "cgr_event_wait: event is NULL" });
+  ExpectMessage(cgr_copy(dev_, nullptr, &byte, 1, stream_), CGR_ERROR_NULL_POINTER, { "cgr_copy: dst is NULL" });
+  ExpectMessage(cgr_copy(dev_, &byte, nullptr, 1, stream_), CGR_ERROR_NULL_POINTER, { "cgr_copy: src is NULL" });
+  ExpectMessage(cgr_fill(dev_, nullptr, 0, 1, stream_), CGR_ERROR_NULL_POINTER, { "cgr_fill: dst is NULL" });
   EXPECT_EQ(cgr_copy(dev_, nullptr, nullptr, 0, stream_), CGR_OK);
   EXPECT_EQ(cgr_fill(dev_, nullptr, 0, 0, stream_), CGR_OK);
-  EXPECT_EQ(cgr_launch_host(dev_, nullptr, nullptr, 0, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_launch_host: function is NULL" }));
-  EXPECT_EQ(cgr_launch_host(dev_, Increment, nullptr, 8, stream_), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_launch_host: args is NULL" }));
-  EXPECT_EQ(cgr_launch_host(dev_, Increment, &byte, 4097, stream_), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_launch_host: args_size is 4097, expected at most 4096" }));
+  ExpectMessage(cgr_launch_host(dev_, nullptr, nullptr, 0, stream_), CGR_ERROR_NULL_POINTER,
+                { "cgr_launch_host: function is NULL" });
+  ExpectMessage(cgr_launch_host(dev_, Increment, nullptr, 8, stream_), CGR_ERROR_NULL_POINTER,
+                { "cgr_launch_host: args is NULL" });
+  ExpectMessage(cgr_launch_host(dev_, Increment, &byte, 4097, stream_), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_launch_host: args_size is 4097, expected at most 4096" });
 }
 
 TEST_P(DeviceApiTest, RefusesDefaultStreams) {
@@ -92,9 +83,8 @@ TEST_P(DeviceApiTest, RefusesDefaultStreams) {
   for (uintptr_t number : { 0, 1, 2 }) { // NULL, cudaStreamLegacy, cudaStreamPerThread
     auto stream = reinterpret_cast<cudaStream_t>(number);
     const std::string what = number == 0 ? ": stream is NULL" : ": stream is CUDA's default one";
-#define EXPECT_REFUSED(function, ...)                                        \
-  EXPECT_EQ(function(__VA_ARGS__), CGR_ERROR_INVALID_ARGUMENT) << #function; \
-  EXPECT_TRUE(MessageHas({ #function + what, "expected one of cgr_stream_create" }))
+#define EXPECT_REFUSED(function, ...) \
+  ExpectMessage(function(__VA_ARGS__), CGR_ERROR_INVALID_ARGUMENT, { #function + what, "expected one of cgr_stream_create" })
     EXPECT_REFUSED(cgr_stream_destroy, dev_, stream);
     EXPECT_REFUSED(cgr_stream_synchronize, dev_, stream);
     EXPECT_REFUSED(cgr_event_record, dev_, event, stream);
@@ -121,23 +111,22 @@ TEST_P(HostHandlesTest, AreNamedInTheMessage) {
   ASSERT_EQ(cgr_device_open("host", &GetParam().config, &dev), CGR_OK);
   ASSERT_EQ(cgr_event_create(dev, &event), CGR_OK);
   ASSERT_EQ(cgr_stream_create(dev, &stream), CGR_OK);
-  EXPECT_EQ(cgr_stream_synchronize(dev, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_stream_synchronize: stream is 0x", "expected one of this device" }));
-  EXPECT_EQ(cgr_stream_destroy(dev, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_stream_destroy: stream is 0x", "expected one that cgr_stream_create made for this device" }));
-  EXPECT_EQ(cgr_event_record(dev, event, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_event_record: event is 0x", " and stream is 0x", "expected ones of this device" }));
-  EXPECT_EQ(cgr_event_wait(dev, reinterpret_cast<cgr_event *>(bytes), stream), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_event_wait: event is 0x", " and stream is 0x", "expected ones of this device" }));
-  EXPECT_EQ(cgr_event_destroy(dev, reinterpret_cast<cgr_event *>(bytes)), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_event_destroy: event is 0x", "expected one of this device" }));
-  EXPECT_EQ(cgr_fill(dev, bytes, 0, 1, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_fill: dst is 0x", " and stream is 0x", "expected addresses that this device can access" }));
-  EXPECT_EQ(cgr_copy(dev, bytes, bytes, 1, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_copy: dst is 0x", ", src is 0x", " and stream is 0x" }));
+  ExpectMessage(cgr_stream_synchronize(dev, wild), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_stream_synchronize: stream is 0x", "expected one of this device" });
+  ExpectMessage(cgr_stream_destroy(dev, wild), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_stream_destroy: stream is 0x", "expected one that cgr_stream_create made for this device" });
+  ExpectMessage(cgr_event_record(dev, event, wild), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_event_record: event is 0x", " and stream is 0x", "expected ones of this device" });
+  ExpectMessage(cgr_event_wait(dev, reinterpret_cast<cgr_event *>(bytes), stream), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_event_wait: event is 0x", " and stream is 0x", "expected ones of this device" });
+  ExpectMessage(cgr_event_destroy(dev, reinterpret_cast<cgr_event *>(bytes)), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_event_destroy: event is 0x", "expected one of this device" });
+  ExpectMessage(cgr_fill(dev, bytes, 0, 1, wild), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_fill: dst is 0x", " and stream is 0x", "expected addresses that this device can access" });
+  ExpectMessage(cgr_copy(dev, bytes, bytes, 1, wild), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_copy: dst is 0x", ", src is 0x", " and stream is 0x" });
   auto nothing = [](const void *) {};
-  EXPECT_EQ(cgr_launch_host(dev, nothing, nullptr, 0, wild), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_launch_host: stream is 0x" }));
+  ExpectMessage(cgr_launch_host(dev, nothing, nullptr, 0, wild), CGR_ERROR_INVALID_ARGUMENT, { "cgr_launch_host: stream is 0x" });
   EXPECT_EQ(cgr_event_destroy(dev, event), CGR_OK);
   EXPECT_EQ(cgr_stream_destroy(dev, stream), CGR_OK);
   EXPECT_EQ(cgr_device_close(dev), CGR_OK);
@@ -155,11 +144,11 @@ TEST_P(HostHandlesTest, NothingGoesPastTheEndOfAnAllocation) {
   auto *bytes = static_cast<unsigned char *>(memory);
   std::vector<unsigned char> own(128, 7);
   for (size_t at : { 0, 1, 95 }) {
-    EXPECT_EQ(cgr_fill(dev, bytes + at, 1, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(MessageHas({ "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at),
-                             "expected addresses that this device can access for all `bytes`" }));
-    EXPECT_EQ(cgr_copy(dev, bytes + at, own.data(), 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(MessageHas({ "cgr_copy: dst is 0x", ", bytes is " + std::to_string(97 - at) }));
+    ExpectMessage(cgr_fill(dev, bytes + at, 1, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_fill: dst is 0x", ", bytes is " + std::to_string(97 - at),
+                    "expected addresses that this device can access for all `bytes`" });
+    ExpectMessage(cgr_copy(dev, bytes + at, own.data(), 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_copy: dst is 0x", ", bytes is " + std::to_string(97 - at) });
     EXPECT_EQ(cgr_copy(dev, own.data(), bytes + at, 97 - at, stream), CGR_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(cgr_fill(dev, bytes + at, 1, 96 - at, stream), CGR_OK);
   }

@@ -5,35 +5,19 @@
 #include <thread>
 #include <vector>
 
-#include "devices/device.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 
 namespace {
 
-class CaptureTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class CaptureTest : public cgr_test::DeviceCase {
 protected:
   void SetUp() override {
-    CGR_OPEN_OR_SKIP(dev_, GetParam());
-    ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->event_create(dev_, &fork_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->event_create(dev_, &join_), CGR__DEVICE_OK);
-    void *memory = nullptr;
-    ASSERT_EQ(ops_->mem_alloc(dev_, 4 * sizeof(int), CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-    words_ = static_cast<int *>(memory);
-    std::memset(words_, 0, 4 * sizeof(int));
-  }
-
-  void TearDown() override {
+    DeviceCase::SetUp();
     if (dev_ == nullptr)
       return;
-    EXPECT_EQ(ops_->event_destroy(dev_, fork_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->event_destroy(dev_, join_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->stream_destroy(dev_, a_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->stream_destroy(dev_, b_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->mem_free(dev_, words_, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+    a_ = NewStream(), b_ = NewStream();
+    fork_ = NewEvent(), join_ = NewEvent();
+    words_ = NewPinned<int>(4);
   }
 
   bool Capturing(cudaStream_t stream) {
@@ -69,28 +53,22 @@ protected:
     EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   }
 
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
   cudaStream_t a_ = nullptr, b_ = nullptr;
   cgr__event *fork_ = nullptr, *join_ = nullptr;
   int *words_ = nullptr;
 };
 
 TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
-  cgr__graph *graph;
-  cgr__exec *exec;
   cgr__graph_info info = { -1, -1, -1, 1, -1 };
   words_[0] = 5;
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
   ASSERT_EQ(Copy(2, 1, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->fill(dev_, words_ + 3, 0x01, 1, sizeof(int), a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(a_, &info);
   EXPECT_FALSE(Capturing(a_));
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(words_[2], 0);
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK); // the exec lives on
   EXPECT_EQ(info.num_nodes, 3);
   EXPECT_EQ(info.width, 1);
   EXPECT_EQ(info.all_nodes, 3);
@@ -102,7 +80,6 @@ TEST_P(CaptureTest, RecordsWithoutExecutingAndReplaysWithFreshMemory) {
     EXPECT_EQ(words_[2], value);
     EXPECT_EQ(words_[3], 0x01010101);
   }
-  ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
 }
 
 struct AddArgs {
@@ -116,28 +93,21 @@ void Add(const void *raw) {
 }
 
 TEST_P(CaptureTest, HostFunctionsKeepTheirArguments) {
-  cgr__graph *graph;
-  cgr__exec *exec;
   AddArgs args = { words_, 3 };
   Begin(a_);
   ASSERT_EQ(ops_->host_call(dev_, Add, &args, sizeof args, a_), CGR__DEVICE_OK);
   args.value = 100;
   ASSERT_EQ(ops_->host_call(dev_, Add, &args, sizeof args, a_), CGR__DEVICE_OK);
   args.value = 12345;
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(a_);
   for (int i = 0; i < 10; i++)
     ASSERT_EQ(ops_->exec_launch(dev_, exec, i % 2 ? a_ : b_), CGR__DEVICE_OK);
   // One exec runs once at a time and in launch order, also over two streams: b's last launch is ordered before a's.
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(words_[0], 1030);
-  ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
 }
 
 TEST_P(CaptureTest, AForkThatIsJoinedBecomesPartOfTheGraph) {
-  cgr__graph *graph;
-  cgr__exec *exec;
   cgr__graph_info info;
   Begin(a_);
   ASSERT_EQ(Copy(1, 0, a_), CGR__DEVICE_OK);
@@ -148,40 +118,30 @@ TEST_P(CaptureTest, AForkThatIsJoinedBecomesPartOfTheGraph) {
   ASSERT_EQ(ops_->event_record(dev_, join_, b_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_wait(dev_, join_, a_), CGR__DEVICE_OK);
   ASSERT_EQ(Copy(3, 2, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(a_, &info);
   EXPECT_FALSE(Capturing(b_));
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
   EXPECT_EQ(info.num_nodes, 3);
   words_[0] = 42;
   ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(words_[3], 42);
-  ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
 TEST_P(CaptureTest, AnEmptyCaptureIsAGraphWithoutNodes) {
-  cgr__graph *graph;
-  cgr__exec *exec;
   cgr__graph_info info;
   Begin(a_);
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(a_, &info);
   EXPECT_EQ(info.num_nodes, 0);
   EXPECT_EQ(info.width, 0);
   ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
 TEST_P(CaptureTest, AGraphLaunchedInACaptureIsRefused) {
-  cgr__graph *graph, *none;
-  cgr__exec *exec;
+  cgr__graph *none;
   Begin(a_);
   ASSERT_EQ(Copy(2, 1, a_), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->capture_end(dev_, a_, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(a_);
   Begin(a_);
   EXPECT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_NE(ops_->capture_end(dev_, a_, &none), CGR__DEVICE_OK);
@@ -190,8 +150,6 @@ TEST_P(CaptureTest, AGraphLaunchedInACaptureIsRefused) {
   ASSERT_EQ(ops_->exec_launch(dev_, exec, a_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, a_), CGR__DEVICE_OK);
   EXPECT_EQ(words_[2], 9);
-  ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
 TEST_P(CaptureTest, AnExecDestroyedInFlightStillRuns) {

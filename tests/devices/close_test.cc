@@ -9,10 +9,11 @@
 #include "devices/shims/fault.h"
 #include "tests/devices/scenario.h"
 #include "tests/support/devices.h"
+#include "tests/support/expect.h"
 
 namespace {
 
-using cgr_test::MessageHas;
+using cgr_test::ExpectMessage;
 
 // The fault shim as a layer: the public handle is the layer's device, and it is the one that counts.
 int OpenFault(cgr_device *inner, const cgr_device_config *, cgr_device **dev) { return cgr__fault_open(inner, dev); }
@@ -26,8 +27,7 @@ protected:
     ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev_), CGR_OK) << cgr_last_message();
   }
   void ExpectAlive(const std::string &what) {
-    EXPECT_EQ(cgr_device_close(dev_), CGR_ERROR_STATE);
-    EXPECT_TRUE(MessageHas({ "cgr_device_close: " + what + " alive, expected none" }));
+    ExpectMessage(cgr_device_close(dev_), CGR_ERROR_STATE, { "cgr_device_close: " + what + " alive, expected none" });
   }
 
   cgr_device *dev_ = nullptr;
@@ -164,9 +164,7 @@ TEST(NoDeviceTest, IsRefusedByEveryFunction) {
   for (cgr_device *dev : { static_cast<cgr_device *>(nullptr), &closed }) {
     const cgr_status status = dev == nullptr ? CGR_ERROR_NULL_POINTER : CGR_ERROR_INVALID_STRUCT;
     const std::string what = dev == nullptr ? ": device is NULL" : ": device has magic 0x12345678";
-#define EXPECT_REFUSED(function, ...)                    \
-  EXPECT_EQ(function(__VA_ARGS__), status) << #function; \
-  EXPECT_TRUE(MessageHas({ #function + what }))
+#define EXPECT_REFUSED(function, ...) ExpectMessage(function(__VA_ARGS__), status, { #function + what })
     EXPECT_REFUSED(cgr_device_get_info, dev, &info);
     EXPECT_REFUSED(cgr_memory_alloc, dev, 1, &memory);
     EXPECT_REFUSED(cgr_memory_free, dev, &closed);

@@ -5,28 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "devices/shims/fault.h"
+#include "tests/devices/fault_case.h"
 #include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
 
 namespace {
 
-class FaultTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class FaultTest : public cgr_test::FaultCase {
 protected:
-  // The fault shim over the validation layer, which sees whatever the shim leaves behind.
-  void SetUp() override {
-    cgr_device *inner = nullptr;
-    CGR_OPEN_OR_SKIP(inner, GetParam());
-    ASSERT_EQ(cgr__fault_open(violations_.Over(inner), &dev_), CGR__DEVICE_OK);
-    ops_ = dev_->ops;
-  }
-  void TearDown() override {
-    if (dev_ == nullptr)
-      return;
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
-    EXPECT_EQ(violations_.All(), std::vector<std::string>());
-  }
-
   void Plan(int op, uint64_t nth, int error, int raw, int take_effect = 0, int mode = CGR__FAULT_ONCE) {
     cgr__fault_plan plan = { op, nth, mode, take_effect, error, raw };
     cgr__fault_set(dev_, &plan);
@@ -49,10 +34,6 @@ protected:
         return 0;
     }
   }
-
-  cgr_test::Violations violations_;
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
 };
 
 TEST_P(FaultTest, AtEveryCallLeavesNothingBehind) {
@@ -66,12 +47,9 @@ TEST_P(FaultTest, AtEveryCallLeavesNothingBehind) {
 }
 
 TEST_P(FaultTest, CountsItsOwnOperation) {
-  cudaStream_t stream;
-  void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
+  cudaStream_t stream = NewStream();
+  auto *bytes = NewPinned<unsigned char>(4);
   Plan(CGR__OP_FILL, 2, CGR__DEVICE_NO_MEMORY, 2);
-  auto *bytes = static_cast<unsigned char *>(memory);
   EXPECT_EQ(ops_->fill(dev_, bytes, 1, 1, 4, stream), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->fill(dev_, bytes, 2, 1, 4, stream), CGR__DEVICE_NO_MEMORY);
@@ -84,29 +62,22 @@ TEST_P(FaultTest, CountsItsOwnOperation) {
   EXPECT_EQ(cgr__fault_fired(dev_), 2u);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
   EXPECT_EQ(bytes[0], 4);
-  EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
 }
 
 TEST_P(FaultTest, AnErrorThatMeansNothingWasDoneDoesNothing) {
-  cudaStream_t stream;
-  void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
+  cudaStream_t stream = NewStream();
+  void *memory = nullptr;
   ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-  std::memset(memory, 0, 4);
   Plan(CGR__FAULT_ANY_OP, 1, CGR__DEVICE_INVALID, 1, 1, CGR__FAULT_FROM_NTH_ON);
   EXPECT_EQ(ops_->fill(dev_, memory, 9, 1, 4, stream), CGR__DEVICE_INVALID);
   EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK); // calls that destroy do not get it
   EXPECT_EQ(cgr__fault_calls(dev_), 1u);
   cgr__fault_set(dev_, nullptr);
-  ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-  std::memset(memory, 0, 4);
+  auto *bytes = NewPinned<char>(4);
   Plan(CGR__OP_FILL, 1, CGR__DEVICE_CAPTURE_ILLEGAL, 900, 1);
-  EXPECT_EQ(ops_->fill(dev_, memory, 9, 1, 4, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
+  EXPECT_EQ(ops_->fill(dev_, bytes, 9, 1, 4, stream), CGR__DEVICE_CAPTURE_ILLEGAL);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
-  EXPECT_EQ(static_cast<char *>(memory)[0], 0);
-  EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(bytes[0], 0);
 }
 
 TEST_P(FaultTest, ADeadDeviceStaysDeadButLetsGo) {
@@ -181,19 +152,14 @@ TEST_P(FaultTest, ShimsNestToAnyDepth) {
     dev_ = outer;
   }
   ops_ = dev_->ops;
-  cudaStream_t stream;
-  void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->mem_alloc(dev_, 4, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-  std::memset(memory, 0, 4);
-  EXPECT_EQ(ops_->fill(dev_, memory, 7, 1, 4, stream), CGR__DEVICE_FAILED); // all of them fire in this one call
+  cudaStream_t stream = NewStream();
+  auto *bytes = NewPinned<char>(4);
+  EXPECT_EQ(ops_->fill(dev_, bytes, 7, 1, 4, stream), CGR__DEVICE_FAILED); // all of them fire in this one call
   EXPECT_EQ(dev_->last_raw, 105);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
-  EXPECT_EQ(static_cast<char *>(memory)[0], 7);
-  EXPECT_EQ(ops_->fill(dev_, memory, 8, 1, 4, stream), CGR__DEVICE_OK);
+  EXPECT_EQ(bytes[0], 7);
+  EXPECT_EQ(ops_->fill(dev_, bytes, 8, 1, 4, stream), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->stream_sync(dev_, stream), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(FaultTest);

@@ -5,29 +5,21 @@
 #include <cstring>
 #include <vector>
 
-#include "devices/device.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 
 namespace {
 
 constexpr size_t kBytes = 4096;
 
-class FillTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class FillTest : public cgr_test::DeviceCase {
 protected:
   void SetUp() override {
-    CGR_OPEN_OR_SKIP(dev_, GetParam());
-    ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->mem_alloc(dev_, kBytes, CGR__MEMORY_DEVICE, &device_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->mem_alloc(dev_, kBytes, CGR__MEMORY_PINNED, &pinned_), CGR__DEVICE_OK);
-  }
-  void TearDown() override {
+    DeviceCase::SetUp();
     if (dev_ == nullptr)
       return;
-    EXPECT_EQ(ops_->mem_free(dev_, device_, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->mem_free(dev_, pinned_, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->stream_destroy(dev_, stream_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+    stream_ = NewStream();
+    device_ = NewMemory(kBytes);
+    pinned_ = NewMemory(kBytes, CGR__MEMORY_PINNED);
   }
 
   // What the memory must hold, element by element, in this host's byte order.
@@ -48,8 +40,6 @@ protected:
     EXPECT_EQ(got, expected);
   }
 
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
   cudaStream_t stream_ = nullptr;
   void *device_ = nullptr, *pinned_ = nullptr;
 };
@@ -75,8 +65,6 @@ TEST_P(FillTest, WritesTheLowBitsOfTheValue) {
 
 TEST_P(FillTest, IsCapturedAndReplayed) {
   std::vector<unsigned char> expected(kBytes, 0x77);
-  cgr__graph *graph;
-  cgr__exec *exec;
   ASSERT_EQ(Fill(device_, 0, 0x77, 1, kBytes), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_sync(dev_, stream_), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_begin(dev_, stream_), CGR__DEVICE_OK);
@@ -87,8 +75,7 @@ TEST_P(FillTest, IsCapturedAndReplayed) {
       Expected(expected.data(), at, value, width, 5);
       at += 64;
     }
-  ASSERT_EQ(ops_->capture_end(dev_, stream_, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(stream_);
   ExpectContent(std::vector<unsigned char>(kBytes, 0x77), device_); // nothing has been written yet
   for (int i = 0; i < 2; i++) {
     ASSERT_EQ(ops_->exec_launch(dev_, exec, stream_), CGR__DEVICE_OK);
@@ -96,8 +83,6 @@ TEST_P(FillTest, IsCapturedAndReplayed) {
     ASSERT_EQ(Fill(device_, 0, 0x77, 1, kBytes), CGR__DEVICE_OK);
   }
   ASSERT_EQ(ops_->stream_sync(dev_, stream_), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
 }
 
 TEST_P(FillTest, RefusesOtherWidthsAndPlaces) {

@@ -10,13 +10,11 @@
 #include <vector>
 
 #include "devices/shims/freed.h"
-#include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 #include "tests/support/seed.h"
+#include "tests/support/violations.h"
 
 namespace {
-
-using cgr_test::Random;
 
 enum { kBytes = 4096 };
 
@@ -27,21 +25,17 @@ struct Args {
 void Nothing(const void *) {}
 const cgr__kernel kKernel = { "nothing", sizeof(Args), Nothing, nullptr, nullptr, 0 };
 
-class FreedMemory : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class FreedMemory : public cgr_test::DeviceCase {
 protected:
   void SetUp() override {
-    CGR_OPEN_OR_SKIP(inner_, GetParam());
-    dev_ = violations_.Over(inner_);
-    ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
+    DeviceCase::SetUp();
+    stream_ = dev_ != nullptr ? NewStream() : nullptr;
   }
   void TearDown() override {
-    if (dev_ == nullptr)
-      return;
-    EXPECT_EQ(ops_->stream_destroy(dev_, stream_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+    DeviceCase::TearDown();
     EXPECT_EQ(violations_.size(), expected_) << violations_.Last();
   }
+  cgr_device *Over(cgr_device *inner) override { return violations_.Over(inner); }
   void *Alloc(size_t bytes = kBytes, enum cgr__memory_kind kind = CGR__MEMORY_DEVICE) {
     void *memory = nullptr;
     EXPECT_EQ(ops_->mem_alloc(dev_, bytes, kind, &memory), CGR__DEVICE_OK);
@@ -87,8 +81,6 @@ protected:
 
   cgr_test::Violations violations_;
   size_t expected_ = 0;
-  cgr_device *inner_ = nullptr, *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
   cudaStream_t stream_ = nullptr;
 };
 
@@ -193,9 +185,7 @@ TEST_P(FreedMemory, FreeingWaits) {
 
 // Blocks of many sizes come, go and are used, by graphs too; the model says which are live.
 TEST_P(FreedMemory, OnlyWhatIsFreedIsRefusedAtRandom) {
-  const uint64_t seed = cgr_test::Seed();
-  SCOPED_TRACE(cgr_test::Repeat(seed));
-  Random random(seed);
+  cgr_test::SeededRandom random;
   std::vector<char *> live, gone; // the last few that were freed
   std::map<cgr__exec *, char *> execs;
   int refused = 0, good = 0;

@@ -11,6 +11,7 @@
 #include "cgr/device.h"
 #include "tests/devices/scenario.h"
 #include "tests/support/devices.h"
+#include "tests/support/expect.h"
 
 // The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
 extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
@@ -18,6 +19,7 @@ extern "C" const char *__tsan_default_options() { return "allocator_may_return_n
 
 namespace {
 
+using cgr_test::ExpectMessage;
 using cgr_test::MessageHas;
 
 class MemoryTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
@@ -52,8 +54,8 @@ TEST_P(MemoryTest, AFailedAllocationNamesTheBytes) {
   EXPECT_EQ(cgr_last_device_code(), 2);
   EXPECT_TRUE(
       MessageHas({ "cgr_memory_alloc: bytes is 1152921504606846976", "no memory", "(code 2), expected enough free memory" }));
-  EXPECT_EQ(cgr_memory_alloc_pinned(dev_, 0, &memory), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_alloc_pinned: bytes is 0, expected at least 1" }));
+  ExpectMessage(cgr_memory_alloc_pinned(dev_, 0, &memory), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_memory_alloc_pinned: bytes is 0, expected at least 1" });
 }
 
 TEST_P(MemoryTest, OnlyWhatTheDeviceGaveIsTakenBack) {
@@ -67,15 +69,15 @@ TEST_P(MemoryTest, OnlyWhatTheDeviceGaveIsTakenBack) {
   const std::string gave = "expected an address that this device gave as ";
   for (void *wild : { static_cast<void *>(here), static_cast<void *>(static_cast<char *>(memory) + 1),
                       static_cast<void *>(static_cast<char *>(memory) + 64), reinterpret_cast<void *>(1), theirs }) {
-    EXPECT_EQ(cgr_memory_free(dev_, wild), CGR_ERROR_INVALID_ARGUMENT);
-    EXPECT_TRUE(MessageHas({ "cgr_memory_free: memory is 0x", gave + "device memory" }));
+    ExpectMessage(cgr_memory_free(dev_, wild), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_memory_free: memory is 0x", gave + "device memory" });
   }
-  EXPECT_EQ(cgr_memory_free_pinned(dev_, here), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_free_pinned: memory is 0x", gave + "pinned memory" }));
-  EXPECT_EQ(cgr_memory_free(dev_, pinned), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_free: memory is 0x", "this is pinned memory, which cgr_memory_free_pinned frees" }));
-  EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_memory_free_pinned: memory is 0x", "this is device memory, which cgr_memory_free frees" }));
+  ExpectMessage(cgr_memory_free_pinned(dev_, here), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_memory_free_pinned: memory is 0x", gave + "pinned memory" });
+  ExpectMessage(cgr_memory_free(dev_, pinned), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_memory_free: memory is 0x", "this is pinned memory, which cgr_memory_free_pinned frees" });
+  ExpectMessage(cgr_memory_free_pinned(dev_, memory), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_memory_free_pinned: memory is 0x", "this is device memory, which cgr_memory_free frees" });
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK); // none of the above took effect
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
@@ -130,11 +132,10 @@ TEST_P(MemoryTest, AFreeRefusedInACaptureCanBeRepeated) {
   ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
   ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
   ASSERT_EQ(ops->capture_begin(dev_, stream), CGR__DEVICE_OK);
-  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_ERROR_CAPTURE);
-  EXPECT_TRUE(MessageHas(
-      { "cgr_memory_free: memory is 0x", "illegal during capture", "expected this call before or after the capture" }));
-  EXPECT_EQ(cgr_fill(dev_, memory, 0, 64, stream), CGR_ERROR_CAPTURE);
-  EXPECT_TRUE(MessageHas({ "capture invalidated", "expected a capture in which no call has failed" }));
+  ExpectMessage(cgr_memory_free(dev_, memory), CGR_ERROR_CAPTURE,
+                { "cgr_memory_free: memory is 0x", "illegal during capture", "expected this call before or after the capture" });
+  ExpectMessage(cgr_fill(dev_, memory, 0, 64, stream), CGR_ERROR_CAPTURE,
+                { "capture invalidated", "expected a capture in which no call has failed" });
   EXPECT_EQ(ops->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
   EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);

@@ -10,20 +10,21 @@
 #include "cgr/device.h"
 #include "tests/devices/scenario.h"
 #include "tests/support/devices.h"
+#include "tests/support/expect.h"
 
 namespace {
 
+using cgr_test::ExpectMessage;
 using cgr_test::MessageHas;
 
 TEST(DeviceOpenTest, RefusesNamesThatAreNone) {
   cgr_device *dev = reinterpret_cast<cgr_device *>(&dev);
-  EXPECT_EQ(cgr_device_open("host", nullptr, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open: device is NULL" }));
+  ExpectMessage(cgr_device_open("host", nullptr, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_device_open: device is NULL" });
   for (const char *name :
        { "", "Host", "cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:1x", "cudax", "hosts", "cuda:99999999999" }) {
-    EXPECT_EQ(cgr_device_open(name, nullptr, &dev), CGR_ERROR_INVALID_ARGUMENT) << name;
+    ExpectMessage(cgr_device_open(name, nullptr, &dev), CGR_ERROR_INVALID_ARGUMENT,
+                  { "cgr_device_open: name is \"", name, "expected \"host\", \"cuda\" or \"cuda:N\"" });
     EXPECT_EQ(dev, nullptr);
-    EXPECT_TRUE(MessageHas({ "cgr_device_open: name is \"", name, "expected \"host\", \"cuda\" or \"cuda:N\"" }));
   }
 }
 
@@ -32,9 +33,8 @@ TEST(DeviceOpenTest, SaysWhyThereIsNoSuchGpu) {
   cgr_device *dev = reinterpret_cast<cgr_device *>(&dev);
   struct cgr__gpus probe = cgr__cuda_probe();
   std::string code = "(code " + std::to_string(probe.raw) + ")";
-  EXPECT_EQ(cgr_device_open("cuda:9999", nullptr, &dev), CGR_ERROR_UNSUPPORTED);
+  ExpectMessage(cgr_device_open("cuda:9999", nullptr, &dev), CGR_ERROR_UNSUPPORTED, { "cgr_device_open: name is cuda:9999: " });
   EXPECT_EQ(dev, nullptr);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open: name is cuda:9999: " }));
   EXPECT_EQ(cgr_last_device_code(), probe.raw);
   switch (probe.state) {
   case CGR__CUDA_NOT_BUILT:
@@ -103,31 +103,29 @@ TEST(DeviceConfigTest, RefusesValuesOutOfRange) {
   cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
   for (int32_t schedule : { -1, 4, 1000 }) {
     config.host_schedule = schedule;
-    EXPECT_EQ(Try(&config), CGR_ERROR_INVALID_ENUM);
-    EXPECT_TRUE(MessageHas({ "cgr_device_open: config->host_schedule is " + std::to_string(schedule),
-                             "expected 0 .. 3, a cgr_host_schedule (0 async, 1 earliest, 2 latest, 3 random)" }));
+    ExpectMessage(Try(&config), CGR_ERROR_INVALID_ENUM,
+                  { "cgr_device_open: config->host_schedule is " + std::to_string(schedule),
+                    "expected 0 .. 3, a cgr_host_schedule (0 async, 1 earliest, 2 latest, 3 random)" });
   }
   config = CGR_DEVICE_CONFIG_INIT;
   config.max_capability = -1;
-  EXPECT_EQ(Try(&config), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open: config->max_capability is -1", "expected 0 or a compute capability" }));
+  ExpectMessage(Try(&config), CGR_ERROR_INVALID_ARGUMENT,
+                { "cgr_device_open: config->max_capability is -1", "expected 0 or a compute capability" });
   config = CGR_DEVICE_CONFIG_INIT;
   config.reserved = 5;
-  EXPECT_EQ(Try(&config), CGR_ERROR_NEWER_STRUCT);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open: config->reserved is 5, expected 0" }));
+  ExpectMessage(Try(&config), CGR_ERROR_NEWER_STRUCT, { "cgr_device_open: config->reserved is 5, expected 0" });
   static const cgr_device_layer none = { nullptr };
   config = CGR_DEVICE_CONFIG_INIT;
   config.layer = &none;
-  EXPECT_EQ(Try(&config), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open: config->layer", "cgr_validation_layer" }));
+  ExpectMessage(Try(&config), CGR_ERROR_INVALID_ARGUMENT, { "cgr_device_open: config->layer", "cgr_validation_layer" });
 }
 
 TEST(DeviceConfigTest, RefusesSizesThatAreNone) {
   for (uint32_t size : { 0u, 3u, 4097u }) {
     cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
     config.size = size;
-    EXPECT_EQ(Try(&config), CGR_ERROR_INVALID_STRUCT);
-    EXPECT_TRUE(MessageHas({ "cgr_device_open: config: size is " + std::to_string(size), "expected" }));
+    ExpectMessage(Try(&config), CGR_ERROR_INVALID_STRUCT,
+                  { "cgr_device_open: config: size is " + std::to_string(size), "expected" });
   }
 }
 
@@ -149,8 +147,8 @@ TEST(DeviceConfigTest, ALongerOneIsAcceptedWhileItsRestIsZero) {
   longer.config.size = sizeof longer;
   EXPECT_EQ(Try(&longer.config), CGR_OK);
   longer.later[15] = 1;
-  EXPECT_EQ(Try(&longer.config), CGR_ERROR_NEWER_STRUCT);
-  EXPECT_TRUE(MessageHas({ "cgr_device_open: config: size is " + std::to_string(sizeof longer), "not zero" }));
+  ExpectMessage(Try(&longer.config), CGR_ERROR_NEWER_STRUCT,
+                { "cgr_device_open: config: size is " + std::to_string(sizeof longer), "not zero" });
 }
 
 // A layer that fails to open, and its config.
@@ -197,12 +195,11 @@ protected:
 
 TEST_P(DeviceInfoTest, IsWrittenUpToTheCallersSize) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  EXPECT_EQ(cgr_device_get_info(dev_, nullptr), CGR_ERROR_NULL_POINTER);
-  EXPECT_TRUE(MessageHas({ "cgr_device_get_info: info is NULL" }));
+  ExpectMessage(cgr_device_get_info(dev_, nullptr), CGR_ERROR_NULL_POINTER, { "cgr_device_get_info: info is NULL" });
   for (uint32_t size : { 0u, 3u, 4097u }) {
     info.size = size;
-    EXPECT_EQ(cgr_device_get_info(dev_, &info), CGR_ERROR_INVALID_STRUCT);
-    EXPECT_TRUE(MessageHas({ "cgr_device_get_info: info: size is " + std::to_string(size) }));
+    ExpectMessage(cgr_device_get_info(dev_, &info), CGR_ERROR_INVALID_STRUCT,
+                  { "cgr_device_get_info: info: size is " + std::to_string(size) });
   }
   std::memset(&info, 0x77, sizeof info);
   info.size = 8;

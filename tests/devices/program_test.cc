@@ -7,8 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "devices/device.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 
 namespace {
 
@@ -46,29 +45,17 @@ void RunAlone(const std::vector<Operation> &program, uint64_t *slots) {
   }
 }
 
-class ProgramTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class ProgramTest : public cgr_test::DeviceCase {
 protected:
   void SetUp() override {
-    CGR_OPEN_OR_SKIP(dev_, GetParam());
-    ops_ = dev_->ops;
-    for (auto &stream : streams_)
-      ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
-    for (auto &event : events_)
-      ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
-    void *memory = nullptr;
-    ASSERT_EQ(ops_->mem_alloc(dev_, kSlots * sizeof(uint64_t), CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-    slots_ = static_cast<uint64_t *>(memory);
-  }
-
-  void TearDown() override {
+    DeviceCase::SetUp();
     if (dev_ == nullptr)
       return;
-    for (auto &event : events_)
-      EXPECT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
     for (auto &stream : streams_)
-      EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->mem_free(dev_, slots_, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+      stream = NewStream();
+    for (auto &event : events_)
+      event = NewEvent();
+    slots_ = NewPinned<uint64_t>(kSlots);
   }
 
   // One event per stream, recorded after its last operation; an operation waits for every stream that touched its slots.
@@ -102,8 +89,6 @@ protected:
     }
   }
 
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
   cudaStream_t streams_[kStreams] = {};
   cgr__event *events_[kStreams + 1] = {};
   uint64_t *slots_ = nullptr;
@@ -128,16 +113,14 @@ TEST_P(ProgramTest, CapturedAndReplayed) {
     std::vector<Operation> program = RandomProgram(seed, 60);
     uint64_t expected[kSlots] = { 1, 2, 3, 4, 5, 6 };
     std::memcpy(slots_, expected, sizeof expected);
-    cgr__graph *graph;
-    cgr__exec *exec;
     cgr__graph_info info;
     ASSERT_EQ(ops_->capture_begin(dev_, streams_[0]), CGR__DEVICE_OK);
     Fork();
     Enqueue(program);
     Join();
-    ASSERT_EQ(ops_->capture_end(dev_, streams_[0], &graph), CGR__DEVICE_OK) << "seed " << seed;
+    cgr__exec *exec = Captured(streams_[0], &info);
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
     ASSERT_EQ(std::memcmp(slots_, expected, sizeof expected), 0) << "capture executed something";
-    ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, &info), CGR__DEVICE_OK);
     EXPECT_EQ(info.num_nodes, 60);
     for (int replay = 0; replay < 6; replay++) { // alternating streams: one exec still runs once at a time, in order
       RunAlone(program, expected);
@@ -147,8 +130,6 @@ TEST_P(ProgramTest, CapturedAndReplayed) {
       ASSERT_EQ(ops_->stream_sync(dev_, streams_[replay % 2]), CGR__DEVICE_OK);
       ASSERT_EQ(std::memcmp(slots_, expected, sizeof expected), 0) << "seed " << seed << " replay " << replay;
     }
-    ASSERT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   }
 }
 

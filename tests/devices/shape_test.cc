@@ -42,9 +42,7 @@ uint32_t Depth(uint32_t node, const Edges &edges) {
 }
 
 TEST(GraphShape, OfRandomGraphs) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int n = 0; n < 300; n++) {
     const uint32_t nodes = uint32_t(random.Pick(1, 12));
     Edges edges;

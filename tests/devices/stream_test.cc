@@ -6,41 +6,18 @@
 #include <thread>
 #include <vector>
 
-#include "devices/device.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 
 namespace {
 
-class StreamTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class StreamTest : public cgr_test::DeviceCase {
 protected:
   void SetUp() override {
-    CGR_OPEN_OR_SKIP(dev_, GetParam());
+    DeviceCase::SetUp();
     for (auto &stream : streams_)
-      ASSERT_EQ(dev_->ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
+      stream = dev_ != nullptr ? NewStream() : nullptr;
   }
-
-  void TearDown() override {
-    if (dev_ == nullptr)
-      return;
-    for (auto &stream : streams_)
-      EXPECT_EQ(dev_->ops->stream_destroy(dev_, stream), CGR__DEVICE_OK);
-    for (void *memory : pinned_)
-      EXPECT_EQ(dev_->ops->mem_free(dev_, memory, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-    EXPECT_EQ(dev_->ops->close(dev_), CGR__DEVICE_OK);
-  }
-
-  template <typename T> T *Pinned(size_t count) {
-    void *memory = nullptr;
-    EXPECT_EQ(dev_->ops->mem_alloc(dev_, count * sizeof(T), CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
-    pinned_.push_back(memory);
-    std::memset(memory, 0, count * sizeof(T));
-    return static_cast<T *>(memory);
-  }
-
-  cgr_device *dev_ = nullptr;
   cudaStream_t streams_[3] = {};
-  std::vector<void *> pinned_;
 };
 
 struct AppendArgs {
@@ -55,20 +32,19 @@ void Append(const void *raw) {
 
 TEST_P(StreamTest, CopiesRoundTripThroughDeviceMemory) {
   const size_t bytes = 100001;
-  auto *src = Pinned<unsigned char>(bytes);
-  auto *dst = Pinned<unsigned char>(bytes);
+  auto *src = NewPinned<unsigned char>(bytes);
+  auto *dst = NewPinned<unsigned char>(bytes);
   for (size_t i = 0; i < bytes; i++)
     src[i] = static_cast<unsigned char>(i * 7 + 3);
-  void *memory = nullptr;
-  ASSERT_EQ(dev_->ops->mem_alloc(dev_, bytes, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
-  ASSERT_EQ(dev_->ops->copy(dev_, memory, src, bytes, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->fill(dev_, memory, 0x5A, 1, 17, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->copy(dev_, dst, memory, bytes, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
+  void *memory = NewMemory(bytes);
+  for (void *each : { memory, static_cast<void *>(src), static_cast<void *>(dst) })
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(each) % 256, 0u);
+  ASSERT_EQ(ops_->copy(dev_, memory, src, bytes, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->fill(dev_, memory, 0x5A, 1, 17, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->copy(dev_, dst, memory, bytes, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
   for (size_t i = 0; i < bytes; i++)
     ASSERT_EQ(dst[i], i < 17 ? 0x5A : src[i]) << i;
-  EXPECT_EQ(dev_->ops->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
 }
 
 TEST_P(StreamTest, StreamOrderHoldsAndArgumentsAreCopied) {
@@ -76,10 +52,10 @@ TEST_P(StreamTest, StreamOrderHoldsAndArgumentsAreCopied) {
   AppendArgs args = { &log, 0 };
   for (int i = 0; i < 300; i++) {
     args.value = i;
-    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
   }
   args.value = -1;
-  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_sync(dev_, streams_[1]), CGR__DEVICE_OK);
   ASSERT_EQ(log.size(), 300u);
   for (int i = 0; i < 300; i++)
     EXPECT_EQ(log[static_cast<size_t>(i)], i);
@@ -87,83 +63,75 @@ TEST_P(StreamTest, StreamOrderHoldsAndArgumentsAreCopied) {
 
 TEST_P(StreamTest, EventsOrderStreams) {
   std::vector<int> log;
-  cgr__event *events[2];
-  for (auto &event : events)
-    ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  cgr__event *const events[2] = { NewEvent(), NewEvent() };
   for (int i = 0; i < 50; i++) { // ping-pong between two streams
     AppendArgs args = { &log, 2 * i };
-    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
-    ASSERT_EQ(dev_->ops->event_record(dev_, events[0], streams_[0]), CGR__DEVICE_OK);
-    ASSERT_EQ(dev_->ops->event_wait(dev_, events[0], streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->event_record(dev_, events[0], streams_[0]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->event_wait(dev_, events[0], streams_[1]), CGR__DEVICE_OK);
     args.value = 2 * i + 1;
-    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
-    ASSERT_EQ(dev_->ops->event_record(dev_, events[1], streams_[1]), CGR__DEVICE_OK);
-    ASSERT_EQ(dev_->ops->event_wait(dev_, events[1], streams_[0]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->event_record(dev_, events[1], streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->event_wait(dev_, events[1], streams_[0]), CGR__DEVICE_OK);
   }
-  ASSERT_EQ(dev_->ops->event_sync(dev_, events[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_sync(dev_, events[1]), CGR__DEVICE_OK);
   ASSERT_EQ(log.size(), 100u);
   for (int i = 0; i < 100; i++)
     EXPECT_EQ(log[static_cast<size_t>(i)], i);
-  for (auto &event : events)
-    EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
 }
 
 TEST_P(StreamTest, AWaitKeepsItsRecordWhenTheEventMovesOnOrIsDestroyed) {
   std::vector<int> log;
   cgr__event *event;
-  ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
   AppendArgs args = { &log, 1 };
-  ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->event_record(dev_, event, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->event_wait(dev_, event, streams_[1]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->event_record(dev_, event, streams_[2]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_record(dev_, event, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_wait(dev_, event, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_record(dev_, event, streams_[2]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
   args.value = 2;
-  ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_sync(dev_, streams_[1]), CGR__DEVICE_OK);
   EXPECT_EQ(log, (std::vector<int>{ 1, 2 }));
 }
 
 TEST_P(StreamTest, AnEventNeverRecordedIsComplete) {
-  cgr__event *event;
-  ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->event_query(dev_, event), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->event_sync(dev_, event), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->event_wait(dev_, event, streams_[0]), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
+  cgr__event *event = NewEvent();
+  EXPECT_EQ(ops_->event_query(dev_, event), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->event_sync(dev_, event), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->event_wait(dev_, event, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
 }
 
 TEST_P(StreamTest, PollingAloneMakesProgress) {
   std::vector<int> log;
-  cgr__event *event;
-  ASSERT_EQ(dev_->ops->event_create(dev_, &event), CGR__DEVICE_OK);
+  cgr__event *event = NewEvent();
   AppendArgs args = { &log, 1 };
   for (int i = 0; i < 20; i++)
-    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->event_record(dev_, event, streams_[0]), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->event_wait(dev_, event, streams_[1]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_record(dev_, event, streams_[0]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->event_wait(dev_, event, streams_[1]), CGR__DEVICE_OK);
   args.value = 2;
-  ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, streams_[1]), CGR__DEVICE_OK);
   int error;
-  while ((error = dev_->ops->event_query(dev_, event)) == CGR__DEVICE_NOT_READY)
+  while ((error = ops_->event_query(dev_, event)) == CGR__DEVICE_NOT_READY)
     std::this_thread::yield();
   ASSERT_EQ(error, CGR__DEVICE_OK);
-  while ((error = dev_->ops->stream_query(dev_, streams_[1])) == CGR__DEVICE_NOT_READY)
+  while ((error = ops_->stream_query(dev_, streams_[1])) == CGR__DEVICE_NOT_READY)
     std::this_thread::yield();
   ASSERT_EQ(error, CGR__DEVICE_OK);
   EXPECT_EQ(log.size(), 21u);
-  EXPECT_EQ(dev_->ops->event_destroy(dev_, event), CGR__DEVICE_OK);
 }
 
 TEST_P(StreamTest, DestroyingAStreamFinishesItsWork) {
   std::vector<int> log;
   cudaStream_t stream;
-  ASSERT_EQ(dev_->ops->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   AppendArgs args = { &log, 1 };
   for (int i = 0; i < 10; i++)
-    ASSERT_EQ(dev_->ops->host_call(dev_, Append, &args, sizeof args, stream), CGR__DEVICE_OK);
-  ASSERT_EQ(dev_->ops->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->host_call(dev_, Append, &args, sizeof args, stream), CGR__DEVICE_OK);
+  ASSERT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
   EXPECT_EQ(log.size(), 10u);
 }
 
@@ -189,24 +157,24 @@ TEST_P(StreamTest, ArgumentsUpToTheLimitAndNotBeyond) {
   for (int i = 0; i < 40; i++) {
     args.fill = static_cast<unsigned char>(i);
     std::memset(args.bytes, i, sizeof args.bytes);
-    ASSERT_EQ(dev_->ops->host_call(dev_, CheckBig, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
+    ASSERT_EQ(ops_->host_call(dev_, CheckBig, &args, sizeof args, streams_[0]), CGR__DEVICE_OK);
   }
-  EXPECT_EQ(dev_->ops->host_call(dev_, CheckBig, &args, sizeof args + 1, streams_[0]), CGR__DEVICE_INVALID);
-  ASSERT_EQ(dev_->ops->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->host_call(dev_, CheckBig, &args, sizeof args + 1, streams_[0]), CGR__DEVICE_INVALID);
+  ASSERT_EQ(ops_->stream_sync(dev_, streams_[0]), CGR__DEVICE_OK);
   EXPECT_EQ(bad.load(), 0);
 }
 
 TEST_P(StreamTest, KernelsWithoutALauncherAreUnsupported) {
   cgr__kernel kernel = { "none", 0, nullptr, nullptr, nullptr, 0 };
-  EXPECT_EQ(dev_->ops->launch(dev_, &kernel, nullptr, streams_[0]), CGR__DEVICE_UNSUPPORTED);
-  EXPECT_EQ(dev_->ops->preload(dev_, &kernel), CGR__DEVICE_UNSUPPORTED);
+  EXPECT_EQ(ops_->launch(dev_, &kernel, nullptr, streams_[0]), CGR__DEVICE_UNSUPPORTED);
+  EXPECT_EQ(ops_->preload(dev_, &kernel), CGR__DEVICE_UNSUPPORTED);
 }
 
 TEST_P(StreamTest, EmptyCopiesAndFillsAreNothing) {
-  EXPECT_EQ(dev_->ops->copy(dev_, nullptr, nullptr, 0, streams_[0]), CGR__DEVICE_OK);
-  EXPECT_EQ(dev_->ops->fill(dev_, nullptr, 0, 1, 0, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->copy(dev_, nullptr, nullptr, 0, streams_[0]), CGR__DEVICE_OK);
+  EXPECT_EQ(ops_->fill(dev_, nullptr, 0, 1, 0, streams_[0]), CGR__DEVICE_OK);
   void *memory = &memory;
-  EXPECT_EQ(dev_->ops->mem_alloc(dev_, 0, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_INVALID);
+  EXPECT_EQ(ops_->mem_alloc(dev_, 0, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_INVALID);
   EXPECT_EQ(memory, nullptr);
 }
 

@@ -2,33 +2,22 @@
 #include <gtest/gtest.h>
 
 #include "devices/shims/trace.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 
 namespace {
 
-class TraceTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class TraceTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    cgr_device *inner = nullptr;
-    CGR_OPEN_OR_SKIP(inner, GetParam());
-    ASSERT_EQ(cgr__trace_open(inner, &dev_), CGR__DEVICE_OK);
-    ops_ = dev_->ops;
+  cgr_device *Over(cgr_device *inner) override {
+    cgr_device *dev = nullptr;
+    EXPECT_EQ(cgr__trace_open(inner, &dev), CGR__DEVICE_OK);
+    return dev;
   }
-  void TearDown() override {
-    if (dev_ != nullptr) {
-      EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
-    }
-  }
-
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
 };
 
 TEST_P(TraceTest, CountsAndKeepsTheOrder) {
-  cudaStream_t stream;
-  void *memory;
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
+  cudaStream_t stream = NewStream();
+  void *memory = NewMemory(64);
   EXPECT_EQ(cgr__trace_allocs(dev_), 2u);
   cgr__trace_reset(dev_);
   ASSERT_EQ(ops_->fill(dev_, memory, 1, 4, 16, stream), CGR__DEVICE_OK);
@@ -51,8 +40,6 @@ TEST_P(TraceTest, CountsAndKeepsTheOrder) {
   EXPECT_EQ(entry.error, CGR__DEVICE_UNSUPPORTED);
   EXPECT_FALSE(cgr__trace_get(dev_, 4, &entry));
   EXPECT_STREQ(cgr__shim_op_name(CGR__OP_EVENT_WAIT), "event_wait");
-  ASSERT_EQ(ops_->mem_free(dev_, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
 }
 
 TEST_P(TraceTest, TheRingForgetsTheOldest) {

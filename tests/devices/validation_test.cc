@@ -9,8 +9,9 @@
 
 #include "devices/shims/calls.h"
 #include "devices/shims/trace.h"
+#include "tests/devices/device_case.h"
 #include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
+#include "tests/support/expect.h"
 
 // The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
 extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
@@ -237,8 +238,8 @@ TEST_P(ValidationTest, WithoutACallbackTheMessageIsKept) {
   char byte = 0;
   config.layer = cgr_validation_layer();
   ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev), CGR_OK);
-  EXPECT_EQ(cgr_memory_free(dev, &byte), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free: memory is 0x", "layer: the memory is not of this device" }));
+  cgr_test::ExpectMessage(cgr_memory_free(dev, &byte), CGR_ERROR_INVALID_ARGUMENT,
+                          { "cgr_memory_free: memory is 0x", "layer: the memory is not of this device" });
   // The reason belongs to that call alone: a failure that the layer let pass is reported as usual.
   void *memory;
   EXPECT_EQ(cgr_memory_alloc(dev, static_cast<size_t>(1) << 60, &memory), CGR_ERROR_OUT_OF_MEMORY);
@@ -298,22 +299,11 @@ TEST_P(ValidationTest, ThreadsThatShareAddressesAreLeftAlone) {
 CGR_INSTANTIATE_OVER_DEVICES(ValidationTest);
 
 // Over the table: what the runtime does with a device.
-class ValidationTableTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class ValidationTableTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    CGR_OPEN_OR_SKIP(inner_, GetParam());
-    dev_ = violations_.Over(inner_);
-    ops_ = dev_->ops;
-  }
-  void TearDown() override {
-    if (dev_ != nullptr) {
-      EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
-    }
-  }
+  cgr_device *Over(cgr_device *inner) override { return violations_.Over(inner); }
 
   cgr_test::Violations violations_;
-  cgr_device *inner_ = nullptr, *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
 };
 
 TEST_P(ValidationTableTest, EveryKindOfCallPasses) {
@@ -464,8 +454,8 @@ TEST_P(ValidationTableTest, AReasonPassesThroughAShimAbove) {
   ASSERT_EQ(cgr__trace_open(dev_, &trace), CGR__DEVICE_OK);
   dev_ = trace;
   ops_ = trace->ops;
-  EXPECT_EQ(cgr_memory_free(trace, &byte), CGR_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(cgr_test::MessageHas({ "cgr_memory_free: ", ": the memory is not of this device" }));
+  cgr_test::ExpectMessage(cgr_memory_free(trace, &byte), CGR_ERROR_INVALID_ARGUMENT,
+                          { "cgr_memory_free: ", ": the memory is not of this device" });
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(ValidationTableTest);

@@ -5,39 +5,27 @@
 #include <atomic>
 #include <thread>
 
-#include "devices/shims/fault.h"
-#include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
+#include "tests/devices/fault_case.h"
 
 namespace {
 
 constexpr uint64_t kMillisecond = 1000000;
 
-class WaiterTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class WaiterTest : public cgr_test::FaultCase {
 protected:
-  // The fault shim over the validation layer, which sees whatever is left.
   void SetUp() override {
-    cgr_device *inner = nullptr;
-    CGR_OPEN_OR_SKIP(inner, GetParam());
-    ASSERT_EQ(cgr__fault_open(violations_.Over(inner), &dev_), CGR__DEVICE_OK);
-    ops_ = dev_->ops;
-    void *memory = nullptr;
-    ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_PINNED, &memory), CGR__DEVICE_OK);
-    word_ = static_cast<uint64_t *>(memory);
-    *word_ = 0;
-    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
+    DeviceCase::SetUp();
+    if (dev_ == nullptr)
+      return;
+    word_ = NewPinned<uint64_t>(8);
+    stream_ = NewStream();
     ASSERT_EQ(ops_->waiter_create(dev_, word_, &waiter_), CGR__DEVICE_OK);
   }
   void TearDown() override {
-    if (dev_ == nullptr)
-      return;
     if (waiter_ != nullptr) {
       EXPECT_EQ(ops_->waiter_destroy(dev_, waiter_), CGR__DEVICE_OK);
     }
-    EXPECT_EQ(ops_->stream_destroy(dev_, stream_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->mem_free(dev_, word_, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
-    EXPECT_EQ(violations_.All(), expected_);
+    FaultCase::TearDown();
   }
   // Work that raises the word to `value` after `ms`.
   void Raise(uint64_t value, int ms) {
@@ -55,10 +43,6 @@ protected:
   }
   int Wait(uint64_t value, uint64_t ms) { return ops_->waiter_wait(dev_, waiter_, value, ms * kMillisecond); }
 
-  cgr_test::Violations violations_;
-  std::vector<std::string> expected_;
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
   cudaStream_t stream_ = nullptr;
   uint64_t *word_ = nullptr;
   cgr__waiter *waiter_ = nullptr;

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "devices/device.h"
+#include "tests/devices/device_case.h"
 #include "tests/devices/kernels.h"
-#include "tests/support/devices.h"
 
 #if CGR_TEST_CUDA
 #include <cuda_runtime_api.h>
@@ -39,22 +38,15 @@ struct Args {
 };
 void Nothing(const void *) {}
 
-class WalkTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class WalkTest : public cgr_test::DeviceCase {
 protected:
   void SetUp() override {
-    CGR_OPEN_OR_SKIP(dev_, GetParam());
-    ops_ = dev_->ops;
-    ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->mem_alloc(dev_, 64, CGR__MEMORY_PINNED, &pinned_), CGR__DEVICE_OK);
-    ASSERT_EQ(ops_->mem_alloc(dev_, 4096, CGR__MEMORY_DEVICE, &memory_), CGR__DEVICE_OK);
-  }
-  void TearDown() override {
+    DeviceCase::SetUp();
     if (dev_ == nullptr)
       return;
-    EXPECT_EQ(ops_->stream_destroy(dev_, stream_), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->mem_free(dev_, pinned_, CGR__MEMORY_PINNED), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->mem_free(dev_, memory_, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+    stream_ = NewStream();
+    pinned_ = NewMemory(64, CGR__MEMORY_PINNED);
+    memory_ = NewMemory(4096);
   }
   unsigned char *At(size_t offset) { return static_cast<unsigned char *>(memory_) + offset; }
 
@@ -81,8 +73,6 @@ protected:
     return visit.params;
   }
 
-  cgr_device *dev_ = nullptr;
-  const cgr__device_ops *ops_ = nullptr;
   cudaStream_t stream_ = nullptr;
   void *pinned_ = nullptr, *memory_ = nullptr;
 };
@@ -219,10 +209,13 @@ TEST_P(WalkTest, FindsTheAllocationOfAnAddress) {
     EXPECT_EQ(find(reinterpret_cast<const void *>(nowhere)), CGR__DEVICE_OK);
     EXPECT_EQ(base, nullptr) << nowhere;
   }
-  ASSERT_EQ(ops_->mem_free(dev_, memory_, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-  EXPECT_EQ(find(memory_), CGR__DEVICE_OK);
+  void *freed = nullptr;
+  ASSERT_EQ(ops_->mem_alloc(dev_, 4096, CGR__MEMORY_DEVICE, &freed), CGR__DEVICE_OK);
+  EXPECT_EQ(find(freed), CGR__DEVICE_OK);
+  EXPECT_EQ(base, freed);
+  ASSERT_EQ(ops_->mem_free(dev_, freed, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
+  EXPECT_EQ(find(freed), CGR__DEVICE_OK);
   EXPECT_EQ(base, nullptr);
-  ASSERT_EQ(ops_->mem_alloc(dev_, 4096, CGR__MEMORY_DEVICE, &memory_), CGR__DEVICE_OK);
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(WalkTest);

@@ -93,9 +93,7 @@ Cuts CutsOfFlashInfer(const Batch &batch, int32_t fixed_split_size, bool disable
 
 // Whether random requests are cut in a batch as they are alone.
 template <class Cut> void ExpectAsAlone(Cut cut, int batches, bool invariant) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int different = 0;
   for (int n = 0; n < batches; n++) {
     const int32_t seq_len = random.Pick32(1, 3000), query_len = random.OneIn(2) ? 1 : random.Pick32(1, std::min(seq_len, 40));

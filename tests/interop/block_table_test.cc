@@ -19,10 +19,7 @@ std::vector<int32_t> Build(const BlockTableBatch &b, cgr_block_table_layout *at)
 }
 
 TEST(BlockTable, EqualsASecondReading) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 20000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(20000, [&](Random &random) {
     BlockTableBatch b;
     RandomBlockTable(random, random.OneIn(100) ? 300 : 12, false, &b);
     cgr_block_table_layout at;
@@ -31,7 +28,7 @@ TEST(BlockTable, EqualsASecondReading) {
     ASSERT_EQ(at.query_len, b.input.query_len);
     ASSERT_EQ(at.max_query_len, b.input.query_len);
     ASSERT_EQ(at.max_seq_len, b.input.max_seq_len);
-  }
+  });
 }
 
 TEST(BlockTable, IsAsByHand) {

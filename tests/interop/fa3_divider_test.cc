@@ -23,9 +23,7 @@ TEST(Fa3Divider, DividesAroundMultiples) {
 }
 
 TEST(Fa3Divider, DividesAnyNumbers) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int repeat = 0; repeat < 200000 && !HasFatalFailure(); repeat++)
     Check(int64_t(random.Bits() >> random.Pick(33, 60)), uint32_t(random.Pick32(2, random.OneIn(2) ? 512 : INT32_MAX)));
 }

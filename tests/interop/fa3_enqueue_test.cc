@@ -65,9 +65,7 @@ protected:
 };
 
 TEST_P(Fa3Enqueue, WritesTheHostsWords) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t layout : { CGR_FA3_UPSTREAM, CGR_FA3_VLLM })
     for (int repeat = 0; repeat < 20; repeat++) {
       cgr_fa3_input in = Input();
@@ -81,9 +79,7 @@ TEST_P(Fa3Enqueue, WritesTheHostsWords) {
 }
 
 TEST_P(Fa3Enqueue, ReplaysPlanWhatIsThereThen) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   const cgr_fa3_input in = Input();
   NewBatch(random);
   InAGraph([&] { return cgr_fa3_enqueue(device_, &in, metadata_, sizeof(int32_t) * kWords, stream_); },

@@ -50,17 +50,14 @@ void MaybeLive(Random &random, Fa3Case &c) {
 }
 
 TEST_P(Fa3Kernel, EqualsTheHostPlanner) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(2000, [&](Random &random) {
     Fa3Case c;
     Fa3RandomKey(random, c.input);
     const int32_t live = random.OneIn(20) ? random.Pick32(900, 2100) : random.Pick32(1, random.OneIn(3) ? 400 : 40);
     Fa3RandomBatch(random, live, live + (random.OneIn(2) ? random.Pick32(0, 70) : 0), c);
     MaybeLive(random, c);
     Check(c);
-  }
+  });
 }
 
 // What the real planners wrote (tests/data/fa3).
@@ -80,9 +77,7 @@ TEST_P(Fa3Kernel, WritesTheRecords) {
 
 // Every number of warps, of blocks that share the sorting, and of chunks.
 TEST_P(Fa3Kernel, PlansEveryNumberOfRequests) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   std::vector<int32_t> counts = { 1984, 1985, 2047, 2048, 2976, 2977, 3968, 3969, 4095, 4096 };
   for (int32_t n = 1; n <= 1060; n += n < 140 || n > 980 ? 1 : 7)
     counts.push_back(n);
@@ -102,9 +97,7 @@ TEST_P(Fa3Kernel, PlansEveryNumberOfRequests) {
 
 // Words that no batch has: nothing overruns, and both planners interpret them alike.
 TEST_P(Fa3Kernel, TakesAnyWords) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   const int32_t odd[] = { INT32_MAX, INT32_MIN, -1, 1 << 30, 0, 1 };
   for (int repeat = 0; repeat < 300; repeat++) {
     Fa3Case c;

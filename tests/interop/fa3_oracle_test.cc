@@ -49,9 +49,7 @@ TEST(Fa3Oracle, IsEqualInRandomBatches) {
 
 // Every size around a chunk of 992, a warp and the largest.
 TEST(Fa3Oracle, IsEqualAtTheBordersOfChunks) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t n :
        { 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 990, 991, 992, 993, 994, 1023, 1024, 1984, 1985, 2976, 2977, 4095, 4096 })
     for (int repeat = 0; repeat < 6; repeat++) {
@@ -83,9 +81,7 @@ TEST(Fa3Oracle, HasASmallBatchAsByHand) {
 
 // Words of the live requests with and without padding, and after a larger plan.
 TEST(Fa3Oracle, PaddingChangesNothing) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int repeat = 0; repeat < 500; repeat++) {
     Fa3Case c;
     cgr_fa3_sizes tight, loose;
@@ -114,9 +110,7 @@ TEST(Fa3Oracle, PaddingChangesNothing) {
 
 // One split, and no live number that changes: what a request gets depends on the request alone.
 TEST(Fa3Oracle, BatchInvariantMeansOneSplit) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int repeat = 0; repeat < 300; repeat++) {
     Fa3Case c;
     cgr_fa3_sizes s;

@@ -164,10 +164,7 @@ TEST(FlashInferApi, AWindowWithoutAMaskIsRefusedUnlessNothingIsSplit) {
 
 // The struct ended before there was a choice.
 TEST(FlashInferApi, OlderCallersGetTheOlderLayout) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 300; seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(300, [&](Random &random) {
     FlashInferCase c = RandomPrefill(random, true), older = c;
     c.p.force_split_kv = 1;
     c.p.layout = c.p.unmasked = 0;
@@ -183,7 +180,7 @@ TEST(FlashInferApi, OlderCallersGetTheOlderLayout) {
     const cgr_status status = c.Build(a.data(), a.size(), nullptr);
     ASSERT_EQ(older.Build(b.data(), b.size(), nullptr), status); // too many tiles of a fixed size, say
     ASSERT_EQ(a.Get(), b.Get());
-  }
+  });
 }
 
 TEST(FlashInferApi, NullIsRefused) {

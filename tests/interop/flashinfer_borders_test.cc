@@ -59,11 +59,8 @@ TEST(FlashInferBorders, AFixedSplitOfTooManyTilesIsRefusedWithTheLongestWindow) 
 
 // Lengths up to what 32 bits hold, for each request and together; the window may end in them.
 TEST(FlashInferBorders, LongLengthsEqualTheSecondReading) {
-  const uint64_t first = Seed();
   int plans = 0;
-  for (uint64_t seed = first; seed < first + 4000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(4000, [&](Random &random) {
     FlashInferCase c = random.OneIn(4) ? RandomDecode(random, random.OneIn(2)) : RandomPrefill(random, random.OneIn(2));
     const int32_t page_size = c.d.page_size = c.p.page_size = std::vector<int32_t>{ 1, 2, 16, 65536 }[size_t(random.Pick(0, 3))];
     const int64_t most = INT32_MAX / page_size; // pages of a request
@@ -80,7 +77,7 @@ TEST(FlashInferBorders, LongLengthsEqualTheSecondReading) {
     c.Bind();
     cgr_flashinfer_plan plan;
     plans += !CheckPlan(c, plan).empty();
-  }
+  });
   EXPECT_GT(plans, 2000);
 }
 

@@ -80,22 +80,17 @@ protected:
 };
 
 TEST_P(FlashInferCascadeKernel, EqualsTheHost) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(500, [&](Random &random) {
     Cascade host = RandomCascade(random);
     if (random.OneIn(2))
       Pad(random, host, random.Pick32(0, 40));
     if (!host.last.empty())
       Check(host);
-  }
+  });
 }
 
 TEST_P(FlashInferCascadeKernel, TakesManyRequestsAndGroups) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t groups : { 1, 2, 33, 1023, 1025, 4096 }) {
     Cascade host;
     for (int32_t g = 0; g < groups; g++) {
@@ -111,16 +106,13 @@ TEST_P(FlashInferCascadeKernel, TakesManyRequestsAndGroups) {
 }
 
 TEST_P(FlashInferCascadeKernel, BadBatchesGiveNoRequests) {
-  const uint64_t first = Seed();
   int refused = 0;
-  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(500, [&](Random &random) {
     Cascade host = RandomCascade(random);
     if (random.OneIn(3))
       Pad(random, host, random.Pick32(0, 5));
     if (host.last.empty())
-      continue;
+      return;
     std::vector<Ints *> arrays = { &host.qo, &host.kv, &host.last, &host.start, &host.prefix };
     for (Ints *array : { &host.indices, &host.live })
       if (!array->empty())
@@ -129,10 +121,10 @@ TEST_P(FlashInferCascadeKernel, BadBatchesGiveNoRequests) {
     array[random.Pick(0, array.size() - 1)] = random.OneIn(2) ? int32_t(random.Bits()) : random.Pick32(-2, 3);
     host.Bind();
     if (host.kv[size_t(host.num_live())] > int32_t(host.indices.size()))
-      continue; // the host's indices end before that
+      return; // the host's indices end before that
     refused += cgr_flashinfer_cascade_split(&host.c) != CGR_OK;
     Check(host);
-  }
+  });
   EXPECT_GT(refused, 50);
 }
 
@@ -177,9 +169,7 @@ TEST(FlashInferCascadeAlone, KernelsLeaveNoMessage) {
 }
 
 TEST_P(FlashInferCascadeKernel, OneGraphSplitsManyBatches) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   There there(*bench_, 40, 3, 4000);
   there.c.live_requests = there.live.data();
   auto replay = [&](auto launch) {

@@ -20,10 +20,7 @@ Ints PagesOf(const Cascade &s, int32_t g, int32_t i) {
 }
 
 TEST(FlashInferCascade, LevelsTogetherAreTheBatch) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 20000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(20000, [&](Random &random) {
     Cascade s = RandomCascade(random);
     CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&s.c));
     for (int32_t g = 0; g < s.c.num_groups; g++) {
@@ -42,7 +39,7 @@ TEST(FlashInferCascade, LevelsTogetherAreTheBatch) {
     CGR_ASSERT_OK(cgr_flashinfer_cascade_split(&bare.c));
     EXPECT_TRUE(bare.shared_kv == s.shared_kv && bare.unique_kv == s.unique_kv && bare.shared_qo == s.shared_qo);
     EXPECT_TRUE(bare.shared_last == s.shared_last && bare.unique_last == s.unique_last);
-  }
+  });
 }
 
 FlashInferCase Prefill(const Cascade &s, bool graph) {
@@ -61,10 +58,7 @@ FlashInferCase Prefill(const Cascade &s, bool graph) {
 
 // Whatever the arrays hold of it.
 TEST(FlashInferCascade, PaddingHasNoRowsAndNoPages) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(2000, [&](Random &random) {
     Cascade alone = RandomCascade(random), padded = alone;
     const size_t live = alone.last.size(), padding = size_t(random.Pick32(0, 9));
     Pad(random, padded, int32_t(padding));
@@ -77,7 +71,7 @@ TEST(FlashInferCascade, PaddingHasNoRowsAndNoPages) {
     alone.unique_last.resize(live + padding, 1);
     EXPECT_EQ(padded.unique_kv, alone.unique_kv);
     EXPECT_EQ(padded.unique_last, alone.unique_last);
-  }
+  });
 }
 
 TEST(FlashInferCascade, LiveRequestsOutOfRangeAreTheNearest) {
@@ -109,10 +103,7 @@ void MakeUniform(Cascade &s, int32_t rows) {
 }
 
 TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 1000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(1000, [&](Random &random) {
     Cascade s = RandomCascade(random);
     const int32_t uniform = random.OneIn(3) ? random.Pick32(1, 9) : 0;
     if (uniform > 0)
@@ -142,7 +133,7 @@ TEST(FlashInferCascade, PlansAreThoseOfTheLevels) {
       EXPECT_EQ(std::memcmp(&plan, &plans[k], sizeof plan), 0);
       EXPECT_EQ(std::memcmp(expected.data(), workspaces[k], size_t(plan.int_bytes)), 0);
     }
-  }
+  });
 }
 
 // A group of two requests with 3 pages in common, and one alone.

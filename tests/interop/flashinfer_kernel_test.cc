@@ -65,19 +65,12 @@ protected:
 FlashInferCase RandomCase(Random &random) { return random.OneIn(2) ? RandomDecode(random, true) : RandomPrefill(random, true); }
 
 TEST_P(FlashInferKernel, EqualsTheHostPlanner) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
-    Check(RandomCase(random));
-  }
+  ForSeeds(2000, [&](Random &random) { Check(RandomCase(random)); });
 }
 
 // Both sides of every number of requests per thread, and of every number of threads.
 TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t requests : { 1,    2,    31,   32,   33,   255,  256,  257,  511,  513,  767, 769,
                             1023, 1024, 1025, 1151, 1153, 2047, 2049, 3071, 3073, 4095, 4096 }) {
     for (bool decode : { false, true }) {
@@ -100,10 +93,7 @@ TEST_P(FlashInferKernel, TakesAnyNumberOfRequests) {
 
 // Around the length from which the kernel no longer divides in floating point, and far beyond it.
 TEST_P(FlashInferKernel, TakesRequestsOfAnyLength) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 300 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(300, [&](Random &random) {
     FlashInferCase c = RandomCase(random);
     c.d.page_size = c.p.page_size = 1;
     c.d.num_kv_heads = c.d.num_q_heads = c.p.num_kv_heads = c.p.num_q_heads = 1;
@@ -115,15 +105,12 @@ TEST_P(FlashInferKernel, TakesRequestsOfAnyLength) {
       c.kv.push_back(c.kv.back() + (random.OneIn(5) ? longest : random.Pick32(0, longest)));
     c.Bind();
     Check(c);
-  }
+  });
 }
 
 // Windows around the ends of sequences and of 32 bits, over long sequences of short pages.
 TEST_P(FlashInferKernel, TakesWindowsOfAnyLength) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 600 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(600, [&](Random &random) {
     FlashInferCase c = RandomPrefill(random, true);
     c.p.page_size = random.OneIn(2) ? 1 : random.OneIn(2) ? 2 : 16;
     c.p.fixed_split_size = c.p.fixed_split_size > 0 ? random.Pick32(1 << 20, INT32_MAX / c.p.page_size) : 0;
@@ -140,15 +127,12 @@ TEST_P(FlashInferKernel, TakesWindowsOfAnyLength) {
                                                         : random.Pick32(1, INT32_MAX);
     c.Bind();
     Check(c);
-  }
+  });
 }
 
 TEST_P(FlashInferKernel, BadLengthsGiveNoTilesAndOverrunNothing) {
-  const uint64_t first = Seed();
   int refused = 0;
-  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(500, [&](Random &random) {
     FlashInferCase c = RandomCase(random);
     std::vector<int32_t> &indptr = c.qo.empty() || random.OneIn(2) ? c.kv : c.qo;
     for (int32_t i = random.Pick32(1, 3); i > 0; i--)
@@ -157,15 +141,13 @@ TEST_P(FlashInferKernel, BadLengthsGiveNoTilesAndOverrunNothing) {
     Check(c);
     std::vector<unsigned char> bytes;
     refused += Expected(c, &bytes) != CGR_OK;
-  }
+  });
   EXPECT_GT(refused, 50);
 }
 
 // The launch is recorded once; lengths and the number of live requests are read when it runs.
 TEST_P(FlashInferKernel, OneGraphPlansManyBatches) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 8; round++) {
     FlashInferCase c = round % 2 ? RandomDecode(random, true) : RandomPrefill(random, true);
     while (round % 2 == 0 && c.qo.empty())

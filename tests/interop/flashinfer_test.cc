@@ -113,10 +113,7 @@ TEST(FlashInfer, PrefillWithoutGraphEqualsTheSecondReading) { CheckMany(false, f
 
 // With a graph nothing but the content follows from the lengths.
 TEST(FlashInfer, WithAGraphSizesAreOfTheKeyAlone) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 2000; seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(2000, [&](Random &random) {
     FlashInferCase c = random.OneIn(2) ? RandomDecode(random, true) : RandomPrefill(random, true);
     c.p.force_split_kv = 1;
     cgr_flashinfer_plan full = CGR_FLASHINFER_PLAN_INIT, bare = CGR_FLASHINFER_PLAN_INIT;
@@ -124,7 +121,7 @@ TEST(FlashInfer, WithAGraphSizesAreOfTheKeyAlone) {
     c.d.kv_indptr = c.p.kv_indptr = c.d.live_requests = c.p.live_requests = nullptr;
     CGR_ASSERT_OK(c.Size(&bare));
     ASSERT_EQ(std::memcmp(&full, &bare, sizeof full), 0);
-  }
+  });
 }
 
 // FlashInfer counts an empty request as no tile when it looks for the chunk size, and as one when it lists them: here 100
@@ -182,10 +179,7 @@ TEST(FlashInfer, DecodeWithTensorCoresNeedsNoRows) {
 
 // The content of padding does not matter, and a smaller plan leaves nothing of a larger one.
 TEST(FlashInfer, PaddingAndStaleWordsLeaveNoTrace) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 1000; seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(1000, [&](Random &random) {
     FlashInferCase c = random.OneIn(2) ? RandomDecode(random, true) : RandomPrefill(random, true);
     c.p.force_split_kv = 1;
     cgr_flashinfer_plan plan = CGR_FLASHINFER_PLAN_INIT;
@@ -202,7 +196,7 @@ TEST(FlashInfer, PaddingAndStaleWordsLeaveNoTrace) {
     cgr_status small = c.Build(workspace.data(), workspace.size(), nullptr);
     if (small != CGR_OK) {
       ASSERT_TRUE(!c.decode && c.p.fixed_split_size > 0) << cgr_last_message(); // too many tiles
-      continue;
+      return;
     }
     for (size_t i = size_t(c.live[0]) + 1; i < c.kv.size(); i++) {
       c.kv[i] = c.kv[i - 1];
@@ -213,7 +207,7 @@ TEST(FlashInfer, PaddingAndStaleWordsLeaveNoTrace) {
     c.Bind();
     CGR_ASSERT_OK(c.Build(fresh.data(), fresh.size(), nullptr));
     ASSERT_EQ(workspace.Get(), fresh.Get());
-  }
+  });
 }
 
 } // namespace

@@ -78,10 +78,7 @@ std::vector<std::pair<int32_t, int32_t>> Walk(const std::vector<int32_t> &blocks
 }
 
 TEST(FlashmlaJumps, PartsBeginWhereAWalkBeginsThem) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 30000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(30000, [&](Random &random) {
     const int32_t live = random.OneIn(60)  ? random.Pick32(1, 4096)
                          : random.OneIn(3) ? random.Pick32(0, 10)
                                            : random.Pick32(0, 300);
@@ -96,14 +93,12 @@ TEST(FlashmlaJumps, PartsBeginWhereAWalkBeginsThem) {
     for (int32_t i = 0; i < live; i++)
       blocks.push_back(equal ? longest : random.OneIn(4) ? 1 : random.Pick32(1, longest));
     ASSERT_EQ(Begins(blocks, parts, overhead), Walk(blocks, parts, overhead)) << live << " requests, " << parts << " parts";
-  }
+  });
 }
 
 // Every number of requests around the sizes of words and summaries.
 TEST(FlashmlaJumps, EveryNumberOfRequestsAroundAWord) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t live : { 0, 1, 31, 32, 33, 63, 64, 65, 1022, 1023, 1024, 1025, 1055, 1056, 2047, 2048, 2049, 4095, 4096 })
     for (int32_t parts : { 1, 16, 132, 1024 })
       for (int round = 0; round < 4; round++) {
@@ -116,9 +111,7 @@ TEST(FlashmlaJumps, EveryNumberOfRequestsAroundAWord) {
 
 // Phases tell residues apart at both ends of the range of quotas, with an inverse that is as inexact as allowed.
 TEST(FlashmlaJumps, PhasesAreExact) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 200000 && !HasFailure(); round++) {
     const int32_t overhead = random.Pick32(1, 64);
     const int32_t quota =

@@ -55,21 +55,16 @@ protected:
 };
 
 TEST_P(KernelFormats, FlashmlaEqualsASecondPlanner) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(1500, [&](Random &random) {
     FlashmlaBatch b;
     RandomFlashmla(random, random.OneIn(10) ? 4096 : random.OneIn(3) ? 1100 : 200, &b);
     ASSERT_EQ(RunFlashmla(b), FlashmlaWords(b, b.input.num_parts));
-  }
+  });
 }
 
 // Both sides of every number of requests and parts at which threads, words or rounds change.
 TEST_P(KernelFormats, FlashmlaAtTheEdgesOfItsSizes) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t requests :
        { 1, 31, 32, 33, 132, 133, 256, 257, 319, 320, 321, 512, 513, 1023, 1024, 1025, 1055, 1056, 2048, 2049, 4095, 4096 })
     for (int32_t parts : { 1, 31, 32, 33, 132, 160, 1023, 1024 })
@@ -86,10 +81,7 @@ TEST_P(KernelFormats, FlashmlaAtTheEdgesOfItsSizes) {
 
 // Every other request begins exactly where a part does, whatever a part's size: no division may fall short.
 TEST_P(KernelFormats, FlashmlaSnapsToExactMultiples) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 1500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(1500, [&](Random &random) {
     FlashmlaBatch b;
     b.input.num_parts = random.Pick32(2, 40);
     b.input.num_requests = 2 * b.input.num_parts;
@@ -98,14 +90,11 @@ TEST_P(KernelFormats, FlashmlaSnapsToExactMultiples) {
     b.seq_lens.assign(size_t(b.input.num_requests), random.Pick32(1, most >> random.Pick(0, 20)));
     b.Bind();
     ASSERT_EQ(RunFlashmla(b), FlashmlaWords(b, b.input.num_parts));
-  }
+  });
 }
 
 TEST_P(KernelFormats, FlashmlaTakesTheNearestGoodLengths) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 200 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(200, [&](Random &random) {
     FlashmlaBatch b;
     RandomFlashmla(random, 300, &b);
     for (Ints *lens : { &b.seq_lens, &b.topk_lens, &b.extra_topk_lens })
@@ -130,20 +119,17 @@ TEST_P(KernelFormats, FlashmlaTakesTheNearestGoodLengths) {
     if (b.input.live_requests != nullptr)
       b.live = std::clamp(b.live, 0, b.input.num_requests);
     ASSERT_EQ(host, FlashmlaWords(b, b.input.num_parts));
-  }
+  });
 }
 
 TEST_P(KernelFormats, BlockTableEqualsASecondReading) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(500, [&](Random &random) {
     BlockTableBatch b;
     RandomBlockTable(random, random.OneIn(20) ? 1100 : 40, random.OneIn(2), &b);
     cgr_block_table_layout at = CGR_BLOCK_TABLE_LAYOUT_INIT;
     CGR_ASSERT_OK(cgr_block_table_get_layout(&b.input, &at));
     ASSERT_EQ(RunBlockTable(b), BlockTableWords(b, at));
-  }
+  });
 }
 
 TEST_P(KernelFormats, BlockTableOfManyRequests) {

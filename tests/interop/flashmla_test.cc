@@ -22,14 +22,11 @@ std::vector<int32_t> Build(const FlashmlaBatch &b, int32_t *num_parts = nullptr)
 }
 
 TEST(Flashmla, EqualsASecondPlanner) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 24000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(24000, [&](Random &random) {
     FlashmlaBatch b;
     RandomFlashmla(random, random.OneIn(50) ? 4096 : 300, &b);
     ASSERT_EQ(Build(b), FlashmlaWords(b, b.input.num_parts));
-  }
+  });
 }
 
 // Ten blocks and one, with a fixed cost of 2: 15 in all, so each of three parts takes 5 + 2. The first takes 5 of the ten blocks;
@@ -103,10 +100,7 @@ TEST(Flashmla, TheLongestLengths) {
 
 // A request that is not live is not read and has no part and no split; the rest is as in a batch without it.
 TEST(Flashmla, RequestsThatAreNotLiveChangeNothing) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 300 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(300, [&](Random &random) {
     FlashmlaBatch small, large;
     const int32_t live = random.Pick32(1, 60), padded = live + random.Pick32(1, 60);
     small.input.num_parts = large.input.num_parts = random.Pick32(1, 140);
@@ -131,7 +125,7 @@ TEST(Flashmla, RequestsThatAreNotLiveChangeNothing) {
     for (int32_t i = 0; i <= padded; i++)
       ASSERT_EQ(b[size_t(small.input.num_parts) * 8 + size_t(i)],
                 a[size_t(small.input.num_parts) * 8 + size_t(std::min(i, live))]);
-  }
+  });
 }
 
 TEST(Flashmla, ABatchWithoutLiveRequestsHasNoWork) {

@@ -39,9 +39,7 @@ protected:
 };
 
 TEST_P(OwnBackend, ServesARuntime) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   {
     Engine engine(Options());
     CGR_ASSERT_OK(engine.Warmup());

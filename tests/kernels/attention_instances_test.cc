@@ -61,9 +61,7 @@ protected:
 };
 
 TEST_P(KernelAttentionInstances, OfPlainAttention) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t head_dim : { 64, 128, 256 })
     for (int32_t heads : UnderChecker() ? std::vector<int32_t>{ 4 } : std::vector<int32_t>{ 1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 40 })
       CheckSame(ShapeOf(heads, head_dim, random), Batch(std::max(1, kFewLines / heads), random), random.Bits());
@@ -72,9 +70,7 @@ TEST_P(KernelAttentionInstances, OfPlainAttention) {
 
 // With slopes, an unused line that saw keys would have larger scores than the others and raise the maxima of all.
 TEST_P(KernelAttentionInstances, OfEveryKind) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int i = 0; i < (UnderChecker() ? 3 : 40); i++) {
     const int32_t heads = random.Pick32(1, 16);
     AttentionShape shape = ShapeOf(heads, 8 * random.Pick32(1, 32), random);

@@ -288,9 +288,7 @@ private:
 };
 
 TEST_P(KernelOnDemand, WritesWhatFollowsFromEachBatch) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   const int rounds = GetParam().IsEmulated() ? 60 : 120; // every thread of a GPU in turn
   for (int round = 0; round < rounds; round++) {
     const Shape shape = RandomShape(random);
@@ -330,9 +328,7 @@ TEST_P(KernelOnDemand, OfASmallBatchAsByHand) {
 
 // The worst state that a row may be in: an earlier request had all of its pages.
 TEST_P(KernelOnDemand, ClearsWhatLongerRequestsHaveLeft) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   const Shape shape = { 5, 5, 40000, { { 16, 2500, 2503 } } };
   World world(*bench_, shape, random);
   for (int32_t length : { 40000, 0, 40000, 1, 39985, 16, 17, 40000 }) {
@@ -352,9 +348,7 @@ TEST_P(KernelOnDemand, ClearsWhatLongerRequestsHaveLeft) {
 }
 
 TEST_P(KernelOnDemand, PagesThatNobodyMayReadAreReportedAndReplaced) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t bad : { -1, INT32_MIN, kPages, INT32_MAX, kWriteTrash }) {
     Shape shape = RandomShape(random);
     shape.asked |= random.OneIn(2) ? CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) : CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);

@@ -273,10 +273,7 @@ TEST_P(KernelPlanner, CutsFewTilesIntoSplitsAsByHand) {
 // ------------------------------------------------------------------------------------------------------------------ random
 
 TEST_P(KernelPlanner, EqualsTheSecondReading) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 500 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(500, [&](Random &random) {
     Lengths lengths = { random.Pick32(0, random.OneIn(2) ? 12 : 300), random.OneIn(2) ? 16 : 400,
                         random.OneIn(2) ? 3000 : 1000000 };
     Step step;
@@ -289,7 +286,7 @@ TEST_P(KernelPlanner, EqualsTheSecondReading) {
     for (int32_t i = 0; i < num_classes; i++)
       step.classes.push_back(RandomClass(random, step.batch, random.Pick32(std::max(1, lengths.requests), step.array_requests)));
     Check(step, random);
-  }
+  });
 }
 
 // ------------------------------------------------------------------------------------------------------------------ limits
@@ -297,9 +294,7 @@ TEST_P(KernelPlanner, EqualsTheSecondReading) {
 // As many requests as a runtime can be made for. Both sides of every number of requests per thread (320, 640, 960) and of each
 // round (1280, 2560, 3840), and of each round of 320 cuts.
 TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   const int32_t parts[] = { 31, 32, 33, 64, 319, 320, 321, 640, CGR__MAX_PARTS };
   for (int32_t n : { 1, 320, 321, 640, 641, 960, 961, 1279, 1280, 1281, 1600, 2560, 2561, 3840, 3841, CGR__MAX_REQUESTS - 1,
                      CGR__MAX_REQUESTS }) {
@@ -319,9 +314,7 @@ TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
 
 // Every number of parts around several rounds of warps, for few tiles: cuts that coincide, and parts without work.
 TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   Step step;
   step.array_requests = step.padded_requests = 4;
   for (int32_t first = 1; first <= 337; first += CGR__MAX_CLASSES) {
@@ -339,9 +332,7 @@ TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
 // Prompts of thousands of tokens: prefill queues that take many rounds, with few buckets and with many, and just as many tiles as
 // parts.
 TEST_P(KernelPlanner, SortsLongPrefillQueues) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t requests : { 1, 3, 40, 500 }) {
     Step step;
     step.batch = RandomBatch(random, { requests, 20000 / requests, 100000, 20, 20 });

@@ -422,10 +422,7 @@ void ExpectApart(const cgr__plans &plans) {
 }
 
 TEST(Plans, HoldEveryLayer) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 2000 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(2000, [&](Random &random) {
     cgr_device_info device =
         random.OneIn(3) ? HostInfo() : CudaInfo(90, 0, random.Pick32(1, 200), random.OneIn(2) ? 102400 : 233472);
     cgr__plan_options options = { random.OneIn(2) ? 0 : random.Pick32(1, 3600), random.Pick32(1, 600), 0, random.OneIn(3) };
@@ -441,7 +438,7 @@ TEST(Plans, HoldEveryLayer) {
     }
     EXPECT_EQ(made.plans.num_counters, made.plans.num_partials + int64_t(layers.size()));
     ExpectApart(made.plans);
-  }
+  });
 }
 
 // 6 and 7 query heads to a KV head make the same plan, of 2 tokens to a tile, but differ in lines. The order must not matter.

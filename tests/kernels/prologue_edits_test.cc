@@ -4,15 +4,13 @@
 
 #include <random>
 
-#include "tests/support/step_case.h"
+#include "tests/kernels/prologue_case.h"
 
 namespace cgr_test {
 namespace {
 
-class KernelPrologueEdits : public KernelTest {
+class KernelPrologueEdits : public PrologueTest {
 protected:
-  void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_fetch, &cgr__kernel_epilogue }); }
-
   // Every row has pages and 10 tokens more than the row before; row r sampled 300 + r last.
   std::unique_ptr<StepPair> Prepared(const StepLimits &limits) {
     StepModel first(limits);

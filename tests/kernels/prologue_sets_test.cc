@@ -4,12 +4,10 @@
 
 #include <random>
 
-#include "tests/support/step_case.h"
+#include "tests/kernels/prologue_case.h"
 
 namespace cgr_test {
 namespace {
-
-int32_t Pick(std::mt19937_64 &random, int32_t low, int32_t high) { return low + int32_t(random() % uint64_t(high - low + 1)); }
 
 // Three groups of four sets; nothing has pages for set 2.
 StepLimits FourSets() {
@@ -22,9 +20,8 @@ StepLimits FourSets() {
   return limits;
 }
 
-class KernelPrologueSets : public KernelTest {
+class KernelPrologueSets : public PrologueTest {
 protected:
-  void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_fetch, &cgr__kernel_epilogue }); }
   // Every row has pages for all that it can have.
   static StepModel FirstModel(const StepLimits &limits) {
     StepModel model(limits);

@@ -170,9 +170,7 @@ struct Case {
 };
 
 TEST(MetadataOnDemand, RandomBatches) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 400 && !HasFatalFailure(); round++) {
     Case c(random, round % 30, round % 5);
     ASSERT_EQ(cgr_metadata_build(&c.m), CGR_OK) << cgr_last_message();

@@ -159,9 +159,7 @@ void ExpectRight(const Case &c) {
 }
 
 TEST(Metadata, RandomBatches) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 600; round++) {
     Case c(random, round % 40, round % 7, round % 11, round % 5);
     ASSERT_EQ(cgr_metadata_build(&c.metadata), CGR_OK) << cgr_last_message();

@@ -72,9 +72,7 @@ TEST(PlanBalance, NearlyAllPartsWorkOnTilesOfOneLength) {
 }
 
 TEST(PlanBalance, NearlyAllPartsWorkOnRandomBatches) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 1500; round++) {
     PlanCase given = Real(kParts[random.Pick(0, 2)], kHeadBlocks[random.Pick(0, 4)]);
     int32_t longest = random.OneIn(2) ? 300 : random.OneIn(2) ? 5000 : 100000;

@@ -121,9 +121,7 @@ TEST(PlanPrefill, BordersOfBuckets) {
     for (int64_t more = -1; more <= 1; more++)
       lengths.push_back(static_cast<int32_t>((static_cast<int64_t>(4 + border % 4) << border / 4) / 4 + more));
   lengths.push_back(1 << 30);
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 50; round++) {
     for (size_t i = lengths.size(); i > 1; i--)
       std::swap(lengths[i - 1], lengths[static_cast<size_t>(random.Pick(0, static_cast<int64_t>(i) - 1))]);

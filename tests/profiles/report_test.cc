@@ -19,7 +19,7 @@ TEST_P(Scripts, DoWhatIsSaidOfThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Profiles, Scripts,
-                         testing::Values("report_test.py -v Parser", "report_test.py -v Comparison", "report_test.py -v Page",
+                         testing::Values("parser_test.py -v Parser", "report_test.py -v Comparison", "report_test.py -v Page",
                                          "report_test.py -v Plots", "scripts_test.py -v Scripts", "scripts_test.py -v Readme"),
                          [](const auto &of) { return std::string(strrchr(of.param, ' ') + 1); });
 

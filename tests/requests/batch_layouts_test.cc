@@ -267,9 +267,7 @@ void RandomEvent(Random &random, Host &host, Batch *last) {
 }
 
 TEST(BatchLayouts, RandomStepsKeepWhatTheirResultsReferTo) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t depth = 2; depth <= 8; depth++) {
     SCOPED_TRACE("depth " + std::to_string(depth));
     Host host(5, depth);

@@ -146,9 +146,7 @@ TEST(Data, WhatAClosedRowMissedIsSentWhenItOpens) {
 }
 
 TEST(Data, NothingIsLostWhateverBecomesOfTheSteps) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   Data d;
   bool losing = false; // the device refuses what comes until the host knows
   for (int n = 0; n < 20000 && !::testing::Test::HasFailure(); n++) {

@@ -417,9 +417,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
 }
 
 TEST(Ledger, AgreesWithAModelOfEveryToken) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   Counts counts;
   for (int run = 0; run < 400 && !::testing::Test::HasFatalFailure(); run++) {
     World w;

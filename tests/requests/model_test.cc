@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/requests/model.h"
+#include "tests/requests/random_batches.h"
 
 namespace {
 
@@ -33,7 +34,7 @@ struct Prepared {
 class Driver {
 public:
   Driver(const ModelConfig &config, uint64_t seed)
-      : config_(config), random_(seed), model_(config), device_(model_),
+      : config_(config), random_(seed), model_(config), batches_(model_, &random_), device_(model_),
         rows_(config.max_rows, config.max_seq_len, config.groups),
         pool_(rows_, config.max_requests, config.max_tokens, config.ring_depth) {}
 
@@ -91,16 +92,15 @@ private:
   void CheckOnDevice();
   void CompareRows();
   void CheckResults();
-  Batch Invent();
-  Batch Spoil(Batch batch);
   void AddPages(int32_t row);
   List FreshPages(int32_t row, int32_t group, int32_t count);
-  int32_t AnyRow();
   bool IsPrepared(int32_t row) const;
+  void CheckRowOnDevice(int32_t row, const ModelRow &expected);
 
   ModelConfig config_;
   Random random_;
   Model model_;
+  RandomBatches batches_;
   Device device_;
   Rows rows_;
   Pool pool_;
@@ -125,12 +125,6 @@ void Driver::Expect(cgr_status got, const Statuses &wrong, const char *what) {
 }
 
 bool Driver::IsPrepared(int32_t row) const { return prepared_ != nullptr && prepared_->rows.count(row) != 0; }
-
-// An open row; -1: there is none.
-int32_t Driver::AnyRow() {
-  List open = model_.Open();
-  return open.empty() ? -1 : open[static_cast<size_t>(random_.Pick(0, static_cast<int64_t>(open.size()) - 1))];
-}
 
 List Driver::FreshPages(int32_t row, int32_t group, int32_t count) {
   std::set<int32_t> taken = { model_.group(group).read_trash, model_.group(group).write_trash };
@@ -164,7 +158,7 @@ void Driver::Open() {
 }
 
 void Driver::Close() {
-  int32_t row = AnyRow();
+  int32_t row = batches_.AnyRow();
   if (row < 0 || IsPrepared(row) || random_.OneIn(2))
     return;
   Expect(cgr__rows_close(rows_, row), {}, "close");
@@ -174,7 +168,7 @@ void Driver::Close() {
 }
 
 void Driver::SetPages() {
-  int32_t row = AnyRow();
+  int32_t row = batches_.AnyRow();
   if (row < 0)
     return;
   if (random_.OneIn(3))
@@ -222,7 +216,7 @@ void Driver::AddPages(int32_t row) {
 }
 
 void Driver::DropPages() {
-  int32_t row = AnyRow(), group = random_.Pick32(0, model_.num_groups() - 1);
+  int32_t row = batches_.AnyRow(), group = random_.Pick32(0, model_.num_groups() - 1);
   if (row < 0 || IsPrepared(row))
     return;
   int32_t first = model_.First(row, group), end = model_.End(row, group);
@@ -235,7 +229,7 @@ void Driver::DropPages() {
 }
 
 void Driver::SetLength() {
-  int32_t row = AnyRow();
+  int32_t row = batches_.AnyRow();
   if (row < 0 || IsPrepared(row))
     return;
   int32_t capacity = model_.Capacity(row);
@@ -249,96 +243,6 @@ void Driver::SetLength() {
 }
 
 // ----------------------------------------------------------------------------------------------------------------- batches
-
-// A batch that is good, as far as the rows' pages allow one.
-Batch Driver::Invent() {
-  if (!last_.rows.empty() && !random_.OneIn(4)) {
-    Batch again = last_;
-    if (again.has_tokens && !random_.OneIn(4) && !again.has_query_lens)
-      again.has_tokens = false;
-    return again;
-  }
-  List open = model_.Open(), chosen, lengths;
-  int64_t left = config_.max_tokens;
-  int32_t uniform = random_.OneIn(3) ? 1 : random_.OneIn(3) ? random_.Pick32(2, 5) : 0;
-  for (size_t i = open.size(); i > 1; i--)
-    std::swap(open[i - 1], open[static_cast<size_t>(random_.Pick(0, static_cast<int64_t>(i) - 1))]);
-  size_t most = static_cast<size_t>(random_.Pick(0, std::min<int64_t>(static_cast<int64_t>(open.size()), config_.max_requests)));
-  for (size_t i = 0; i < open.size() && chosen.size() < most; i++) {
-    int32_t room = model_.Capacity(open[i]) - model_.row(open[i]).computed;
-    int32_t length = uniform ? uniform : random_.OneIn(3) ? 1 : random_.Pick32(0, 20);
-    bool sees = model_.HasFront(open[i], model_.row(open[i]).computed) || random_.OneIn(50);
-    if (room < 0 || length > room || length > left || !sees)
-      continue;
-    chosen.push_back(open[i]);
-    lengths.push_back(length);
-    left -= length;
-  }
-  Batch batch = Batch::Prefill(chosen, lengths);
-  int64_t at = 0;
-  bool decode = true, all_last = true;
-  for (size_t i = 0; i < chosen.size(); at += lengths[i++]) {
-    bool can = lengths[i] == 0 || model_.row(chosen[i]).has_token;
-    if (lengths[i] > 0 && can && random_.OneIn(2))
-      batch.tokens[static_cast<size_t>(at)] = CGR_TOKEN_LAST;
-    decode &= lengths[i] == 1;
-    all_last &= can && lengths[i] <= 1;
-  }
-  batch.has_query_lens = !decode || random_.OneIn(4);
-  batch.has_tokens = !all_last || random_.OneIn(3);
-  if (random_.OneIn(4)) {
-    std::vector<uint32_t> flags;
-    for (size_t i = 0; i < chosen.size(); i++)
-      flags.push_back(random_.OneIn(3) ? CGR_REQUEST_PARTIAL : 0);
-    batch.WithFlags(flags);
-  }
-  return batch;
-}
-
-// Changes one thing about the batch, most often for the worse.
-Batch Driver::Spoil(Batch batch) {
-  if (batch.rows.empty())
-    return batch;
-  size_t i = static_cast<size_t>(random_.Pick(0, static_cast<int64_t>(batch.rows.size()) - 1));
-  switch (random_.Pick(0, 6)) {
-  case 0:
-    batch.rows[i] = random_.Pick32(-1, config_.max_rows);
-    break;
-  case 1:
-    batch.rows[i] = batch.rows[0];
-    break;
-  case 2:
-    if (batch.has_tokens && !batch.tokens.empty())
-      batch.tokens[static_cast<size_t>(random_.Pick(0, static_cast<int64_t>(batch.tokens.size()) - 1))] = random_.Pick32(-3, 0);
-    break;
-  case 3:
-    batch.WithFlags(std::vector<uint32_t>(batch.rows.size(), random_.OneIn(2) ? 1 : 2));
-    break;
-  case 4:
-    batch.has_tokens = false;
-    break;
-  case 5: {
-    List lengths;
-    for (size_t k = 0; k < batch.rows.size(); k++)
-      lengths.push_back(k == i ? random_.Pick32(-1, config_.max_seq_len) : batch.QueryLen(k));
-    if (lengths[i] < 0) {
-      batch.has_query_lens = true;
-      batch.query_lens = lengths;
-      break;
-    }
-    return Batch::Prefill(batch.rows, lengths);
-  }
-  default:
-    batch.rows.push_back(AnyRow());
-    if (batch.has_query_lens)
-      batch.query_lens.push_back(1);
-    if (batch.has_tokens)
-      batch.tokens.push_back(3);
-    if (batch.has_flags)
-      batch.flags.push_back(0);
-  }
-  return batch;
-}
 
 // What is reported about a batch that was found good.
 void Driver::ExpectChecked(const Batch &batch, const cgr__checked_batch &checked, Told *told) {
@@ -378,7 +282,7 @@ void Driver::ExpectChecked(const Batch &batch, const cgr__checked_batch &checked
 }
 
 void Driver::Choose() {
-  Batch batch = random_.OneIn(5) ? Spoil(Invent()) : Invent();
+  Batch batch = batches_.Next(last_, 5);
   cgr__checked_batch checked;
   Told told;
   Statuses wrong = model_.CheckBatch(batch);
@@ -463,7 +367,7 @@ void Driver::SeeLoss() {
 void Driver::Prepare() {
   SeeLoss();
   auto next = std::make_unique<Prepared>();
-  next->batch = random_.OneIn(6) ? Spoil(Invent()) : Invent();
+  next->batch = batches_.Next(last_, 6);
   Statuses wrong = model_.CheckBatch(next->batch);
   Expect(pool_.Validate(rows_, next->batch, &next->checked), wrong, "prepare");
   if (!wrong.empty())
@@ -533,19 +437,21 @@ void Driver::GiveUp() {
   }
 }
 
+// The device has the row's length, and every page that it ever had.
+void Driver::CheckRowOnDevice(int32_t row, const ModelRow &expected) {
+  ASSERT_EQ(device_.computed[static_cast<size_t>(row)], expected.computed) << "length of row " << row;
+  for (int32_t g = 0; g < model_.num_groups(); g++)
+    for (int32_t index : expected.set[g]) {
+      auto page = expected.pages[g].find(index);
+      ASSERT_EQ(device_.Page(row, g, index), page != expected.pages[g].end() ? page->second : model_.group(g).read_trash)
+          << "page " << index << " of row " << row << ", group " << g;
+    }
+}
+
 // The device has what the rows of the step need, as they were when it was prepared.
 void Driver::CheckOnDevice() {
-  for (size_t i = 0; i < prepared_->batch.rows.size(); i++) {
-    int32_t row = prepared_->batch.rows[i];
-    const ModelRow &was = prepared_->rows[row];
-    ASSERT_EQ(device_.computed[static_cast<size_t>(row)], was.computed) << "length of row " << row;
-    for (int32_t g = 0; g < model_.num_groups(); g++)
-      for (int32_t index : was.set[g]) {
-        auto page = was.pages[g].find(index);
-        ASSERT_EQ(device_.Page(row, g, index), page != was.pages[g].end() ? page->second : model_.group(g).read_trash)
-            << "page " << index << " of row " << row << ", group " << g;
-      }
-  }
+  for (int32_t row : prepared_->batch.rows)
+    ASSERT_NO_FATAL_FAILURE(CheckRowOnDevice(row, prepared_->rows[row]));
 }
 
 // -------------------------------------------------------------------------------------------------------------- comparison
@@ -602,15 +508,8 @@ void Driver::CompareAll() {
   SeeLoss();
   while (cgr__changes_pending(rows_) > 0 && !::testing::Test::HasFatalFailure())
     LaunchSlot(Collect());
-  for (int32_t i : model_.Open()) {
-    ASSERT_EQ(device_.computed[static_cast<size_t>(i)], model_.row(i).computed) << "length of row " << i;
-    for (int32_t g = 0; g < model_.num_groups(); g++)
-      for (int32_t index : model_.row(i).set[g]) {
-        auto page = model_.row(i).pages[g].find(index);
-        ASSERT_EQ(device_.Page(i, g, index), page != model_.row(i).pages[g].end() ? page->second : model_.group(g).read_trash)
-            << "page " << index << " of row " << i << ", group " << g;
-      }
-  }
+  for (int32_t row : model_.Open())
+    ASSERT_NO_FATAL_FAILURE(CheckRowOnDevice(row, model_.row(row)));
 }
 
 std::vector<ModelConfig> Configs() {

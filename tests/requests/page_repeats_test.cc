@@ -203,9 +203,7 @@ struct Case {
 };
 
 TEST(PageRepeats, RandomCallsAgreeWithASet) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int64_t accepted = 0, refused = 0;
   for (auto [most, pool] : std::vector<std::pair<int32_t, int32_t>>{
            { 1, 4 }, { 4, 8 }, { 16, 40 }, { 64, 100 }, { 64, 100000 }, { 300, 500 }, { 1000, 1200 }, { 1000, INT32_MAX } }) {

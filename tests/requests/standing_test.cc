@@ -352,9 +352,7 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
 // Random edits: counts, shape and order are those of the same batch given whole, the device hears all of it whatever was
 // cancelled, and results refer to rows and tags as they were.
 TEST(Standing, IsTheBatchThatWasEdited) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   Case c(2000);
   Told told;
   std::vector<Member> members;

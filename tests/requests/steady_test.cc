@@ -98,10 +98,7 @@ TEST(Steady, SeesMaxSeqLen) {
 
 // Rows get pages at any time, a few or very many; some steps give their tokens.
 TEST(Steady, IsGoodExactlyWhileThereIsRoom) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 30 && !HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(30, [&](Random &random) {
     Steady s(random.Pick32(1, 3), 1 << 20);
     const int32_t ids_every = random.OneIn(2) ? 1 << 30 : random.Pick32(1, 3000);
     for (int32_t step = 0; step < 20000 && !::testing::Test::HasFatalFailure(); step++) {
@@ -112,7 +109,7 @@ TEST(Steady, IsGoodExactlyWhileThereIsRoom) {
       ASSERT_EQ(s.Step(s.seq == 0 || step % ids_every == 0), good ? CGR_OK : CGR_ERROR_PAGES_MISSING)
           << "step " << step << ": " << cgr_last_message();
     }
-  }
+  });
 }
 
 } // namespace

@@ -31,9 +31,7 @@ int32_t FirstSeen(const Layers &layers, int32_t position) {
 }
 
 TEST(WindowSpans, IsThatOfTheLayerThatSeesFurthest) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t round = 0; round < 300 && !HasFailure(); round++) {
     const int32_t most = 90;
     Layers layers;

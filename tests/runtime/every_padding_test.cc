@@ -263,18 +263,21 @@ private:
   // Every byte of the caches but the write-trash page's.
   std::string CheckPool(int32_t real, int poison) {
     for (int which = 0; which < 2; which++) {
-      Bytes got(PoolBytes()), want = images_[which][poison];
+      pool_got_.resize(PoolBytes());
+      pool_want_ = images_[which][poison];
       for (int32_t i = 0; i < real; i++) {
         const size_t row = size_t(order_[size_t(i)]), slot = size_t(FirstPage(int32_t(row))) * kPage + size_t(before_[row]);
-        std::memcpy(want.data() + slot * RowBytes(kKvHeads), values_[1 + which].data() + size_t(i) * RowBytes(kKvHeads),
+        std::memcpy(pool_want_.data() + slot * RowBytes(kKvHeads), values_[1 + which].data() + size_t(i) * RowBytes(kKvHeads),
                     RowBytes(kKvHeads));
       }
-      Copy(got.data(), pool_[which], PoolBytes());
+      Copy(pool_got_.data(), pool_[which], PoolBytes());
       Sync();
-      std::memcpy(got.data() + PageBytes(), want.data() + PageBytes(), PageBytes());
-      if (got != want)
+      std::memcpy(pool_got_.data() + PageBytes(), pool_want_.data() + PageBytes(), PageBytes());
+      if (pool_got_ != pool_want_)
         return std::string(which == 0 ? "K" : "V") + " differs in page " +
-               std::to_string(size_t(std::mismatch(got.begin(), got.end(), want.begin()).first - got.begin()) / PageBytes());
+               std::to_string(
+                   size_t(std::mismatch(pool_got_.begin(), pool_got_.end(), pool_want_.begin()).first - pool_got_.begin()) /
+                   PageBytes());
     }
     return "";
   }
@@ -289,6 +292,7 @@ private:
   void *in_[3], *given_[3], *out_, *lse_, *pool_[2];
   Bytes values_[3], rest_[3]; // rest: what is on its way
   std::array<std::array<Bytes, kNumPoisons>, 2> images_;
+  Bytes pool_got_, pool_want_; // kept from one comparison to the next: new memory takes as long as what is done with it
   std::array<std::array<void *, kNumPoisons>, 2> device_images_;
   std::vector<int32_t> before_, order_; // tokens in the cache, by row; rows of a batch
   std::map<int32_t, Bytes> references_;

@@ -37,6 +37,24 @@ private:
   std::mt19937_64 engine_;
 };
 
+// A test's numbers. As long as it is in scope, failures say how to repeat the run.
+class SeededRandom : public Random {
+public:
+  explicit SeededRandom(uint64_t seed = Seed()) : Random(seed), trace_(__FILE__, __LINE__, Repeat(seed)) {}
+
+private:
+  ::testing::ScopedTrace trace_;
+};
+
+// Calls body(random) for `count` seeds from the test's on, until one fails.
+template <class Body> void ForSeeds(uint64_t count, Body body) {
+  const uint64_t first = Seed();
+  for (uint64_t seed = first; seed - first < count && !::testing::Test::HasFailure(); seed++) {
+    SeededRandom random(seed);
+    body(random);
+  }
+}
+
 } // namespace cgr_test
 
 #endif // CGR_TESTS_SUPPORT_SEED_H

@@ -1,0 +1,86 @@
+// A device below the public header for each test, and what the test makes on it, which goes when the test ends.
+#ifndef CGR_TESTS_DEVICES_DEVICE_CASE_H
+#define CGR_TESTS_DEVICES_DEVICE_CASE_H
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "devices/device.h"
+#include "tests/support/devices.h"
+
+namespace cgr_test {
+
+class DeviceCase : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_OPEN_OR_SKIP(inner_, GetParam());
+    dev_ = Over(inner_);
+    ASSERT_NE(dev_, nullptr);
+    ops_ = dev_->ops;
+  }
+  void TearDown() override {
+    if (dev_ == nullptr)
+      return;
+    for (cgr__exec *exec : execs_)
+      EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
+    for (cgr__event *event : events_)
+      EXPECT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
+    for (cudaStream_t stream : streams_)
+      EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
+    for (const auto &[memory, kind] : memory_)
+      EXPECT_EQ(ops_->mem_free(dev_, memory, kind), CGR__DEVICE_OK);
+    EXPECT_EQ(ops_->close(dev_), CGR__DEVICE_OK);
+  }
+  // What the test works with: the open device, or a shim over it.
+  virtual cgr_device *Over(cgr_device *inner) { return inner; }
+
+  cudaStream_t NewStream() {
+    cudaStream_t stream = nullptr;
+    EXPECT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
+    streams_.push_back(stream);
+    return stream;
+  }
+  cgr__event *NewEvent() {
+    cgr__event *event = nullptr;
+    EXPECT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
+    events_.push_back(event);
+    return event;
+  }
+  void *NewMemory(size_t bytes, cgr__memory_kind kind = CGR__MEMORY_DEVICE) {
+    void *memory = nullptr;
+    EXPECT_EQ(ops_->mem_alloc(dev_, bytes, kind, &memory), CGR__DEVICE_OK);
+    memory_.emplace_back(memory, kind);
+    return memory;
+  }
+  // Zeros.
+  template <class T> T *NewPinned(size_t count) {
+    void *memory = NewMemory(count * sizeof(T), CGR__MEMORY_PINNED);
+    return static_cast<T *>(std::memset(memory, 0, count * sizeof(T)));
+  }
+  // Ends the stream's capture; its graph may be launched.
+  cgr__exec *Captured(cudaStream_t stream, cgr__graph_info *info = nullptr) {
+    cgr__graph *graph = nullptr;
+    cgr__exec *exec = nullptr;
+    EXPECT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
+    EXPECT_EQ(ops_->instantiate(dev_, graph, &exec, info), CGR__DEVICE_OK);
+    EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK); // the exec lives on
+    execs_.push_back(exec);
+    return exec;
+  }
+
+  cgr_device *inner_ = nullptr, *dev_ = nullptr;
+  const cgr__device_ops *ops_ = nullptr;
+
+private:
+  std::vector<cgr__exec *> execs_;
+  std::vector<cgr__event *> events_;
+  std::vector<cudaStream_t> streams_;
+  std::vector<std::pair<void *, cgr__memory_kind>> memory_;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_DEVICES_DEVICE_CASE_H
