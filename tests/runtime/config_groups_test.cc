@@ -9,11 +9,11 @@ class ConfigGroups : public ConfigTest {};
 const int32_t *Table(uintptr_t address) { return reinterpret_cast<const int32_t *>(address); }
 
 TEST_P(ConfigGroups, NumbersAreWithinTheirBounds) {
-  const auto size = [](GoodConfig &c, int64_t value) { // the caches of the good configuration have pages of 16 tokens
+  const auto size = [](Good &c, int64_t value) { // the caches of the good configuration have pages of 16 tokens
     c.groups[0].page_size = int32_t(value);
     c.config.num_layers = 0;
   };
-  const auto pages = [](GoodConfig &c, int64_t value) {
+  const auto pages = [](Good &c, int64_t value) {
     c.groups[0].num_pages = value;
     c.config.max_seq_len = 16;
     c.config.num_layers = 0;
@@ -35,41 +35,41 @@ TEST_P(ConfigGroups, PagesMustFitTheCaches) {
   std::vector<Found> longer;
   for (const char *view : { "layers[0].k", "layers[0].v", "layers[1].k", "layers[1].v" })
     longer.emplace_back(kArgument, view + std::string(" overlap ... 32 tokens"));
-  Refused([](GoodConfig &c) { c.groups[0].page_size = 32; }, longer);
+  Refused([](Good &c) { c.groups[0].page_size = 32; }, longer);
   const std::string bytes = ", taking 16777216 bytes with num_pages 4096, expected memory of its own";
-  Refused([](GoodConfig &c) { c.groups[0].num_pages = 4096; }, { { kArgument, "layers[0].v overlaps layers[0].k" + bytes },
-                                                                 { kArgument, "layers[1].k overlaps layers[0].k" + bytes },
-                                                                 { kArgument, "layers[1].v overlaps layers[0].k" + bytes } });
+  Refused([](Good &c) { c.groups[0].num_pages = 4096; }, { { kArgument, "layers[0].v overlaps layers[0].k" + bytes },
+                                                           { kArgument, "layers[1].k overlaps layers[0].k" + bytes },
+                                                           { kArgument, "layers[1].v overlaps layers[0].k" + bytes } });
 }
 
 // Two pages are reserved, and the others hold max_seq_len tokens.
 TEST_P(ConfigGroups, PagesHoldTheLongestSequence) {
   const auto want = [](const char *says) { return std::vector<Found>{ FoundInGroup(0, kArgument, says) }; };
-  Accepted([](GoodConfig &c) { c.config.max_seq_len = 62 * 16; });
-  Refused([](GoodConfig &c) { c.config.max_seq_len = 62 * 16 + 1; }, want("max_seq_len is 993 ... at most 992 ... groups[0]"));
-  Accepted([](GoodConfig &c) { c.groups[0].num_pages = 34; });
-  Refused([](GoodConfig &c) { c.groups[0].num_pages = 33; }, want("max_seq_len is 512 ... at most 496 ... groups[0]"));
+  Accepted([](Good &c) { c.config.max_seq_len = 62 * 16; });
+  Refused([](Good &c) { c.config.max_seq_len = 62 * 16 + 1; }, want("max_seq_len is 993 ... at most 992 ... groups[0]"));
+  Accepted([](Good &c) { c.groups[0].num_pages = 34; });
+  Refused([](Good &c) { c.groups[0].num_pages = 33; }, want("max_seq_len is 512 ... at most 496 ... groups[0]"));
   // Layers with windows release pages; a layer that sees all tokens needs all pages.
-  auto windows = [](GoodConfig &c, size_t layers) {
+  auto windows = [](Good &c, size_t layers) {
     c.config.max_seq_len = 62 * 16 + 1;
     for (size_t l = 0; l < layers; l++)
       c.layers[l].window_left = 100;
   };
-  Accepted([&](GoodConfig &c) { windows(c, 3); });
-  Accepted([&](GoodConfig &c) { windows(c, 1), c.layers[1].chunk = 64, c.layers[2].window_left = 7; });
-  Refused([&](GoodConfig &c) { windows(c, 2); }, want("max_seq_len is 993 ... at most 992 ... groups[0]"));
+  Accepted([&](Good &c) { windows(c, 3); });
+  Accepted([&](Good &c) { windows(c, 1), c.layers[1].chunk = 64, c.layers[2].window_left = 7; });
+  Refused([&](Good &c) { windows(c, 2); }, want("max_seq_len is 993 ... at most 992 ... groups[0]"));
 }
 
 // The running sum of pages has 32 bits.
 TEST_P(ConfigGroups, PagesOfAStepCanBeCounted) {
-  auto set = [](GoodConfig &c, int32_t pages) {
+  auto set = [](Good &c, int32_t pages) {
     c.config.max_requests = c.config.max_tokens = 4096;
     c.config.max_rows = c.config.num_layers = 0;
     c.config.max_seq_len = pages * 16;
     c.groups[0].num_pages = 1 << 20;
   };
-  Accepted([&](GoodConfig &c) { set(c, INT32_MAX / 4096); });
-  Refused([&](GoodConfig &c) { set(c, INT32_MAX / 4096 + 1); },
+  Accepted([&](Good &c) { set(c, INT32_MAX / 4096); });
+  Refused([&](Good &c) { set(c, INT32_MAX / 4096 + 1); },
           { FoundInGroup(0, kArgument, "max_seq_len is 8388608 ... 524287 pages ... 4096 requests") });
 }
 
@@ -78,10 +78,8 @@ TEST_P(ConfigGroups, PagesOfAStepCanBeCounted) {
 TEST_P(ConfigGroups, TrashPagesAreTwoPagesOfThePool) {
   using Pages = std::pair<int32_t, int32_t>; // to read, to write
   for (const Pages &good : { Pages{ 0, 0 }, Pages{ 0, 1 }, Pages{ 1, 0 }, Pages{ 0, 63 }, Pages{ 63, 62 }, Pages{ 5, 0 } })
-    Accepted([&](GoodConfig &c) { c.groups[0].read_trash_page = good.first, c.groups[0].write_trash_page = good.second; });
-  const auto same = [](GoodConfig &c, int64_t value) {
-    c.groups[0].read_trash_page = c.groups[0].write_trash_page = int32_t(value);
-  };
+    Accepted([&](Good &c) { c.groups[0].read_trash_page = good.first, c.groups[0].write_trash_page = good.second; });
+  const auto same = [](Good &c, int64_t value) { c.groups[0].read_trash_page = c.groups[0].write_trash_page = int32_t(value); };
   const std::vector<int64_t> bad = { -1, 64, INT32_MAX, INT32_MIN };
   EachField({
       Field(kArgument, "groups[0].read_trash_page is #, ... 0 .. 63 (below num_pages)", Of(&cgr_group::read_trash_page), {}, bad),
@@ -90,19 +88,19 @@ TEST_P(ConfigGroups, TrashPagesAreTwoPagesOfThePool) {
       Field(kArgument, "groups[0].write_trash_page is # ... another page", same, {}, { 1, 63 }),
   });
   // They may be wrong in three ways at once.
-  Refused([&](GoodConfig &c) { same(c, 64); }, { { kArgument, "groups[0].read_trash_page is 64 ... 0 .. 63" },
-                                                 { kArgument, "groups[0].write_trash_page is 64 ... 0 .. 63" },
-                                                 { kArgument, "groups[0].write_trash_page is 64 ... another page" } });
+  Refused([&](Good &c) { same(c, 64); }, { { kArgument, "groups[0].read_trash_page is 64 ... 0 .. 63" },
+                                           { kArgument, "groups[0].write_trash_page is 64 ... 0 .. 63" },
+                                           { kArgument, "groups[0].write_trash_page is 64 ... another page" } });
 }
 
 // ---- the engine's own table
 
 TEST_P(ConfigGroups, TableOfTheEngineHasRoomForARowAndIsAligned) {
-  const auto stride = [](GoodConfig &c, int64_t value) {
+  const auto stride = [](Good &c, int64_t value) {
     c.groups[0].page_table = Table(0x8000);
     c.groups[0].page_table_stride = value;
   };
-  const auto address = [](GoodConfig &c, int64_t value) {
+  const auto address = [](Good &c, int64_t value) {
     c.groups[0].page_table = Table(uintptr_t(value));
     c.groups[0].page_table_stride = 32;
   };
@@ -112,13 +110,13 @@ TEST_P(ConfigGroups, TableOfTheEngineHasRoomForARowAndIsAligned) {
             { 0, -1, 31, INT64_MIN, most + 1, INT64_MAX }),
       Field(kArgument, "groups[0].page_table is 0x ... multiple of 4", address, { 0x8004 }, { 0x8001, 0x8002, 0x8003 }),
   });
-  Accepted([](GoodConfig &c) { c.groups[0].page_table_stride = -1; }); // of no table
+  Accepted([](Good &c) { c.groups[0].page_table_stride = -1; }); // of no table
 }
 
 // ---- several groups, or none
 
 // So many, of which the layers but the second name `group`.
-void SetGroups(GoodConfig &c, int32_t n, int32_t group) {
+void SetGroups(Good &c, int32_t n, int32_t group) {
   static cgr_group groups[1000];
   std::fill(std::begin(groups), std::end(groups), c.groups[0]);
   c.config.groups = groups;
@@ -128,19 +126,19 @@ void SetGroups(GoodConfig &c, int32_t n, int32_t group) {
 
 TEST_P(ConfigGroups, OneToFour) {
   const char says[] = "num_groups is # ... expected 1 .. 4";
-  EachField({ Field(kArgument, says, [](GoodConfig &c, int64_t n) { SetGroups(c, int32_t(n), 0); }, { 2, 3, 4 }, { 5, 1000 }),
+  EachField({ Field(kArgument, says, [](Good &c, int64_t n) { SetGroups(c, int32_t(n), 0); }, { 2, 3, 4 }, { 5, 1000 }),
               Field(kArgument, says, Of(&cgr_config::num_groups), {}, { 0, -1, INT32_MIN }) });
-  Refused([](GoodConfig &c) { c.config.groups = nullptr, c.config.num_groups = 0; },
+  Refused([](Good &c) { c.config.groups = nullptr, c.config.num_groups = 0; },
           { { kArgument, "num_groups is 0" }, { kNull, "groups is NULL" } });
-  Refused([](GoodConfig &c) { c.config.num_groups = 0, c.config.num_layers = 0; }, kArgument, "num_groups is 0");
+  Refused([](Good &c) { c.config.num_groups = 0, c.config.num_layers = 0; }, kArgument, "num_groups is 0");
   // A layer may name a group that there is no room to read.
   for (int32_t group : { 1, 3, 4, 999 })
-    Refused([&](GoodConfig &c) { SetGroups(c, 1000, group); }, kArgument, "num_groups is 1000");
+    Refused([&](Good &c) { SetGroups(c, 1000, group); }, kArgument, "num_groups is 1000");
 }
 
 TEST_P(ConfigGroups, OfSeveralEachIsNamed) {
   Refused(
-      [](GoodConfig &c) {
+      [](Good &c) {
         c.config.num_groups = 2;
         c.groups[1] = c.groups[0];
         c.groups[1].page_size = 12;

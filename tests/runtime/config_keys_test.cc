@@ -15,25 +15,25 @@ class ConfigKeys : public ConfigTest {};
 
 // The good configuration with another list, which must live as long as what is returned.
 Change Buckets(const std::vector<int32_t> &sizes) {
-  return [sizes](GoodConfig &c) {
+  return [sizes](Good &c) {
     c.config.decode_buckets = sizes.data();
     c.config.num_decode_buckets = int32_t(sizes.size());
   };
 }
 Change QueryLens(const std::vector<int32_t> &lens) {
-  return [lens](GoodConfig &c) {
+  return [lens](Good &c) {
     c.config.query_lens = lens.data();
     c.config.num_query_lens = int32_t(lens.size());
   };
 }
 Change Mixed(const std::vector<cgr_bucket> &pairs) {
-  return [pairs](GoodConfig &c) {
+  return [pairs](Good &c) {
     c.config.mixed_buckets = pairs.data();
     c.config.num_mixed_buckets = int32_t(pairs.size());
   };
 }
 Change Variants(const std::vector<cgr_variant> &variants) {
-  return [variants](GoodConfig &c) {
+  return [variants](Good &c) {
     c.config.variants = variants.data();
     c.config.num_variants = int32_t(variants.size());
   };
@@ -47,7 +47,7 @@ TEST_P(ConfigKeys, DecodeBucketsAreWithinMaxRequestsAndAscend) {
       { kArgument, "decode_buckets[0] is 0" + outside, Buckets({ 0 }) },
       { kArgument, "decode_buckets[0] is -1" + outside, Buckets({ -1, 1 }) },
       { kArgument, "decode_buckets[1] is 9" + outside, Buckets({ 1, 9 }) },
-      { kArgument, "decode_buckets[3] is 9" + outside, [](GoodConfig &c) { c.buckets[3] = 9; } },
+      { kArgument, "decode_buckets[3] is 9" + outside, [](Good &c) { c.buckets[3] = 9; } },
       { kArgument, "decode_buckets[1] is 1, ... more than the one before, 2", Buckets({ 2, 1 }) },
       { kArgument, "decode_buckets[2] is 4, ... more than the one before, 4", Buckets({ 1, 4, 4, 8 }) },
   });
@@ -71,26 +71,26 @@ TEST_P(ConfigKeys, NumbersAreLimited) {
   }
   for (uint32_t i = 0; i <= 16; i++)
     variants.push_back({ i, 0, 1, 0 });
-  const auto buckets = [&](GoodConfig &c, int64_t value) {
+  const auto buckets = [&](Good &c, int64_t value) {
     c.config.max_requests = c.config.max_tokens = 600;
     c.config.max_rows = 0;
     c.config.decode_buckets = sizes.data();
     c.config.num_decode_buckets = int32_t(value);
   };
-  const auto largest = [](GoodConfig &c, int64_t value) {
+  const auto largest = [](Good &c, int64_t value) {
     c.config.num_decode_buckets = 0;
     c.config.max_decode_bucket = int32_t(value);
   };
-  const auto lens = [&](GoodConfig &c, int64_t value) {
+  const auto lens = [&](Good &c, int64_t value) {
     c.config.query_lens = sizes.data();
     c.config.num_query_lens = int32_t(value);
   };
-  const auto mixed = [&](GoodConfig &c, int64_t value) {
+  const auto mixed = [&](Good &c, int64_t value) {
     c.config.max_tokens = 600;
     c.config.mixed_buckets = pairs.data();
     c.config.num_mixed_buckets = int32_t(value);
   };
-  const auto declared = [&](GoodConfig &c, int64_t value) {
+  const auto declared = [&](Good &c, int64_t value) {
     c.config.variants = variants.data();
     c.config.num_variants = int32_t(value);
   };
@@ -108,7 +108,7 @@ TEST_P(ConfigKeys, NumbersAreLimited) {
 // By default every number of requests has a size, and that of the limit has its own.
 TEST_P(ConfigKeys, DefaultSizesEndAtTheLimitOrWhereAsked) {
   for (int32_t asked : { 0, 512, 4096 }) {
-    GoodConfig c(device_);
+    Good c(device_);
     c.config.max_requests = c.config.max_tokens = 4096;
     c.config.max_rows = c.config.num_decode_buckets = 0;
     c.config.max_decode_bucket = asked;
@@ -128,7 +128,7 @@ TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   for (int round = 0; round < 60; round++) {
-    GoodConfig c(device_);
+    Good c(device_);
     std::set<int32_t> lens;
     c.config.max_requests = random.Pick32(1, random.OneIn(4) ? 4096 : 700);
     c.config.max_tokens = random.Pick32(c.config.max_requests, 8 * c.config.max_requests);
@@ -159,7 +159,7 @@ TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
 
 // Lists are kept as they are: no size is added.
 TEST_P(ConfigKeys, GivenSizesAreKept) {
-  GoodConfig c(device_);
+  Good c(device_);
   const int32_t query_lens[] = { 1, 9 };
   c.config.query_lens = query_lens;
   c.config.num_query_lens = 2;
@@ -172,9 +172,9 @@ TEST_P(ConfigKeys, GivenSizesAreKept) {
 
 TEST_P(ConfigKeys, MaxPaddingIsAFactor) {
   for (float good : { 0.0f, 1.0f, 1.5f, 1000.0f, 16777216.0f })
-    Accepted([&](GoodConfig &c) { c.config.max_padding = good; });
+    Accepted([&](Good &c) { c.config.max_padding = good; });
   for (float bad : { -1.0f, 0.999f, 1e-30f, 16777218.0f, INFINITY, -INFINITY, NAN })
-    Refused([&](GoodConfig &c) { c.config.max_padding = bad; }, kArgument, "max_padding ... expected 1 .. 16777216, or 0 for 2");
+    Refused([&](Good &c) { c.config.max_padding = bad; }, kArgument, "max_padding ... expected 1 .. 16777216, or 0 for 2");
 }
 
 // ---------------------------------------------------------------------------------------------- query lengths, mixed steps

@@ -11,7 +11,7 @@ class ConfigLayers : public ConfigTest {
 protected:
   // Every reason of the registry of kernel kinds, in its words, which registry_test reads.
   template <class Set> std::vector<Found> ReasonsOfTheRegistry(Set set) {
-    GoodConfig c(device_);
+    Good c(device_);
     cgr_layer &l = c.layers[1];
     set(l);
     l.head_dim_v = l.head_dim_v == 0 ? l.head_dim : l.head_dim_v;
@@ -31,7 +31,7 @@ protected:
   // What the device has is accepted, and the rest refused.
   template <class Set> void AsTheRegistrySays(Set set) {
     const std::vector<Found> reasons = ReasonsOfTheRegistry(set);
-    const auto change = [&](GoodConfig &c) { set(c.layers[1]); };
+    const auto change = [&](Good &c) { set(c.layers[1]); };
     if (reasons.empty())
       Accepted(change);
     else
@@ -42,7 +42,7 @@ protected:
 // ------------------------------------------------------------------------------------------------------ heads and sizes
 
 TEST_P(ConfigLayers, HeadsAndTheirSizesAreWithinTheirBounds) {
-  const auto q_heads = [](GoodConfig &c, int64_t value) { // a cache of one head is within that of several
+  const auto q_heads = [](Good &c, int64_t value) { // a cache of one head is within that of several
     c.layers[1].num_kv_heads = 1;
     c.layers[1].num_q_heads = int32_t(value);
   };
@@ -57,14 +57,14 @@ TEST_P(ConfigLayers, HeadsAndTheirSizesAreWithinTheirBounds) {
       // What the kernels of the device take; a smaller head fits the cache.
       Field(kUnsupported, "layers[1].head_dim is # ... 8 to 256", Of(&cgr_layer::head_dim), {}, { 1, 7, 33, 63 }),
   });
-  Refused([](GoodConfig &c) { c.layers[1].num_kv_heads = 0, c.layers[1].num_q_heads = 1025, c.layers[1].head_dim = 0; },
+  Refused([](Good &c) { c.layers[1].num_kv_heads = 0, c.layers[1].num_q_heads = 1025, c.layers[1].head_dim = 0; },
           { { kArgument, "layers[1].num_kv_heads is 0" },
             { kArgument, "layers[1].num_q_heads is 1025" },
             { kArgument, "layers[1].head_dim is 0 ... 1 .. 65536" } });
 }
 
 TEST_P(ConfigLayers, LargestHeadDim) {
-  auto set = [](GoodConfig &c, int64_t dim) {
+  auto set = [](Good &c, int64_t dim) {
     cgr_layer &l = c.layers[1];
     l.head_dim = int32_t(dim);
     for (cgr_kv_view *view : { &l.k, &l.v })
@@ -74,7 +74,7 @@ TEST_P(ConfigLayers, LargestHeadDim) {
 }
 
 TEST_P(ConfigLayers, HeadDimOfV) {
-  Accepted([](GoodConfig &c) { c.layers[1].head_dim_v = 64; });
+  Accepted([](Good &c) { c.layers[1].head_dim_v = 64; });
   for (int32_t other : { 8, 32, 33, 128, 264, -64 })
     AsTheRegistrySays([&](cgr_layer &l) {
       l.head_dim_v = other;
@@ -85,22 +85,22 @@ TEST_P(ConfigLayers, HeadDimOfV) {
   auto wider = [](cgr_layer &l) { l.head_dim_v = 128; };
   std::vector<Found> want = ReasonsOfTheRegistry(wider);
   want.emplace_back(kArgument, "layers[1].v ... of 128 elements");
-  Refused([&](GoodConfig &c) { wider(c.layers[1]); }, want);
+  Refused([&](Good &c) { wider(c.layers[1]); }, want);
   auto narrower = [](cgr_layer &l) { l.head_dim_v = 32; };
   want = { { kArgument, "layers[2].kv_source ... of v 64 ... 32" } };
   for (const Found &found : ReasonsOfTheRegistry(narrower))
     want.emplace_back(found.status, "layers[2].head_dim_v " + found.words[0]);
-  Refused([&](GoodConfig &c) { narrower(c.layers[2]); }, want);
+  Refused([&](Good &c) { narrower(c.layers[2]); }, want);
 }
 
 // The append counts pieces of 16 bytes in 32 bits.
 TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
-  auto set = [](GoodConfig &c, int64_t value) {
+  auto set = [](Good &c, int64_t value) {
     const int32_t heads = int32_t(value);
     c.config.max_tokens = 1 << 24;
     c.config.num_layers = 1;
     c.layers[0].num_q_heads = c.layers[0].num_kv_heads = heads;
-    c.layers[0].v.base = GoodConfig::Address(100);
+    c.layers[0].v.base = Good::Address(100);
     for (cgr_kv_view *view : { &c.layers[0].k, &c.layers[0].v })
       CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, view->base, CGR_DTYPE_BF16, 16, heads, 64, view));
   };
@@ -112,9 +112,9 @@ TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
 
 TEST_P(ConfigLayers, DtypesAreChecked) {
   const std::string some = ", expected " + std::string(kDtypes), k = "layers[1].k.dtype is ", v = "layers[1].v.dtype is ";
-  const auto cache = [](GoodConfig &c, int64_t value) { c.layers[1].k.dtype = c.layers[1].v.dtype = int32_t(value); };
-  const auto k_alone = [](GoodConfig &c, int64_t value) { c.layers[1].k.dtype = int32_t(value); };
-  const auto call = [](GoodConfig &c, int64_t value) {
+  const auto cache = [](Good &c, int64_t value) { c.layers[1].k.dtype = c.layers[1].v.dtype = int32_t(value); };
+  const auto k_alone = [](Good &c, int64_t value) { c.layers[1].k.dtype = int32_t(value); };
+  const auto call = [](Good &c, int64_t value) {
     c.layers[1].dtype = int32_t(value);
     c.layers[1].out_dtype = CGR_DTYPE_BF16;
   };
@@ -126,13 +126,13 @@ TEST_P(ConfigLayers, DtypesAreChecked) {
       Field(kEnum, "layers[1].out_dtype is #" + some, Of(&cgr_layer::out_dtype), {}, { -1, 10, INT32_MAX }),
   });
   for (int32_t bad : { 0, -1, 10, INT32_MAX })
-    Refused([&](GoodConfig &c) { cache(c, bad); },
+    Refused([&](Good &c) { cache(c, bad); },
             { { kEnum, k + std::to_string(bad) + some }, { kEnum, v + std::to_string(bad) + some } });
 }
 
 TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
   static float scale = 1.0f;
-  const auto cache = [](int32_t dtype) { return [dtype](GoodConfig &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = dtype; }; };
+  const auto cache = [](int32_t dtype) { return [dtype](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = dtype; }; };
   EachRefused({
       { kUnsupported, "layers[1].k.dtype is i32 ... fp16 or bf16", cache(CGR_DTYPE_I32) },
       { kUnsupported, "layers[1].k.dtype is i64 ... fp16 or bf16", cache(CGR_DTYPE_I64) },
@@ -141,24 +141,24 @@ TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
       { kUnsupported, "layers[1].k.dtype is fp8_e5m2", cache(CGR_DTYPE_FP8_E5M2) },
       { kUnsupported, "layers[1].k.dtype is i8", cache(CGR_DTYPE_I8) },
       { kUnsupported, "layers[1].k.dtype is u8", cache(CGR_DTYPE_U8) },
-      { kUnsupported, "layers[1].k.scale ... NULL", [](GoodConfig &c) { c.layers[1].k.scale = &scale; } },
-      { kUnsupported, "layers[1].v.scale ... NULL", [](GoodConfig &c) { c.layers[1].v.scale = &scale; } },
-      { kUnsupported, "layers[1].v.dtype is fp16 ... bf16", [](GoodConfig &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
-      { kUnsupported, "layers[1].dtype is fp16 ... bf16", [](GoodConfig &c) { c.layers[1].dtype = CGR_DTYPE_FP16; } },
+      { kUnsupported, "layers[1].k.scale ... NULL", [](Good &c) { c.layers[1].k.scale = &scale; } },
+      { kUnsupported, "layers[1].v.scale ... NULL", [](Good &c) { c.layers[1].v.scale = &scale; } },
+      { kUnsupported, "layers[1].v.dtype is fp16 ... bf16", [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
+      { kUnsupported, "layers[1].dtype is fp16 ... bf16", [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP16; } },
       { kUnsupported, "layers[1].dtype is fp16 ... bf16",
-        [](GoodConfig &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_FP16; } },
-      { kUnsupported, "layers[1].out_dtype is fp32 ... bf16", [](GoodConfig &c) { c.layers[1].out_dtype = CGR_DTYPE_FP32; } },
+        [](Good &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_FP16; } },
+      { kUnsupported, "layers[1].out_dtype is fp32 ... bf16", [](Good &c) { c.layers[1].out_dtype = CGR_DTYPE_FP32; } },
   });
-  Refused([](GoodConfig &c) { c.layers[1].k.scale = c.layers[1].v.scale = &scale; },
+  Refused([](Good &c) { c.layers[1].k.scale = c.layers[1].v.scale = &scale; },
           { { kUnsupported, "layers[1].k.scale ... NULL" }, { kUnsupported, "layers[1].v.scale ... NULL" } });
-  Accepted([](GoodConfig &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_BF16; });
+  Accepted([](Good &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_BF16; });
 }
 
 // -------------------------------------------------------------------------------------------------------------- features
 
 TEST_P(ConfigLayers, NumbersOfFeaturesAreChecked) {
-  const auto left0 = [](GoodConfig &c, int64_t value) { c.layers[0].window_left = int32_t(value); };
-  const auto right0 = [](GoodConfig &c, int64_t value) { c.layers[0].window_right = int32_t(value); };
+  const auto left0 = [](Good &c, int64_t value) { c.layers[0].window_left = int32_t(value); };
+  const auto right0 = [](Good &c, int64_t value) { c.layers[0].window_right = int32_t(value); };
   EachField({
       Field(kUnsupported, "layers[1].program is # ... this version", Of(&cgr_layer::program), {}, { 1, -1, INT32_MAX }),
       Field(kArgument, "layers[1].length_set is # ... 0 .. 0", Of(&cgr_layer::length_set), {}, { 1, -1, INT32_MAX }),
@@ -173,15 +173,15 @@ TEST_P(ConfigLayers, NumbersOfFeaturesAreChecked) {
       Field(kArgument, "layers[1].chunk is #, expected 0 or more; 0: no chunk", Of(&cgr_layer::chunk), {}, { -1, -64 }),
   });
   const std::string flags = ", expected CGR_LAYER_* (bidirectional, no cache, alibi sqrt)";
-  EachRefused({ { kEnum, "layers[1].flags is 0x8" + flags, [](GoodConfig &c) { c.layers[1].flags = 8; } },
-                { kEnum, "layers[0].flags is 0x8" + flags, [](GoodConfig &c) { c.layers[0].flags = 8; } },
-                { kEnum, "layers[1].flags is 0x80000000" + flags, [](GoodConfig &c) { c.layers[1].flags = 0x80000000u; } } });
+  EachRefused({ { kEnum, "layers[1].flags is 0x8" + flags, [](Good &c) { c.layers[1].flags = 8; } },
+                { kEnum, "layers[0].flags is 0x8" + flags, [](Good &c) { c.layers[0].flags = 8; } },
+                { kEnum, "layers[1].flags is 0x80000000" + flags, [](Good &c) { c.layers[1].flags = 0x80000000u; } } });
 }
 
 TEST_P(ConfigLayers, WithoutACacheThereIsNoView) {
   static float scale = 1.0f;
   const auto without = [](const std::function<void(cgr_layer &)> &change) {
-    return [change](GoodConfig &c) {
+    return [change](Good &c) {
       c.config.num_layers = 2; // the third one reads the second's cache
       c.layers[1].flags = CGR_LAYER_NO_CACHE;
       c.layers[1].dtype = CGR_DTYPE_BF16;
@@ -192,15 +192,15 @@ TEST_P(ConfigLayers, WithoutACacheThereIsNoView) {
   EachAccepted({ without([](cgr_layer &) {}), without([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_BF16; }) });
   EachRefused({
       { kArgument, "layers[1].k has base ... NULL ... CGR_LAYER_NO_CACHE",
-        without([](cgr_layer &l) { l.k.base = GoodConfig::Address(1); }) },
-      { kArgument, "layers[1].v has base ... NULL", without([](cgr_layer &l) { l.v.base = GoodConfig::Address(1); }) },
+        without([](cgr_layer &l) { l.k.base = Good::Address(1); }) },
+      { kArgument, "layers[1].v has base ... NULL", without([](cgr_layer &l) { l.v.base = Good::Address(1); }) },
       { kArgument, "layers[1].v has scale ... NULL", without([](cgr_layer &l) { l.v.scale = &scale; }) },
       { kArgument, "layers[1].k has dtype fp16 ... bf16", without([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_FP16; }) },
       { kArgument, "layers[1].kv_source is 1 ... 0 with CGR_LAYER_NO_CACHE", without([](cgr_layer &l) { l.kv_source = 1; }) },
       { kEnum, "layers[1].dtype is 0 ... cgr_dtype", without([](cgr_layer &l) { l.dtype = 0; }) },
       { kEnum, "layers[1].dtype is 77 ... cgr_dtype", without([](cgr_layer &l) { l.dtype = 77; }) },
       { kArgument, "layers[2].kv_source ... layer 1 + 1 ... CGR_LAYER_NO_CACHE",
-        [&](GoodConfig &c) { without([](cgr_layer &) {})(c), c.config.num_layers = 3, c.layers[2].kv_source = 2; } },
+        [&](Good &c) { without([](cgr_layer &) {})(c), c.config.num_layers = 3, c.layers[2].kv_source = 2; } },
   });
 }
 
@@ -232,40 +232,40 @@ TEST_P(ConfigLayers, SlopesAndSinksAreAligned) {
     return reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(values) + uintptr_t(off));
   };
   EachField({ Field(kArgument, "layers[1].alibi_slopes ... 0x ... multiple of 4",
-                    [&](GoodConfig &c, int64_t off) { c.layers[1].alibi_slopes = at(off); }, {}, { 1, 2, 3 }),
+                    [&](Good &c, int64_t off) { c.layers[1].alibi_slopes = at(off); }, {}, { 1, 2, 3 }),
               Field(kArgument, "layers[1].sinks ... 0x ... multiple of 4",
-                    [&](GoodConfig &c, int64_t off) { c.layers[1].sinks = at(off); }, {}, { 1, 2, 3 }) });
+                    [&](Good &c, int64_t off) { c.layers[1].sinks = at(off); }, {}, { 1, 2, 3 }) });
 }
 
 TEST_P(ConfigLayers, ScaleAndSoftcapAreFiniteNumbers) {
   for (float good : { 0.0f, -0.0f, 1e-30f, 1.0f, 3e38f })
-    Accepted([&](GoodConfig &c) { c.layers[1].scale = good; });
-  Accepted([](GoodConfig &c) { c.layers[1].softcap = -0.0f; });
+    Accepted([&](Good &c) { c.layers[1].scale = good; });
+  Accepted([](Good &c) { c.layers[1].softcap = -0.0f; });
   for (float bad : { -1.0f, -1e-30f, INFINITY, -INFINITY, NAN })
-    Refused([&](GoodConfig &c) { c.layers[1].scale = bad; }, kArgument, "layers[1].scale ... finite ... 0 or more");
+    Refused([&](Good &c) { c.layers[1].scale = bad; }, kArgument, "layers[1].scale ... finite ... 0 or more");
   for (float bad : { -1.0f, INFINITY, NAN })
-    Refused([&](GoodConfig &c) { c.layers[1].softcap = bad; }, kArgument, "layers[1].softcap ... finite");
+    Refused([&](Good &c) { c.layers[1].softcap = bad; }, kArgument, "layers[1].softcap ... finite");
 }
 
 // ------------------------------------------------------------------------------------------------------- other layers
 
 TEST_P(ConfigLayers, CacheOfAnEarlierLayerOfTheSameShape) {
-  const auto source = [](GoodConfig &c, int64_t value) { c.layers[2].kv_source = int32_t(value); };
+  const auto source = [](Good &c, int64_t value) { c.layers[2].kv_source = int32_t(value); };
   EachField({ Field(kArgument, "layers[2].kv_source is # ... earlier layer", source, { 1, 2 }, // not itself, nor none
                     { 3, 4, -1, INT32_MAX, INT32_MIN }) });
   EachRefused({
-      { kArgument, "layers[0].kv_source is 1 ... earlier layer", [](GoodConfig &c) { c.layers[0].kv_source = 1; } },
+      { kArgument, "layers[0].kv_source is 1 ... earlier layer", [](Good &c) { c.layers[0].kv_source = 1; } },
       { kArgument, "layers[2].kv_source ... layer 0 ... 2 KV heads ... expected 4",
-        [](GoodConfig &c) { c.layers[2].num_kv_heads = 4; } },
-      { kArgument, "layers[2].kv_source ... layer 0 ... dim 64 ... 128", [](GoodConfig &c) { c.layers[2].head_dim = 128; } },
+        [](Good &c) { c.layers[2].num_kv_heads = 4; } },
+      { kArgument, "layers[2].kv_source ... layer 0 ... dim 64 ... 128", [](Good &c) { c.layers[2].head_dim = 128; } },
       // A fault of the source is not reported again for the layers that read it.
-      { kArgument, "layers[0].num_kv_heads is 0", [](GoodConfig &c) { c.layers[0].num_kv_heads = 0; } },
-      { kEnum, "layers[0].k.dtype is 99", [](GoodConfig &c) { c.layers[0].k.dtype = 99; } },
+      { kArgument, "layers[0].num_kv_heads is 0", [](Good &c) { c.layers[0].num_kv_heads = 0; } },
+      { kEnum, "layers[0].k.dtype is 99", [](Good &c) { c.layers[0].k.dtype = 99; } },
   });
   EachAccepted({
-      [](GoodConfig &c) { c.layers[1].kv_source = 1, c.layers[2].kv_source = 2; }, // of a layer that has another's
-      [](GoodConfig &c) { c.layers[2].num_q_heads = 8; },
-      [](GoodConfig &c) { // the views of such a layer are not looked at
+      [](Good &c) { c.layers[1].kv_source = 1, c.layers[2].kv_source = 2; }, // of a layer that has another's
+      [](Good &c) { c.layers[2].num_q_heads = 8; },
+      [](Good &c) { // the views of such a layer are not looked at
         std::memset(&c.layers[2].k, 0x5a, sizeof(cgr_kv_view));
         c.layers[2].v = c.layers[0].v;
       },

@@ -9,13 +9,13 @@ class ConfigLimits : public ConfigTest {};
 
 // Where 0 is good below the bounds, it is the default.
 TEST_P(ConfigLimits, NumbersAreWithinTheirBounds) {
-  const auto requests = [](GoodConfig &c, int64_t value) {
+  const auto requests = [](Good &c, int64_t value) {
     c.config.max_requests = int32_t(value);
     c.config.max_rows = 0;
     c.config.max_tokens = 4096;
     c.config.num_decode_buckets = 1;
   };
-  const auto length = [](GoodConfig &c, int64_t value) {
+  const auto length = [](Good &c, int64_t value) {
     c.config.max_seq_len = int32_t(value);
     c.groups[0].num_pages = (1 << 26) + 2;
     c.config.num_layers = 0; // the caches of a pool that large would overlap
@@ -48,10 +48,10 @@ TEST_P(ConfigLimits, ListsAreWithinTheirBounds) {
   std::vector<cgr_layer> layers;
   std::vector<cgr_buffer_decl> buffers;
   std::vector<std::string> names;
-  GoodConfig good(device_);
+  Good good(device_);
   for (int i = 0; i < 1024; i++) {
-    good.PutK(0, GoodConfig::Address(2 * i));
-    good.PutV(0, GoodConfig::Address(2 * i + 1));
+    good.PutK(0, Good::Address(2 * i));
+    good.PutV(0, Good::Address(2 * i + 1));
     layers.push_back(good.layers[0]);
   }
   for (int i = 0; i < 64; i++)
@@ -60,11 +60,11 @@ TEST_P(ConfigLimits, ListsAreWithinTheirBounds) {
     buffers.push_back(good.buffers[0]);
     buffers.back().name = name.c_str();
   }
-  const auto set_layers = [&](GoodConfig &c, int64_t value) {
+  const auto set_layers = [&](Good &c, int64_t value) {
     c.config.layers = value == 0 ? nullptr : layers.data();
     c.config.num_layers = int32_t(value);
   };
-  const auto set_buffers = [&](GoodConfig &c, int64_t value) {
+  const auto set_buffers = [&](Good &c, int64_t value) {
     c.config.buffers = value == 0 ? nullptr : buffers.data();
     c.config.num_buffers = int32_t(value);
   };
@@ -77,19 +77,19 @@ TEST_P(ConfigLimits, ListsAreWithinTheirBounds) {
 // A list that is counted is given.
 TEST_P(ConfigLimits, ListsAreThere) {
   EachRefused({
-      { kNull, "layers is NULL, expected an array of 3 (num_layers)", [](GoodConfig &c) { c.config.layers = nullptr; } },
-      { kNull, "groups is NULL, expected an array of groups (num_groups)", [](GoodConfig &c) { c.config.groups = nullptr; } },
-      { kNull, "buffers is NULL, expected an array of 3 (num_buffers)", [](GoodConfig &c) { c.config.buffers = nullptr; } },
-      { kNull, "backends is NULL, expected an array of 1 (num_backends)", [](GoodConfig &c) { c.config.num_backends = 1; } },
-      { kNull, "variants is NULL, expected an array of 1 (num_variants)", [](GoodConfig &c) { c.config.num_variants = 1; } },
-      { kNull, "variants is NULL, expected an array of 3", [](GoodConfig &c) { c.config.num_variants = 3; } },
-      { kNull, "query_lens is NULL, expected an array of 2", [](GoodConfig &c) { c.config.num_query_lens = 2; } },
-      { kNull, "mixed_buckets is NULL, expected an array of 3", [](GoodConfig &c) { c.config.num_mixed_buckets = 3; } },
-      { kNull, "decode_buckets is NULL, expected an array of 4", [](GoodConfig &c) { c.config.decode_buckets = nullptr; } },
+      { kNull, "layers is NULL, expected an array of 3 (num_layers)", [](Good &c) { c.config.layers = nullptr; } },
+      { kNull, "groups is NULL, expected an array of groups (num_groups)", [](Good &c) { c.config.groups = nullptr; } },
+      { kNull, "buffers is NULL, expected an array of 3 (num_buffers)", [](Good &c) { c.config.buffers = nullptr; } },
+      { kNull, "backends is NULL, expected an array of 1 (num_backends)", [](Good &c) { c.config.num_backends = 1; } },
+      { kNull, "variants is NULL, expected an array of 1 (num_variants)", [](Good &c) { c.config.num_variants = 1; } },
+      { kNull, "variants is NULL, expected an array of 3", [](Good &c) { c.config.num_variants = 3; } },
+      { kNull, "query_lens is NULL, expected an array of 2", [](Good &c) { c.config.num_query_lens = 2; } },
+      { kNull, "mixed_buckets is NULL, expected an array of 3", [](Good &c) { c.config.num_mixed_buckets = 3; } },
+      { kNull, "decode_buckets is NULL, expected an array of 4", [](Good &c) { c.config.decode_buckets = nullptr; } },
   });
   EachAccepted({
-      [](GoodConfig &c) { c.config.layers = nullptr, c.config.num_layers = 0; },
-      [](GoodConfig &c) { c.config.decode_buckets = nullptr, c.config.num_decode_buckets = 0; },
+      [](Good &c) { c.config.layers = nullptr, c.config.num_layers = 0; },
+      [](Good &c) { c.config.decode_buckets = nullptr, c.config.num_decode_buckets = 0; },
   });
 }
 
@@ -129,15 +129,15 @@ TEST_P(ConfigLimits, ReservedFieldsAreRefusedByName) {
 
 TEST_P(ConfigLimits, AnythingIsTrueButZero) {
   for (int32_t value : { 0, 1, -1, INT32_MAX }) {
-    Accepted([&](GoodConfig &c) { c.config.batch_invariant = value; });
-    Accepted([&](GoodConfig &c) { c.config.strict = value; });
+    Accepted([&](Good &c) { c.config.batch_invariant = value; });
+    Accepted([&](Good &c) { c.config.strict = value; });
   }
 }
 
 // 0 layers are good for an engine with kernels of its own, so this is valid, but surely not intended.
 TEST_P(ConfigLimits, LayersThatAreNotCountedAreLogged) {
   for (bool given : { false, true }) {
-    GoodConfig c(device_);
+    Good c(device_);
     std::vector<std::string> told;
     c.config.num_layers = 0;
     c.config.layers = given ? c.layers : nullptr;

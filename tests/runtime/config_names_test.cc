@@ -33,11 +33,11 @@ TEST_P(ConfigNames, AreReadUpToTheirBound) {
   const Edge longest(std::string(31, 'x') + '\0'); // the longest that is one
   const std::string says = ".name is \"" + std::string(31, 'x') + "...\", expected 1 to 31 characters";
   for (int i = 0; i < 3; i++) {
-    Refused([&](GoodConfig &c) { c.buffers[i].name = endless.get(); }, kArgument, "buffers[" + std::to_string(i) + "]" + says);
-    Accepted([&](GoodConfig &c) { c.buffers[i].name = longest.get(); });
+    Refused([&](Good &c) { c.buffers[i].name = endless.get(); }, kArgument, "buffers[" + std::to_string(i) + "]" + says);
+    Accepted([&](Good &c) { c.buffers[i].name = longest.get(); });
   }
-  Refused([&](GoodConfig &c) { c.AddBackends(), c.backends[0].name = endless.get(); }, kArgument, "backends[0]" + says);
-  Accepted([&](GoodConfig &c) { c.AddBackends(), c.backends[0].name = longest.get(); });
+  Refused([&](Good &c) { c.AddBackends(), c.backends[0].name = endless.get(); }, kArgument, "backends[0]" + says);
+  Accepted([&](Good &c) { c.AddBackends(), c.backends[0].name = longest.get(); });
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigNames);

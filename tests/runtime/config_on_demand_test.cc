@@ -14,10 +14,10 @@ protected:
   // Layer 1 is the first backend's; the second is not used.
   void SetUp() override {
     ConfigTest::SetUp();
-    more_ = [](GoodConfig &c) { c.AddBackends(), c.layers[1].backend = 1; };
+    more_ = [](Good &c) { c.AddBackends(), c.layers[1].backend = 1; };
   }
   uint64_t DeviceBytes(const Change &change) {
-    GoodConfig c(device_, more_);
+    Good c(device_, more_);
     change(c);
     cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
     CGR_EXPECT_OK(cgr_runtime_memory(&c.config, &sizes));
@@ -30,11 +30,11 @@ TEST_P(ConfigOnDemand, UnknownBitsAreRefused) {
                             "prefill_query_start_loc, prefill_kv_indptr, prefill_kv_last_page_len)";
   for (uint64_t bad : { 2 * kLast, uint64_t{ 1 } << 63, ~uint64_t{ 0 } & ~(2 * kLast - 1) })
     EachRefused({
-        { kEnum, "on_demand ... " + names, [=](GoodConfig &c) { c.config.on_demand = kFirst | bad; } },
-        { kEnum, "backends[0].on_demand ... " + names, [=](GoodConfig &c) { c.backends[0].on_demand = bad; } },
-        { kEnum, "backends[1].on_demand ... " + names, [=](GoodConfig &c) { c.backends[1].on_demand = bad; } }, // of no layer
+        { kEnum, "on_demand ... " + names, [=](Good &c) { c.config.on_demand = kFirst | bad; } },
+        { kEnum, "backends[0].on_demand ... " + names, [=](Good &c) { c.backends[0].on_demand = bad; } },
+        { kEnum, "backends[1].on_demand ... " + names, [=](Good &c) { c.backends[1].on_demand = bad; } }, // of no layer
     });
-  Refused([](GoodConfig &c) { c.config.on_demand = UINT64_MAX; }, // of prefills, without a threshold, too
+  Refused([](Good &c) { c.config.on_demand = UINT64_MAX; }, // of prefills, without a threshold, too
           { { kEnum, "on_demand ... " + names }, { kArgument, "on_demand ... reorder_threshold" } });
 }
 
@@ -43,20 +43,20 @@ TEST_P(ConfigOnDemand, PrefillsNeedAReorderThresholdInUse) {
     const uint64_t bit = CGR_ON_DEMAND(buffer);
     const std::string says = std::string("on_demand ... ") + cgr_buffer_name(buffer) + " ... reorder_threshold";
     EachRefused({
-        { kArgument, says, [=](GoodConfig &c) { c.config.on_demand = kFirst | bit; } },
-        { kArgument, says, [=](GoodConfig &c) { c.config.on_demand = bit, c.config.num_backends = 0, c.layers[1].backend = 0; },
+        { kArgument, says, [=](Good &c) { c.config.on_demand = kFirst | bit; } },
+        { kArgument, says, [=](Good &c) { c.config.on_demand = bit, c.config.num_backends = 0, c.layers[1].backend = 0; },
           "no backend" },
-        { kArgument, "backends[0]." + says, [=](GoodConfig &c) { c.backends[0].on_demand = bit; } },
-        { kArgument, says, [=](GoodConfig &c) { c.config.on_demand = bit, c.backends[1].reorder_threshold = 4; }, "not in use" },
+        { kArgument, "backends[0]." + says, [=](Good &c) { c.backends[0].on_demand = bit; } },
+        { kArgument, says, [=](Good &c) { c.config.on_demand = bit, c.backends[1].reorder_threshold = 4; }, "not in use" },
     });
-    Accepted([=](GoodConfig &c) { c.config.on_demand = bit, c.backends[0].reorder_threshold = 4; });
-    Accepted([=](GoodConfig &c) { c.backends[1].on_demand = bit; }); // not asked for
+    Accepted([=](Good &c) { c.config.on_demand = bit, c.backends[0].reorder_threshold = 4; });
+    Accepted([=](Good &c) { c.backends[1].on_demand = bit; }); // not asked for
   }
 }
 
 TEST_P(ConfigOnDemand, RunningSumsOfTokensHave32Bits) {
   auto large = [](cgr_buffer buffer, int32_t max_seq_len) {
-    return [=](GoodConfig &c) {
+    return [=](Good &c) {
       c.config.num_layers = 0;
       c.groups[0].num_pages = int64_t{ 1 } << 29;
       c.config.max_rows = c.config.max_requests = 4;
@@ -76,27 +76,27 @@ TEST_P(ConfigOnDemand, RunningSumsOfTokensHave32Bits) {
 // R = 8 requests of P = 32 pages: the size of each, in lines of 256 bytes, counted once whoever asks.
 TEST_P(ConfigOnDemand, MemoryIsTakenForWhatIsAskedForAlone) {
   auto lines = [](uint64_t bytes) { return (bytes + 255) / 256 * 256; };
-  const uint64_t none = DeviceBytes([](GoodConfig &) {});
+  const uint64_t none = DeviceBytes([](Good &) {});
   for (int buffer = CGR_BUFFER_KV_INDICES; buffer < CGR_BUFFER_COUNT_; buffer++) {
     const bool pages = buffer == CGR_BUFFER_KV_INDICES || buffer == CGR_BUFFER_BLOCK_TABLE;
     const uint64_t extents = buffer == CGR_BUFFER_BLOCK_TABLE ? lines(8 * 4) : 0;
     const uint64_t want = none + (pages ? lines(8 * 32 * 4) : lines(9 * 4)) + extents;
     const uint64_t bit = CGR_ON_DEMAND(buffer);
     for (int who = 0; who < 3; who++)
-      EXPECT_EQ(DeviceBytes([=](GoodConfig &c) {
+      EXPECT_EQ(DeviceBytes([=](Good &c) {
                   c.backends[0].reorder_threshold = 1;
                   c.config.on_demand = who != 1 ? bit : 0;
                   c.backends[0].on_demand = who != 0 ? bit : 0;
                 }),
                 want)
           << cgr_buffer_name(cgr_buffer(buffer));
-    EXPECT_EQ(DeviceBytes([=](GoodConfig &c) { c.backends[1].on_demand = bit; }), none) << "not in use";
+    EXPECT_EQ(DeviceBytes([=](Good &c) { c.backends[1].on_demand = bit; }), none) << "not in use";
   }
 }
 
 // Structs of callers that do not know the field.
 TEST_P(ConfigOnDemand, OlderStructsAskForNothing) {
-  Accepted([](GoodConfig &c) {
+  Accepted([](Good &c) {
     c.config.size = uint32_t(offsetof(cgr_config, on_demand));
     c.config.on_demand = ~uint64_t{ 0 };
   });

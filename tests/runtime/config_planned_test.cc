@@ -50,11 +50,11 @@ protected:
   // Two backends alike; layers 0 and 1 are the first's.
   void SetUp() override {
     ConfigTest::SetUp();
-    more_ = [](GoodConfig &c) {
+    more_ = [](Good &c) {
       c.AddBackends();
       c.backends[0].flags = c.backends[1].flags = CGR_BACKEND_APPENDS; // so that dtypes and dims are its own affair
       c.layers[0].backend = c.layers[1].backend = 1;
-      c.groups[1].num_pages = GoodConfig::kPages;
+      c.groups[1].num_pages = Good::kPages;
       c.config.num_groups = 2;
     };
   }
@@ -63,11 +63,11 @@ protected:
 TEST_P(ConfigPlanned, LayersMayDifferInAnythingElseOrHaveAnotherBackend) {
   for (const Member &member : Members()) {
     SCOPED_TRACE(member.name);
-    Refused([&](GoodConfig &c) { c.backends[0].planned = member.bit, member.differ(&c.layers[1]); }, kArgument,
+    Refused([&](Good &c) { c.backends[0].planned = member.bit, member.differ(&c.layers[1]); }, kArgument,
             std::string("layers[1].") + member.name + " " + member.says +
                 " ... layer 0 ... one plan of backend first serves both ... give one of them a backend of its own");
-    Accepted([&](GoodConfig &c) { c.backends[0].planned = kAll & ~member.bit, member.differ(&c.layers[1]); });
-    Accepted([&](GoodConfig &c) {
+    Accepted([&](Good &c) { c.backends[0].planned = kAll & ~member.bit, member.differ(&c.layers[1]); });
+    Accepted([&](Good &c) {
       c.backends[0].planned = c.backends[1].planned = kAll;
       c.layers[1].backend = 2;
       member.differ(&c.layers[1]);
@@ -85,7 +85,7 @@ TEST_P(ConfigPlanned, EveryMemberHasARow) {
   std::memcpy(&half_bits, &half, sizeof half);
   for (size_t at = offsetof(cgr_layer, program); at + 4 <= sizeof(cgr_layer); at += 4)
     for (int32_t word : { 1, 2, 3, 8, half_bits }) {
-      GoodConfig c(device_, more_);
+      Good c(device_, more_);
       c.backends[0].planned = kAll;
       std::memcpy(reinterpret_cast<char *>(&c.layers[1]) + at, &word, sizeof word);
       cgr_finding list[16];
@@ -100,7 +100,7 @@ TEST_P(ConfigPlanned, EveryMemberHasARow) {
 
 TEST_P(ConfigPlanned, EveryLayerIsHeldAgainstTheFirst) {
   Refused(
-      [](GoodConfig &c) {
+      [](Good &c) {
         c.backends[0].planned = CGR_PLANNED_WINDOW | CGR_PLANNED_SOFTCAP;
         c.layers[2].backend = 1;
         c.layers[1].window_left = 5;
@@ -112,7 +112,7 @@ TEST_P(ConfigPlanned, EveryLayerIsHeldAgainstTheFirst) {
 // What is bad by itself is told once.
 TEST_P(ConfigPlanned, BadNumbersAreNotComparedToo) {
   Refused(
-      [](GoodConfig &c) {
+      [](Good &c) {
         c.backends[0].planned = CGR_PLANNED_HEADS | CGR_PLANNED_DTYPE;
         c.layers[1].num_q_heads = 3;
         c.layers[1].dtype = 99;
@@ -123,19 +123,19 @@ TEST_P(ConfigPlanned, BadNumbersAreNotComparedToo) {
 TEST_P(ConfigPlanned, UnknownBitsAreRefused) {
   const std::string names = "expected CGR_PLANNED_* (group, heads, head dim, dtype, window, scale, softcap)";
   for (uint32_t bits : { kAll + 1, UINT32_MAX })
-    Refused([=](GoodConfig &c) { c.backends[1].planned = bits; }, kEnum, "backends[1].planned ... " + names);
-  Refused([](GoodConfig &c) { c.backends[0].planned = 0x80000000u; }, kEnum, "backends[0].planned is 0x80000000, " + names);
+    Refused([=](Good &c) { c.backends[1].planned = bits; }, kEnum, "backends[1].planned ... " + names);
+  Refused([](Good &c) { c.backends[0].planned = 0x80000000u; }, kEnum, "backends[0].planned is 0x80000000, " + names);
 }
 
 // A plan from the host is staged: it arrives after the first plans.
 TEST_P(ConfigPlanned, FirstPlansHaveNoneOfTheHosts) {
-  const auto first = [](GoodConfig &c) {
+  const auto first = [](Good &c) {
     c.backends[0].flags = CGR_BACKEND_PLANS_FIRST;
     c.backends[0].plan_host = PlanHost;
     c.backends[0].plan_bytes = 64;
   };
   Accepted(first);
-  Refused([&](GoodConfig &c) { first(c), c.backends[0].plan = Plan; }, kArgument,
+  Refused([&](Good &c) { first(c), c.backends[0].plan = Plan; }, kArgument,
           "backends[0].flags ... PLANS_FIRST ... plan_bytes 64 ... expected 0");
 }
 

@@ -16,7 +16,7 @@ protected:
   // Layer 1 is the first backend's; no layer is the second's.
   void SetUp() override {
     ConfigTest::SetUp();
-    more_ = [this](GoodConfig &c) {
+    more_ = [this](Good &c) {
       c.AddBackends();
       c.layers[1].backend = 1;
       for (cgr_backend &b : c.backends) {
@@ -31,7 +31,7 @@ protected:
     b->plan_bytes = plan;
     b->plan_host = plan > 0 ? PlanHost : nullptr;
   }
-  void Declare(GoodConfig &c, int32_t count) {
+  void Declare(Good &c, int32_t count) {
     decls_.assign(size_t(count), c.buffers[0]);
     names_.clear();
     for (int32_t i = 0; i < count; i++)
@@ -47,7 +47,7 @@ protected:
 };
 
 TEST_P(ConfigPlans, AllOfItMayBeLeftOut) {
-  GoodConfig c(device_, more_);
+  Good c(device_, more_);
   for (auto [workspace, plan] : { std::pair<uint64_t, uint64_t>{ 0, 0 }, { 1, 0 }, { 0, 1 }, { 100000, 1 << 24 } }) {
     Ask(&c.backends[0], workspace, plan);
     AcceptedAsItIs(c.config);
@@ -57,21 +57,20 @@ TEST_P(ConfigPlans, AllOfItMayBeLeftOut) {
 
 // For either backend, whether or not a layer names it.
 TEST_P(ConfigPlans, NumbersAreWithinTheirBoundsAndPlansHaveAFunction) {
-  Accepted([](GoodConfig &c) { c.backends[0].workspace_bytes = uint64_t(1) << 40; });
+  Accepted([](Good &c) { c.backends[0].workspace_bytes = uint64_t(1) << 40; });
   for (int i = 0; i < 2; i++) {
     const std::string workspace = "backends[" + std::to_string(i) + "].workspace_bytes ",
                       plan = "backends[" + std::to_string(i) + "].plan_bytes ";
     EachRefused({
         { kArgument, workspace + "is 1099511627777 ... 0 .. 1099511627776",
-          [=](GoodConfig &c) { c.backends[i].workspace_bytes = (uint64_t(1) << 40) + 1; } },
+          [=](Good &c) { c.backends[i].workspace_bytes = (uint64_t(1) << 40) + 1; } },
         { kArgument, workspace + "is 18446744073709551615 ... 0 .. 1099511627776",
-          [=](GoodConfig &c) { c.backends[i].workspace_bytes = UINT64_MAX; } },
-        { kArgument, plan + "is 16777217 ... 0 .. 16777216", [=](GoodConfig &c) { Ask(&c.backends[i], 0, (1 << 24) + 1); } },
-        { kArgument, plan + "is 18446744073709551615 ... 0 .. 16777216",
-          [=](GoodConfig &c) { Ask(&c.backends[i], 0, UINT64_MAX); } },
-        { kArgument, plan + "is 0 ... with plan_host", [=](GoodConfig &c) { c.backends[i].plan_host = PlanHost; } },
+          [=](Good &c) { c.backends[i].workspace_bytes = UINT64_MAX; } },
+        { kArgument, plan + "is 16777217 ... 0 .. 16777216", [=](Good &c) { Ask(&c.backends[i], 0, (1 << 24) + 1); } },
+        { kArgument, plan + "is 18446744073709551615 ... 0 .. 16777216", [=](Good &c) { Ask(&c.backends[i], 0, UINT64_MAX); } },
+        { kArgument, plan + "is 0 ... with plan_host", [=](Good &c) { c.backends[i].plan_host = PlanHost; } },
         { kNull, "backends[" + std::to_string(i) + "].plan_host is NULL ... with plan_bytes",
-          [=](GoodConfig &c) { c.backends[i].plan_bytes = 64; } },
+          [=](Good &c) { c.backends[i].plan_bytes = 64; } },
     });
   }
 }
@@ -86,13 +85,13 @@ TEST_P(ConfigPlans, TakeTheRoomOfDeclaredBuffers) {
                 { 63, 0, 64, true },  { 64, 64, 0, false },  { 64, 0, 64, false },  { 64, 0, 0, true } };
   for (const auto &each : cases) {
     SCOPED_TRACE(std::to_string(each.declared) + ", " + std::to_string(each.workspace) + ", " + std::to_string(each.plan));
-    const auto change = [&](GoodConfig &c) {
+    const auto change = [&](Good &c) {
       Declare(c, each.declared);
       Ask(&c.backends[0], each.workspace, each.plan);
       Ask(&c.backends[1], 64, 64); // no layer names it: it takes none
     };
     if (each.good) {
-      GoodConfig c(device_, more_);
+      Good c(device_, more_);
       change(c);
       AcceptedAsItIs(c.config);
     } else {
@@ -104,7 +103,7 @@ TEST_P(ConfigPlans, TakeTheRoomOfDeclaredBuffers) {
 
 // Other faults are found too, and nothing is written where there is no room.
 TEST_P(ConfigPlans, AreReadBesideBadNumbersOfBuffers) {
-  const auto count = [](GoodConfig &c, int64_t value) { c.config.num_buffers = int32_t(value), Ask(&c.backends[0], 64, 64); };
+  const auto count = [](Good &c, int64_t value) { c.config.num_buffers = int32_t(value), Ask(&c.backends[0], 64, 64); };
   EachField({ Field(kArgument, "num_buffers is #", count, {}, { -1, 65, INT32_MAX }) });
 }
 

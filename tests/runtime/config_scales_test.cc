@@ -8,8 +8,6 @@
 namespace cgr_test {
 namespace {
 
-using Good = GoodConfig;
-
 class ConfigScales : public ConfigTest {
 protected:
   enum { kPage = Good::kPageSize, kHeads = Good::kHeads, kDim = Good::kDim }; // kPages pages

@@ -8,8 +8,6 @@
 namespace cgr_test {
 namespace {
 
-using Good = GoodConfig;
-
 class ConfigViews : public ConfigTest {};
 
 char *Bytes(void *base, int64_t offset) { return static_cast<char *>(base) + offset; }

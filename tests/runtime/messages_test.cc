@@ -148,7 +148,7 @@ TEST_P(Messages, OfCallsAroundSteps) {
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Messages);
 
 // A bad handle writes nothing.
-TEST(GraphMode, OfABadHandleIsAStatus) {
+TEST(BadHandles, GraphModeOfOneIsAStatus) {
   alignas(64) static unsigned char nothing[1 << 16];
   for (void *handle : { static_cast<void *>(nullptr), static_cast<void *>(nothing) }) {
     const char *reason = "as it was";

@@ -105,21 +105,22 @@ struct GoodConfig {
   char names[3][16] = { "a", "b", "c" };
 };
 
-using Change = std::function<void(GoodConfig &)>;
-using ConfigMistakes = std::vector<Mistake<GoodConfig>>;
+using Good = GoodConfig;
+using Change = std::function<void(Good &)>;
+using ConfigMistakes = std::vector<Mistake<Good>>;
 
 // What is expected of an element type.
 const char kDtypes[] = "1 .. 9, a cgr_dtype (1 fp32, 2 fp16, 3 bf16, 4 fp8_e4m3, 5 i8, 6 i32, 7 i64, 8 fp8_e5m2, 9 u8)";
 
 // How a field gets a value: one of the configuration, of layer 1, of group 0, of buffer 1 or of backend 1.
-using Set = std::function<void(GoodConfig &, int64_t)>;
-inline cgr_config &PartOf(GoodConfig &c, cgr_config *) { return c.config; }
-inline cgr_layer &PartOf(GoodConfig &c, cgr_layer *) { return c.layers[1]; }
-inline cgr_group &PartOf(GoodConfig &c, cgr_group *) { return c.groups[0]; }
-inline cgr_buffer_decl &PartOf(GoodConfig &c, cgr_buffer_decl *) { return c.buffers[1]; }
-inline cgr_backend &PartOf(GoodConfig &c, cgr_backend *) { return c.backends[1]; }
+using Set = std::function<void(Good &, int64_t)>;
+inline cgr_config &PartOf(Good &c, cgr_config *) { return c.config; }
+inline cgr_layer &PartOf(Good &c, cgr_layer *) { return c.layers[1]; }
+inline cgr_group &PartOf(Good &c, cgr_group *) { return c.groups[0]; }
+inline cgr_buffer_decl &PartOf(Good &c, cgr_buffer_decl *) { return c.buffers[1]; }
+inline cgr_backend &PartOf(Good &c, cgr_backend *) { return c.backends[1]; }
 template <class T, class V> Set Of(V T::*member) {
-  return [member](GoodConfig &c, int64_t value) { PartOf(c, static_cast<T *>(nullptr)).*member = V(value); };
+  return [member](Good &c, int64_t value) { PartOf(c, static_cast<T *>(nullptr)).*member = V(value); };
 }
 
 // Values of a field: the good ones are accepted, and each bad one is refused as `says` tells, where # is the value.
@@ -180,7 +181,7 @@ protected:
   // The good configuration after `change` is refused with exactly these findings in this order; and it is good without the
   // change.
   void Refused(const Change &change, const std::vector<Found> &want) {
-    GoodConfig c(device_, more_);
+    Good c(device_, more_);
     change(c);
     RefusedAsItIs(c.config, want);
     ExpectGood();
@@ -189,8 +190,8 @@ protected:
   // Each with one finding.
   void EachRefused(const ConfigMistakes &rows) {
     EachMistake(
-        rows, [&] { return GoodConfig(device_, more_); },
-        [&](GoodConfig &c, const Mistake<GoodConfig> &row) { RefusedAsItIs(c.config, { Found(row.status, row.says) }); });
+        rows, [&] { return Good(device_, more_); },
+        [&](Good &c, const Mistake<Good> &row) { RefusedAsItIs(c.config, { Found(row.status, row.says) }); });
     ExpectGood();
   }
   void EachField(const std::vector<Field> &rows) {
@@ -198,9 +199,9 @@ protected:
     for (const Field &row : rows) {
       SCOPED_TRACE(row.says);
       for (int64_t value : row.good)
-        Accepted([&](GoodConfig &c) { row.set(c, value); });
+        Accepted([&](Good &c) { row.set(c, value); });
       for (int64_t value : row.bad)
-        mistakes.push_back({ row.status, WithValue(row.says, value), [&row, value](GoodConfig &c) { row.set(c, value); } });
+        mistakes.push_back({ row.status, WithValue(row.says, value), [&row, value](Good &c) { row.set(c, value); } });
     }
     EachRefused(mistakes);
   }
@@ -239,7 +240,7 @@ protected:
   }
   // One more change and it would be refused.
   void Accepted(const Change &change) {
-    GoodConfig c(device_, more_);
+    Good c(device_, more_);
     change(c);
     Validated(c.config);
   }
@@ -257,7 +258,7 @@ protected:
     list.ExpectUntouchedFrom(0);
   }
   void ExpectGood() {
-    GoodConfig good(device_), with_more(device_, more_);
+    Good good(device_), with_more(device_, more_);
     AcceptedAsItIs(good.config);
     Validated(with_more.config);
   }
