@@ -1,6 +1,4 @@
 // Groups that must be refused: pages, trash pages, the engine's own table, and more than four groups, or none.
-#include <algorithm>
-
 #include "tests/support/config_case.h"
 
 namespace cgr_test {
@@ -8,147 +6,139 @@ namespace {
 
 class ConfigGroups : public ConfigTest {};
 
-// The caches of the good configuration have pages of 16 tokens.
-TEST_P(ConfigGroups, PageSizes) {
-  for (int32_t good : { 0, 16, 32, 48, 64, 80, 96, 112, 128, 240, 256, 272, 1008, 1024 })
-    Accepted([&](GoodConfig &c) { c.groups[0].page_size = good, c.config.num_layers = 0; });
-  for (int32_t bad : { 1, 8, 15, 17, 24, 63, 65, 1023, 1025, 1040, 2048, INT32_MAX })
-    Refused([&](GoodConfig &c) { c.groups[0].page_size = bad; },
-            { FindInGroup(0, CGR_ERROR_UNSUPPORTED, "page_size",
-                          { "is " + std::to_string(bad), "a multiple of 16, at most 1024" }) });
-  for (int32_t bad : { -1, -16, INT32_MIN })
-    Refused([&](GoodConfig &c) { c.groups[0].page_size = bad; },
-            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "page_size",
-                          { "is " + std::to_string(bad), "a multiple of 16, at most 1024" }) });
-}
+const int32_t *Table(uintptr_t address) { return reinterpret_cast<const int32_t *>(address); }
 
-// With pages twice as long the cache no longer fits, which is one finding for each view that a layer owns.
-TEST_P(ConfigGroups, LongerPagesMustFitTheCaches) {
-  std::vector<Found> want;
-  for (int i = 0; i < 2; i++)
-    for (const char *view : { "k", "v" })
-      want.push_back(FindInLayer(i, CGR_ERROR_INVALID_ARGUMENT, view, { "overlap", "32 tokens" }));
-  Refused([&](GoodConfig &c) { c.groups[0].page_size = 32; }, want);
-}
-
-TEST_P(ConfigGroups, NumPages) {
-  const Found refusal = FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "num_pages", { "expected 3 .. 2147483647" });
-  auto set = [](GoodConfig &c, int64_t value) {
+TEST_P(ConfigGroups, NumbersAreWithinTheirBounds) {
+  const auto size = [](Good &c, int64_t value) { // the caches of the good configuration have pages of 16 tokens
+    c.groups[0].page_size = int32_t(value);
+    c.config.num_layers = 0;
+  };
+  const auto pages = [](Good &c, int64_t value) {
     c.groups[0].num_pages = value;
     c.config.max_seq_len = 16;
     c.config.num_layers = 0;
   };
-  Range(set, 3, INT32_MAX, refusal);
-  for (int64_t bad : { int64_t(INT32_MAX) + 1, INT64_MAX, INT64_MIN, int64_t(1) << 32 })
-    Refused([&](GoodConfig &c) { c.groups[0].num_pages = bad; }, { refusal });
+  const char sizes[] = "groups[0].page_size is # ... a multiple of 16, at most 1024";
+  const std::vector<int64_t> more_pages = { int64_t(INT32_MAX) + 1, INT64_MAX, INT64_MIN, int64_t(1) << 32, 2 };
+  EachField({
+      Field(kUnsupported, sizes, size, { 0, 16, 32, 48, 64, 80, 96, 112, 128, 240, 256, 272, 1008, 1024 }, {}),
+      Field(kUnsupported, sizes, Of(&cgr_group::page_size), {}, { 1, 8, 15, 17, 24, 63, 65, 1023, 1025, 1040, 2048, INT32_MAX }),
+      Field(kArgument, sizes, Of(&cgr_group::page_size), {}, { -1, -16, INT32_MIN }),
+      Field(kArgument, "groups[0].num_pages is #, expected 3 .. 2147483647", pages, { 3, INT32_MAX }, Outside(3, INT32_MAX)),
+      Field(kArgument, "groups[0].num_pages is #, expected 3 .. 2147483647 (two pages are reserved", Of(&cgr_group::num_pages),
+            {}, more_pages),
+  });
+}
+
+// With pages twice as long, or more of them, the cache no longer fits.
+TEST_P(ConfigGroups, PagesMustFitTheCaches) {
+  std::vector<Found> longer;
+  for (const char *view : { "layers[0].k", "layers[0].v", "layers[1].k", "layers[1].v" })
+    longer.emplace_back(kArgument, view + std::string(" overlap ... 32 tokens"));
+  Refused([](Good &c) { c.groups[0].page_size = 32; }, longer);
+  const std::string bytes = ", taking 16777216 bytes with num_pages 4096, expected memory of its own";
+  Refused([](Good &c) { c.groups[0].num_pages = 4096; }, { { kArgument, "layers[0].v overlaps layers[0].k" + bytes },
+                                                           { kArgument, "layers[1].k overlaps layers[0].k" + bytes },
+                                                           { kArgument, "layers[1].v overlaps layers[0].k" + bytes } });
 }
 
 // Two pages are reserved, and the others hold max_seq_len tokens.
 TEST_P(ConfigGroups, PagesHoldTheLongestSequence) {
-  Accepted([](GoodConfig &c) { c.config.max_seq_len = 62 * 16; });
-  Refused([](GoodConfig &c) { c.config.max_seq_len = 62 * 16 + 1; },
-          { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 993", "at most 992", "groups[0]" } } });
-  Accepted([](GoodConfig &c) { c.groups[0].num_pages = 34; });
-  Refused([](GoodConfig &c) { c.groups[0].num_pages = 33; },
-          { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 512", "at most 496", "groups[0]" } } });
-}
-
-// Layers with windows release pages; a layer that sees all tokens needs all pages.
-TEST_P(ConfigGroups, PagesOfWindowsNeedNotHoldTheLongestSequence) {
-  auto windows = [](GoodConfig &c, size_t layers) {
+  const auto want = [](const char *says) { return std::vector<Found>{ FoundInGroup(0, kArgument, says) }; };
+  Accepted([](Good &c) { c.config.max_seq_len = 62 * 16; });
+  Refused([](Good &c) { c.config.max_seq_len = 62 * 16 + 1; }, want("max_seq_len is 993 ... at most 992 ... groups[0]"));
+  Accepted([](Good &c) { c.groups[0].num_pages = 34; });
+  Refused([](Good &c) { c.groups[0].num_pages = 33; }, want("max_seq_len is 512 ... at most 496 ... groups[0]"));
+  // Layers with windows release pages; a layer that sees all tokens needs all pages.
+  auto windows = [](Good &c, size_t layers) {
     c.config.max_seq_len = 62 * 16 + 1;
     for (size_t l = 0; l < layers; l++)
       c.layers[l].window_left = 100;
   };
-  Accepted([&](GoodConfig &c) { windows(c, 3); });
-  Accepted([&](GoodConfig &c) { windows(c, 1), c.layers[1].chunk = 64, c.layers[2].window_left = 7; });
-  Refused([&](GoodConfig &c) { windows(c, 2); },
-          { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 993", "at most 992", "groups[0]" } } });
+  Accepted([&](Good &c) { windows(c, 3); });
+  Accepted([&](Good &c) { windows(c, 1), c.layers[1].chunk = 64, c.layers[2].window_left = 7; });
+  Refused([&](Good &c) { windows(c, 2); }, want("max_seq_len is 993 ... at most 992 ... groups[0]"));
 }
 
 // The running sum of pages has 32 bits.
 TEST_P(ConfigGroups, PagesOfAStepCanBeCounted) {
-  auto set = [](GoodConfig &c, int32_t pages) {
+  auto set = [](Good &c, int32_t pages) {
     c.config.max_requests = c.config.max_tokens = 4096;
     c.config.max_rows = c.config.num_layers = 0;
     c.config.max_seq_len = pages * 16;
     c.groups[0].num_pages = 1 << 20;
   };
-  Accepted([&](GoodConfig &c) { set(c, INT32_MAX / 4096); });
-  Refused([&](GoodConfig &c) { set(c, INT32_MAX / 4096 + 1); },
-          { { CGR_ERROR_INVALID_ARGUMENT, -1, 0, "max_seq_len", { "is 8388608", "524287 pages", "4096 requests" } } });
+  Accepted([&](Good &c) { set(c, INT32_MAX / 4096); });
+  Refused([&](Good &c) { set(c, INT32_MAX / 4096 + 1); },
+          { FoundInGroup(0, kArgument, "max_seq_len is 8388608 ... 524287 pages ... 4096 requests") });
 }
 
 // ---- trash pages
 
 TEST_P(ConfigGroups, TrashPagesAreTwoPagesOfThePool) {
-  struct Pages {
-    int32_t read, write;
-  };
+  using Pages = std::pair<int32_t, int32_t>; // to read, to write
   for (const Pages &good : { Pages{ 0, 0 }, Pages{ 0, 1 }, Pages{ 1, 0 }, Pages{ 0, 63 }, Pages{ 63, 62 }, Pages{ 5, 0 } })
-    Accepted([&](GoodConfig &c) { c.groups[0].read_trash_page = good.read, c.groups[0].write_trash_page = good.write; });
-  for (int32_t bad : { -1, 64, INT32_MAX, INT32_MIN }) {
-    const Words words = { "is " + std::to_string(bad) + ",", "0 .. 63" };
-    Refused([&](GoodConfig &c) { c.groups[0].read_trash_page = bad; },
-            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "read_trash_page", words) });
-    Refused([&](GoodConfig &c) { c.groups[0].write_trash_page = bad; },
-            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "write_trash_page", words) });
-  }
-  for (int32_t same : { 1, 63 })
-    Refused([&](GoodConfig &c) { c.groups[0].read_trash_page = c.groups[0].write_trash_page = same; },
-            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "write_trash_page", { "is " + std::to_string(same), "another page" }) });
-}
-
-TEST_P(ConfigGroups, TrashPagesMayBeWrongInThreeWaysAtOnce) {
-  Refused([](GoodConfig &c) { c.groups[0].read_trash_page = c.groups[0].write_trash_page = 64; },
-          { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "read_trash_page", { "is 64", "0 .. 63" }),
-            FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "write_trash_page", { "is 64", "0 .. 63" }),
-            FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "write_trash_page", { "is 64", "another page" }) });
+    Accepted([&](Good &c) { c.groups[0].read_trash_page = good.first, c.groups[0].write_trash_page = good.second; });
+  const auto same = [](Good &c, int64_t value) { c.groups[0].read_trash_page = c.groups[0].write_trash_page = int32_t(value); };
+  const std::vector<int64_t> bad = { -1, 64, INT32_MAX, INT32_MIN };
+  EachField({
+      Field(kArgument, "groups[0].read_trash_page is #, ... 0 .. 63 (below num_pages)", Of(&cgr_group::read_trash_page), {}, bad),
+      Field(kArgument, "groups[0].write_trash_page is #, ... 0 .. 63 (below num_pages)", Of(&cgr_group::write_trash_page), {},
+            bad),
+      Field(kArgument, "groups[0].write_trash_page is # ... another page", same, {}, { 1, 63 }),
+  });
+  // They may be wrong in three ways at once.
+  Refused([&](Good &c) { same(c, 64); }, { { kArgument, "groups[0].read_trash_page is 64 ... 0 .. 63" },
+                                           { kArgument, "groups[0].write_trash_page is 64 ... 0 .. 63" },
+                                           { kArgument, "groups[0].write_trash_page is 64 ... another page" } });
 }
 
 // ---- the engine's own table
 
-const int32_t *Table(uintptr_t address) { return reinterpret_cast<const int32_t *>(address); }
-
-TEST_P(ConfigGroups, TableOfTheEngineHasRoomForARow) {
-  auto with = [](int64_t stride) {
-    return [stride](GoodConfig &c) { c.groups[0].page_table = Table(0x8000), c.groups[0].page_table_stride = stride; };
+TEST_P(ConfigGroups, TableOfTheEngineHasRoomForARowAndIsAligned) {
+  const auto stride = [](Good &c, int64_t value) {
+    c.groups[0].page_table = Table(0x8000);
+    c.groups[0].page_table_stride = value;
   };
-  for (int64_t good : { int64_t(32), int64_t(33), int64_t(1) << 31 })
-    Accepted(with(good));
-  for (int64_t bad : { int64_t(0), int64_t(-1), int64_t(31), INT64_MIN, (int64_t(1) << 31) + 1, INT64_MAX })
-    Refused(with(bad), { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "page_table_stride",
-                                     { "is " + std::to_string(bad), "at least 32", "2^31" }) });
-  Accepted([](GoodConfig &c) { c.groups[0].page_table_stride = -1; }); // of no table
-}
-
-TEST_P(ConfigGroups, TableOfTheEngineIsAligned) {
-  for (uintptr_t address : { 0x8001, 0x8002, 0x8003 })
-    Refused([&](GoodConfig &c) { c.groups[0].page_table = Table(address), c.groups[0].page_table_stride = 32; },
-            { FindInGroup(0, CGR_ERROR_INVALID_ARGUMENT, "page_table", { "multiple of 4" }) });
-  Accepted([](GoodConfig &c) { c.groups[0].page_table = Table(0x8004), c.groups[0].page_table_stride = 32; });
+  const auto address = [](Good &c, int64_t value) {
+    c.groups[0].page_table = Table(uintptr_t(value));
+    c.groups[0].page_table_stride = 32;
+  };
+  const int64_t most = int64_t(1) << 31;
+  EachField({
+      Field(kArgument, "groups[0].page_table_stride is # ... at least 32 ... 2^31", stride, { 32, 33, most },
+            { 0, -1, 31, INT64_MIN, most + 1, INT64_MAX }),
+      Field(kArgument, "groups[0].page_table is 0x ... multiple of 4", address, { 0x8004 }, { 0x8001, 0x8002, 0x8003 }),
+  });
+  Accepted([](Good &c) { c.groups[0].page_table_stride = -1; }); // of no table
 }
 
 // ---- several groups, or none
 
-TEST_P(ConfigGroups, UpToFour) {
-  auto set = [](GoodConfig &c, int32_t n) {
-    static cgr_group groups[1000];
-    std::fill(std::begin(groups), std::end(groups), c.groups[0]);
-    c.config.groups = groups;
-    c.config.num_groups = n;
-    c.layers[0].group = c.layers[2].group = 0;
-  };
-  for (int32_t n : { 2, 3, 4 })
-    Accepted([&](GoodConfig &c) { set(c, n); });
-  for (int32_t n : { 5, 1000 })
-    Refused([&](GoodConfig &c) { set(c, n); },
-            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is " + std::to_string(n), "1 .. 4" }) });
+// So many, of which the layers but the second name `group`.
+void SetGroups(Good &c, int32_t n, int32_t group) {
+  static cgr_group groups[1000];
+  std::fill(std::begin(groups), std::end(groups), c.groups[0]);
+  c.config.groups = groups;
+  c.config.num_groups = n;
+  c.layers[0].group = c.layers[2].group = group;
+}
+
+TEST_P(ConfigGroups, OneToFour) {
+  const char says[] = "num_groups is # ... expected 1 .. 4";
+  EachField({ Field(kArgument, says, [](Good &c, int64_t n) { SetGroups(c, int32_t(n), 0); }, { 2, 3, 4 }, { 5, 1000 }),
+              Field(kArgument, says, Of(&cgr_config::num_groups), {}, { 0, -1, INT32_MIN }) });
+  Refused([](Good &c) { c.config.groups = nullptr, c.config.num_groups = 0; },
+          { { kArgument, "num_groups is 0" }, { kNull, "groups is NULL" } });
+  Refused([](Good &c) { c.config.num_groups = 0, c.config.num_layers = 0; }, kArgument, "num_groups is 0");
+  // A layer may name a group that there is no room to read.
+  for (int32_t group : { 1, 3, 4, 999 })
+    Refused([&](Good &c) { SetGroups(c, 1000, group); }, kArgument, "num_groups is 1000");
 }
 
 TEST_P(ConfigGroups, OfSeveralEachIsNamed) {
   Refused(
-      [](GoodConfig &c) {
+      [](Good &c) {
         c.config.num_groups = 2;
         c.groups[1] = c.groups[0];
         c.groups[1].page_size = 12;
@@ -157,33 +147,7 @@ TEST_P(ConfigGroups, OfSeveralEachIsNamed) {
         c.layers[2].kv_source = 2;
         c.layers[2].group = 1;
       },
-      { FindInGroup(1, CGR_ERROR_UNSUPPORTED, "page_size", { "is 12" }),
-        FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "group", { "is 2", "0 .. 1" }) });
-}
-
-// A layer may name a group that there is no room to read.
-TEST_P(ConfigGroups, LayersOfGroupsTooManyAreHarmless) {
-  for (int32_t group : { 1, 3, 4, 999 })
-    Refused(
-        [&](GoodConfig &c) {
-          static cgr_group groups[1000];
-          std::fill(std::begin(groups), std::end(groups), c.groups[0]);
-          c.config.groups = groups;
-          c.config.num_groups = 1000;
-          c.layers[0].group = c.layers[2].group = group;
-        },
-        { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 1000" }) });
-}
-
-TEST_P(ConfigGroups, OneMustBeThere) {
-  for (int32_t n : { 0, -1, INT32_MIN })
-    Refused([&](GoodConfig &c) { c.config.num_groups = n; },
-            { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is " + std::to_string(n), "expected 1 .. 4" }) });
-  Refused([](GoodConfig &c) { c.config.groups = nullptr; }, { Find(CGR_ERROR_NULL_POINTER, "groups", { "NULL" }) });
-  Refused([](GoodConfig &c) { c.config.groups = nullptr, c.config.num_groups = 0; },
-          { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 0" }), Find(CGR_ERROR_NULL_POINTER, "groups", { "NULL" }) });
-  Refused([](GoodConfig &c) { c.config.num_groups = 0, c.config.num_layers = 0; },
-          { Find(CGR_ERROR_INVALID_ARGUMENT, "num_groups", { "is 0" }) });
+      { { kUnsupported, "groups[1].page_size is 12" }, { kArgument, "layers[0].group is 2 ... 0 .. 1" } });
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigGroups);

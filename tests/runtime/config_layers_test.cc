@@ -1,7 +1,6 @@
 // Layers that must be refused: heads and sizes, element types, features that are reserved, caches of other layers.
 #include <cmath>
 
-#include "cgr/names.h"
 #include "kernels/registry.h"
 #include "tests/support/config_case.h"
 
@@ -10,18 +9,9 @@ namespace {
 
 class ConfigLayers : public ConfigTest {
 protected:
-  static Found Bad(const char *field, const Words &words) { return FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, field, words); }
-  static Found Later(const char *field, const Words &words) { return FindInLayer(1, CGR_ERROR_UNSUPPORTED, field, words); }
-  // Layer 1 alone is changed.
-  template <class Set> void RefusedLayer(Set set, const std::vector<Found> &want) {
-    Refused([&](GoodConfig &c) { set(c.layers[1]); }, want);
-  }
-  template <class Set> void AcceptedLayer(Set set) {
-    Accepted([&](GoodConfig &c) { set(c.layers[1]); });
-  }
   // Every reason of the registry of kernel kinds, in its words, which registry_test reads.
   template <class Set> std::vector<Found> ReasonsOfTheRegistry(Set set) {
-    GoodConfig c(device_);
+    Good c(device_);
     cgr_layer &l = c.layers[1];
     set(l);
     l.head_dim_v = l.head_dim_v == 0 ? l.head_dim : l.head_dim_v;
@@ -34,70 +24,57 @@ protected:
     cgr__kernel_kind_choose(&info, &l, c.config.max_tokens, &findings);
     std::vector<Found> reasons;
     for (int32_t i = 0; i < findings.count; i++)
-      reasons.push_back(FindInLayer(1, cgr_status(list[size_t(i)].status), list[size_t(i)].field, { list[size_t(i)].text }));
+      reasons.emplace_back(cgr_status(list[size_t(i)].status),
+                           std::string("layers[1].") + list[size_t(i)].field + " " + list[size_t(i)].text);
     return reasons;
   }
   // What the device has is accepted, and the rest refused.
   template <class Set> void AsTheRegistrySays(Set set) {
     const std::vector<Found> reasons = ReasonsOfTheRegistry(set);
+    const auto change = [&](Good &c) { set(c.layers[1]); };
     if (reasons.empty())
-      AcceptedLayer(set);
+      Accepted(change);
     else
-      RefusedLayer(set, reasons);
+      Refused(change, reasons);
   }
 };
 
 // ------------------------------------------------------------------------------------------------------ heads and sizes
 
-// A cache of one head is within that of several.
-TEST_P(ConfigLayers, NumQHeads) {
-  auto set = [](GoodConfig &c, int64_t value) { c.layers[1].num_kv_heads = 1, c.layers[1].num_q_heads = int32_t(value); };
-  Range(set, 1, 1024, Bad("num_q_heads", { "1 .. 1024" }));
-}
-
-TEST_P(ConfigLayers, NumKvHeads) {
-  for (int32_t good : { 1, 2 })
-    AcceptedLayer([&](cgr_layer &l) { l.num_kv_heads = good; });
-  for (int32_t bad : { 0, -1, INT32_MIN })
-    RefusedLayer([&](cgr_layer &l) { l.num_kv_heads = bad; },
-                 { Bad("num_kv_heads", { "is " + std::to_string(bad), "at least 1" }) });
-}
-
-TEST_P(ConfigLayers, QueryHeadsAreAMultiple) {
-  for (int32_t good : { 2, 4, 6, 1024 })
-    AcceptedLayer([&](cgr_layer &l) { l.num_q_heads = good; });
-  for (int32_t bad : { 1, 3, 1023 })
-    RefusedLayer([&](cgr_layer &l) { l.num_q_heads = bad; },
-                 { Bad("num_q_heads", { "is " + std::to_string(bad), "multiple of num_kv_heads, 2" }) });
-}
-
-TEST_P(ConfigLayers, HeadsMayBothBeWrong) {
-  RefusedLayer([](cgr_layer &l) { l.num_kv_heads = 0, l.num_q_heads = 1025, l.head_dim = 0; },
-               { Bad("num_kv_heads", { "is 0" }), Bad("num_q_heads", { "is 1025" }), Bad("head_dim", { "is 0", "1 .. 65536" }) });
-}
-
-TEST_P(ConfigLayers, HeadDims) {
-  for (int32_t bad : { 0, -1, -64, INT32_MIN, 65537, INT32_MAX })
-    RefusedLayer([&](cgr_layer &l) { l.head_dim = bad; }, { Bad("head_dim", { "is " + std::to_string(bad), "1 .. 65536" }) });
-  // What the kernels of the device take; a smaller head fits the cache.
-  for (int32_t bad : { 1, 7, 33, 63 })
-    RefusedLayer([&](cgr_layer &l) { l.head_dim = bad; }, { Later("head_dim", { "is " + std::to_string(bad), "8 to 256" }) });
-  AcceptedLayer([&](cgr_layer &l) { l.head_dim = 64; });
+TEST_P(ConfigLayers, HeadsAndTheirSizesAreWithinTheirBounds) {
+  const auto q_heads = [](Good &c, int64_t value) { // a cache of one head is within that of several
+    c.layers[1].num_kv_heads = 1;
+    c.layers[1].num_q_heads = int32_t(value);
+  };
+  EachField({
+      Field(kArgument, "layers[1].num_q_heads is #, ... 1 .. 1024", q_heads, { 1, 1024 }, Outside(1, 1024)),
+      Field(kArgument, "layers[1].num_kv_heads is # ... at least 1", Of(&cgr_layer::num_kv_heads), { 1, 2 },
+            { 0, -1, INT32_MIN }),
+      Field(kArgument, "layers[1].num_q_heads is # ... multiple of num_kv_heads, 2", Of(&cgr_layer::num_q_heads),
+            { 2, 4, 6, 1024 }, { 1, 3, 1023 }),
+      Field(kArgument, "layers[1].head_dim is # ... 1 .. 65536", Of(&cgr_layer::head_dim), { 64 },
+            { 0, -1, -64, INT32_MIN, 65537, INT32_MAX }),
+      // What the kernels of the device take; a smaller head fits the cache.
+      Field(kUnsupported, "layers[1].head_dim is # ... 8 to 256", Of(&cgr_layer::head_dim), {}, { 1, 7, 33, 63 }),
+  });
+  Refused([](Good &c) { c.layers[1].num_kv_heads = 0, c.layers[1].num_q_heads = 1025, c.layers[1].head_dim = 0; },
+          { { kArgument, "layers[1].num_kv_heads is 0" },
+            { kArgument, "layers[1].num_q_heads is 1025" },
+            { kArgument, "layers[1].head_dim is 0 ... 1 .. 65536" } });
 }
 
 TEST_P(ConfigLayers, LargestHeadDim) {
-  auto set = [](GoodConfig &c, int32_t dim) {
+  auto set = [](Good &c, int64_t dim) {
     cgr_layer &l = c.layers[1];
-    l.head_dim = dim;
+    l.head_dim = int32_t(dim);
     for (cgr_kv_view *view : { &l.k, &l.v })
-      CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_HND, view->base, CGR_DTYPE_BF16, 16, 2, dim, view));
+      CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_HND, view->base, CGR_DTYPE_BF16, 16, 2, int32_t(dim), view));
   };
-  Accepted([&](GoodConfig &c) { set(c, 256); });
-  Refused([&](GoodConfig &c) { set(c, 264); }, { Later("head_dim", { "is 264" }) });
+  EachField({ Field(kUnsupported, "layers[1].head_dim is #", set, { 256 }, { 264 }) });
 }
 
 TEST_P(ConfigLayers, HeadDimOfV) {
-  AcceptedLayer([](cgr_layer &l) { l.head_dim_v = 64; });
+  Accepted([](Good &c) { c.layers[1].head_dim_v = 64; });
   for (int32_t other : { 8, 32, 33, 128, 264, -64 })
     AsTheRegistrySays([&](cgr_layer &l) {
       l.head_dim_v = other;
@@ -107,117 +84,128 @@ TEST_P(ConfigLayers, HeadDimOfV) {
   // The view of v is one of heads as wide as v's.
   auto wider = [](cgr_layer &l) { l.head_dim_v = 128; };
   std::vector<Found> want = ReasonsOfTheRegistry(wider);
-  want.push_back(FindInLayer(1, CGR_ERROR_INVALID_ARGUMENT, "v", { "of 128 elements" }));
-  RefusedLayer(wider, want);
+  want.emplace_back(kArgument, "layers[1].v ... of 128 elements");
+  Refused([&](Good &c) { wider(c.layers[1]); }, want);
   auto narrower = [](cgr_layer &l) { l.head_dim_v = 32; };
-  want = { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "of v 64", "32" }) };
-  for (Found found : ReasonsOfTheRegistry(narrower))
-    want.push_back(FindInLayer(2, found.status, "head_dim_v", found.words));
-  Refused([&](GoodConfig &c) { narrower(c.layers[2]); }, want);
+  want = { { kArgument, "layers[2].kv_source ... of v 64 ... 32" } };
+  for (const Found &found : ReasonsOfTheRegistry(narrower))
+    want.emplace_back(found.status, "layers[2].head_dim_v " + found.words[0]);
+  Refused([&](Good &c) { narrower(c.layers[2]); }, want);
 }
 
 // The append counts pieces of 16 bytes in 32 bits.
 TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
-  auto set = [](GoodConfig &c, int32_t heads) {
+  auto set = [](Good &c, int64_t value) {
+    const int32_t heads = int32_t(value);
     c.config.max_tokens = 1 << 24;
     c.config.num_layers = 1;
     c.layers[0].num_q_heads = c.layers[0].num_kv_heads = heads;
-    c.layers[0].v.base = GoodConfig::Address(100);
+    c.layers[0].v.base = Good::Address(100);
     for (cgr_kv_view *view : { &c.layers[0].k, &c.layers[0].v })
       CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, view->base, CGR_DTYPE_BF16, 16, heads, 64, view));
   };
-  Accepted([&](GoodConfig &c) { set(c, 15); });
-  Refused([&](GoodConfig &c) { set(c, 16); },
-          { FindInLayer(0, CGR_ERROR_UNSUPPORTED, "num_kv_heads", { "is 16", "16777216", "expected at most 2147482623" }) });
+  EachField(
+      { { kUnsupported, "layers[0].num_kv_heads is # ... 16777216 ... expected at most 2147482623", set, { 15 }, { 16 } } });
 }
 
 // --------------------------------------------------------------------------------------------------------- element types
 
-TEST_P(ConfigLayers, DtypesOfTheCache) {
-  auto set = [](cgr_layer &l, int32_t dtype) { l.k.dtype = l.v.dtype = dtype; };
-  for (int32_t good : { CGR_DTYPE_FP16, CGR_DTYPE_BF16 })
-    AcceptedLayer([&](cgr_layer &l) { set(l, good); });
-  for (int32_t later : { CGR_DTYPE_I32, CGR_DTYPE_I64 })
-    RefusedLayer([&](cgr_layer &l) { set(l, later); },
-                 { Later("k.dtype", { "is " + std::string(cgr_dtype_name(cgr_dtype(later))), "fp16 or bf16" }) });
+TEST_P(ConfigLayers, DtypesAreChecked) {
+  const std::string some = ", expected " + std::string(kDtypes), k = "layers[1].k.dtype is ", v = "layers[1].v.dtype is ";
+  const auto cache = [](Good &c, int64_t value) { c.layers[1].k.dtype = c.layers[1].v.dtype = int32_t(value); };
+  const auto k_alone = [](Good &c, int64_t value) { c.layers[1].k.dtype = int32_t(value); };
+  const auto call = [](Good &c, int64_t value) {
+    c.layers[1].dtype = int32_t(value);
+    c.layers[1].out_dtype = CGR_DTYPE_BF16;
+  };
+  EachField({
+      Field(CGR_OK, "k.dtype and v.dtype", cache, { CGR_DTYPE_FP16, CGR_DTYPE_BF16 }, {}),
+      Field(kEnum, k + "#" + some, k_alone, {}, { 99 }),
+      Field(kEnum, "layers[1].dtype is #" + some, call, { CGR_DTYPE_BF16 }, { -1, 10, INT32_MAX }),
+      Field(kEnum, "layers[1].dtype is #" + some, Of(&cgr_layer::dtype), {}, { -3 }),
+      Field(kEnum, "layers[1].out_dtype is #" + some, Of(&cgr_layer::out_dtype), {}, { -1, 10, INT32_MAX }),
+  });
   for (int32_t bad : { 0, -1, 10, INT32_MAX })
-    RefusedLayer([&](cgr_layer &l) { set(l, bad); },
-                 { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is " + std::to_string(bad), "cgr_dtype" }),
-                   FindInLayer(1, CGR_ERROR_INVALID_ENUM, "v.dtype", { "is " + std::to_string(bad), "cgr_dtype" }) });
+    Refused([&](Good &c) { cache(c, bad); },
+            { { kEnum, k + std::to_string(bad) + some }, { kEnum, v + std::to_string(bad) + some } });
 }
 
-// The strides of elements of one byte: these are multiples of 16.
-TEST_P(ConfigLayers, QuantisedCachesAreReserved) {
-  for (int32_t dtype : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8, CGR_DTYPE_U8 })
-    RefusedLayer([&](cgr_layer &l) { l.k.dtype = l.v.dtype = dtype; },
-                 { Later("k.dtype", { "is " + std::string(cgr_dtype_name(cgr_dtype(dtype))) }) });
+TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
   static float scale = 1.0f;
-  RefusedLayer([](cgr_layer &l) { l.k.scale = &scale; }, { Later("k.scale", { "NULL" }) });
-  RefusedLayer([](cgr_layer &l) { l.v.scale = &scale; }, { Later("v.scale", { "NULL" }) });
-  RefusedLayer([](cgr_layer &l) { l.k.scale = l.v.scale = &scale; },
-               { Later("k.scale", { "NULL" }), Later("v.scale", { "NULL" }) });
-}
-
-TEST_P(ConfigLayers, DtypesThatDifferAreReserved) {
-  RefusedLayer([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; }, { Later("v.dtype", { "is fp16", "bf16" }) });
-  RefusedLayer([](cgr_layer &l) { l.dtype = CGR_DTYPE_FP16; }, { Later("dtype", { "is fp16", "bf16" }) });
-  RefusedLayer([](cgr_layer &l) { l.dtype = l.out_dtype = CGR_DTYPE_FP16; }, { Later("dtype", { "is fp16", "bf16" }) });
-  RefusedLayer([](cgr_layer &l) { l.out_dtype = CGR_DTYPE_FP32; }, { Later("out_dtype", { "is fp32", "bf16" }) });
-  AcceptedLayer([](cgr_layer &l) { l.dtype = l.out_dtype = CGR_DTYPE_BF16; });
-}
-
-TEST_P(ConfigLayers, DtypesOfTheCallAreChecked) {
-  for (int32_t bad : { -1, 10, INT32_MAX }) {
-    const Words words = { "is " + std::to_string(bad), "cgr_dtype" };
-    RefusedLayer([&](cgr_layer &l) { l.dtype = bad, l.out_dtype = CGR_DTYPE_BF16; },
-                 { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "dtype", words) });
-    RefusedLayer([&](cgr_layer &l) { l.out_dtype = bad; }, { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "out_dtype", words) });
-  }
+  const auto cache = [](int32_t dtype) { return [dtype](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = dtype; }; };
+  EachRefused({
+      { kUnsupported, "layers[1].k.dtype is i32 ... fp16 or bf16", cache(CGR_DTYPE_I32) },
+      { kUnsupported, "layers[1].k.dtype is i64 ... fp16 or bf16", cache(CGR_DTYPE_I64) },
+      // The strides of elements of one byte: these are multiples of 16.
+      { kUnsupported, "layers[1].k.dtype is fp8_e4m3", cache(CGR_DTYPE_FP8_E4M3) },
+      { kUnsupported, "layers[1].k.dtype is fp8_e5m2", cache(CGR_DTYPE_FP8_E5M2) },
+      { kUnsupported, "layers[1].k.dtype is i8", cache(CGR_DTYPE_I8) },
+      { kUnsupported, "layers[1].k.dtype is u8", cache(CGR_DTYPE_U8) },
+      { kUnsupported, "layers[1].k.scale ... NULL", [](Good &c) { c.layers[1].k.scale = &scale; } },
+      { kUnsupported, "layers[1].v.scale ... NULL", [](Good &c) { c.layers[1].v.scale = &scale; } },
+      { kUnsupported, "layers[1].v.dtype is fp16 ... bf16", [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
+      { kUnsupported, "layers[1].dtype is fp16 ... bf16", [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP16; } },
+      { kUnsupported, "layers[1].dtype is fp16 ... bf16",
+        [](Good &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_FP16; } },
+      { kUnsupported, "layers[1].out_dtype is fp32 ... bf16", [](Good &c) { c.layers[1].out_dtype = CGR_DTYPE_FP32; } },
+  });
+  Refused([](Good &c) { c.layers[1].k.scale = c.layers[1].v.scale = &scale; },
+          { { kUnsupported, "layers[1].k.scale ... NULL" }, { kUnsupported, "layers[1].v.scale ... NULL" } });
+  Accepted([](Good &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_BF16; });
 }
 
 // -------------------------------------------------------------------------------------------------------------- features
 
-TEST_P(ConfigLayers, ReservedNumbersAreRefusedByName) {
-  for (int32_t value : { 1, -1, INT32_MAX })
-    RefusedLayer([&](cgr_layer &l) { l.program = value; },
-                 { Later("program", { "is " + std::to_string(value), "this version" }) });
-}
-
-TEST_P(ConfigLayers, LengthSetsThatAreNotThere) {
-  for (int32_t value : { 1, -1, INT32_MAX })
-    RefusedLayer([&](cgr_layer &l) { l.length_set = value; }, { Bad("length_set", { "is " + std::to_string(value), "0 .. 0" }) });
+TEST_P(ConfigLayers, NumbersOfFeaturesAreChecked) {
+  const auto left0 = [](Good &c, int64_t value) { c.layers[0].window_left = int32_t(value); };
+  const auto right0 = [](Good &c, int64_t value) { c.layers[0].window_right = int32_t(value); };
+  EachField({
+      Field(kUnsupported, "layers[1].program is # ... this version", Of(&cgr_layer::program), {}, { 1, -1, INT32_MAX }),
+      Field(kArgument, "layers[1].length_set is # ... 0 .. 0", Of(&cgr_layer::length_set), {}, { 1, -1, INT32_MAX }),
+      Field(kArgument, "layers[1].group is # ... 0 .. 0", Of(&cgr_layer::group), {}, { 1, -1, INT32_MAX, INT32_MIN }),
+      // -1, which is no window in other libraries
+      Field(kArgument, "layers[1].window_left is #, expected 0 or more; 0: no window_left", Of(&cgr_layer::window_left), {},
+            { -1 }),
+      Field(kArgument, "layers[1].window_right is #, expected 0 or more; 0: no window_right", Of(&cgr_layer::window_right), {},
+            { -1 }),
+      Field(kArgument, "layers[0].window_left is #, expected 0 or more; 0: no window_left", left0, {}, { -1 }),
+      Field(kArgument, "layers[0].window_right is #, expected 0 or more; 0: no window_right", right0, {}, { -1 }),
+      Field(kArgument, "layers[1].chunk is #, expected 0 or more; 0: no chunk", Of(&cgr_layer::chunk), {}, { -1, -64 }),
+  });
+  const std::string flags = ", expected CGR_LAYER_* (bidirectional, no cache, alibi sqrt)";
+  EachRefused({ { kEnum, "layers[1].flags is 0x8" + flags, [](Good &c) { c.layers[1].flags = 8; } },
+                { kEnum, "layers[0].flags is 0x8" + flags, [](Good &c) { c.layers[0].flags = 8; } },
+                { kEnum, "layers[1].flags is 0x80000000" + flags, [](Good &c) { c.layers[1].flags = 0x80000000u; } } });
 }
 
 TEST_P(ConfigLayers, WithoutACacheThereIsNoView) {
-  auto without = [](cgr_layer &l) {
-    l.flags = CGR_LAYER_NO_CACHE;
-    l.dtype = CGR_DTYPE_BF16;
-    l.k = l.v = cgr_kv_view{};
-  };
-  auto refused = [&](const std::function<void(cgr_layer &)> &change, const Found &want) {
-    Refused(
-        [&](GoodConfig &c) {
-          c.config.num_layers = 2; // the third one reads the second's cache
-          without(c.layers[1]);
-          change(c.layers[1]);
-        },
-        { want });
-  };
   static float scale = 1.0f;
-  Accepted([&](GoodConfig &c) { c.config.num_layers = 2, without(c.layers[1]); });
-  Accepted([&](GoodConfig &c) { c.config.num_layers = 2, without(c.layers[1]), c.layers[1].k.dtype = CGR_DTYPE_BF16; });
-  refused([](cgr_layer &l) { l.k.base = GoodConfig::Address(1); }, Bad("k", { "has base", "NULL", "CGR_LAYER_NO_CACHE" }));
-  refused([](cgr_layer &l) { l.v.base = GoodConfig::Address(1); }, Bad("v", { "has base", "NULL" }));
-  refused([](cgr_layer &l) { l.v.scale = &scale; }, Bad("v", { "has scale", "NULL" }));
-  refused([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_FP16; }, Bad("k", { "has dtype fp16", "bf16" }));
-  refused([](cgr_layer &l) { l.kv_source = 1; }, Bad("kv_source", { "is 1", "0 with CGR_LAYER_NO_CACHE" }));
-  refused([](cgr_layer &l) { l.dtype = 0; }, FindInLayer(1, CGR_ERROR_INVALID_ENUM, "dtype", { "is 0", "cgr_dtype" }));
-  refused([](cgr_layer &l) { l.dtype = 77; }, FindInLayer(1, CGR_ERROR_INVALID_ENUM, "dtype", { "is 77", "cgr_dtype" }));
-  Refused([&](GoodConfig &c) { without(c.layers[1]), c.layers[2].kv_source = 2; },
-          { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "layer 1 + 1", "CGR_LAYER_NO_CACHE" }) });
+  const auto without = [](const std::function<void(cgr_layer &)> &change) {
+    return [change](Good &c) {
+      c.config.num_layers = 2; // the third one reads the second's cache
+      c.layers[1].flags = CGR_LAYER_NO_CACHE;
+      c.layers[1].dtype = CGR_DTYPE_BF16;
+      c.layers[1].k = c.layers[1].v = cgr_kv_view{};
+      change(c.layers[1]);
+    };
+  };
+  EachAccepted({ without([](cgr_layer &) {}), without([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_BF16; }) });
+  EachRefused({
+      { kArgument, "layers[1].k has base ... NULL ... CGR_LAYER_NO_CACHE",
+        without([](cgr_layer &l) { l.k.base = Good::Address(1); }) },
+      { kArgument, "layers[1].v has base ... NULL", without([](cgr_layer &l) { l.v.base = Good::Address(1); }) },
+      { kArgument, "layers[1].v has scale ... NULL", without([](cgr_layer &l) { l.v.scale = &scale; }) },
+      { kArgument, "layers[1].k has dtype fp16 ... bf16", without([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_FP16; }) },
+      { kArgument, "layers[1].kv_source is 1 ... 0 with CGR_LAYER_NO_CACHE", without([](cgr_layer &l) { l.kv_source = 1; }) },
+      { kEnum, "layers[1].dtype is 0 ... cgr_dtype", without([](cgr_layer &l) { l.dtype = 0; }) },
+      { kEnum, "layers[1].dtype is 77 ... cgr_dtype", without([](cgr_layer &l) { l.dtype = 77; }) },
+      { kArgument, "layers[2].kv_source ... layer 1 + 1 ... CGR_LAYER_NO_CACHE",
+        [&](Good &c) { without([](cgr_layer &) {})(c), c.config.num_layers = 3, c.layers[2].kv_source = 2; } },
+  });
 }
 
-TEST_P(ConfigLayers, WindowsAndChunksAreTheRegistrysToJudge) {
+TEST_P(ConfigLayers, FeaturesAreTheRegistrysToJudge) {
+  static const float slopes[4] = { 1, 2, 3, 4 };
   for (int32_t value : { 1, 4096, INT32_MAX })
     for (uint32_t flags : { 0u, uint32_t(CGR_LAYER_BIDIRECTIONAL) }) {
       AsTheRegistrySays([&](cgr_layer &l) { l.window_left = value, l.flags = flags; });
@@ -227,107 +215,61 @@ TEST_P(ConfigLayers, WindowsAndChunksAreTheRegistrysToJudge) {
   // Not among a direction's keys.
   for (int32_t value : { 1, INT32_MAX })
     EXPECT_FALSE(ReasonsOfTheRegistry([&](cgr_layer &l) { l.window_right = value; }).empty());
-}
-
-TEST_P(ConfigLayers, NegativeWindowsAreNoWindows) {
-  for (auto member : { &cgr_layer::window_left, &cgr_layer::window_right, &cgr_layer::chunk }) {
-    const char *field = member == &cgr_layer::chunk         ? "chunk"
-                        : member == &cgr_layer::window_left ? "window_left"
-                                                            : "window_right";
-    RefusedLayer([&](cgr_layer &l) { l.*member = -1; }, { Bad(field, { "is -1", "0 or more" }) });
-  }
-}
-
-TEST_P(ConfigLayers, SlopesAndSinksAreTheRegistrysToJudge) {
-  static const float slopes[4] = { 1, 2, 3, 4 };
   AsTheRegistrySays([](cgr_layer &l) { l.alibi_slopes = slopes; });
   AsTheRegistrySays([](cgr_layer &l) { l.alibi_slopes = slopes, l.flags = CGR_LAYER_ALIBI_SQRT; });
   AsTheRegistrySays([](cgr_layer &l) { l.sinks = slopes; });
+  for (uint32_t flags = 1; flags < 8; flags++)
+    if (!(flags & CGR_LAYER_NO_CACHE))
+      AsTheRegistrySays([&](cgr_layer &l) { l.flags = flags; });
+  EXPECT_FALSE(ReasonsOfTheRegistry([](cgr_layer &l) { l.flags = CGR_LAYER_ALIBI_SQRT; }).empty());
+  for (float some : { 30.0f, 1e-30f })
+    AsTheRegistrySays([&](cgr_layer &l) { l.softcap = some; });
 }
 
 TEST_P(ConfigLayers, SlopesAndSinksAreAligned) {
   static const float values[5] = { 1, 2, 3, 4, 5 };
-  for (int32_t off : { 1, 2, 3 }) {
-    const float *bad = reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(values) + uintptr_t(off));
-    RefusedLayer([&](cgr_layer &l) { l.alibi_slopes = bad; }, { Bad("alibi_slopes", { "0x", "multiple of 4" }) });
-    RefusedLayer([&](cgr_layer &l) { l.sinks = bad; }, { Bad("sinks", { "0x", "multiple of 4" }) });
-  }
-}
-
-TEST_P(ConfigLayers, FlagsAreTheRegistrysToJudgeOrUnknown) {
-  for (uint32_t flags = 1; flags < 8; flags++)
-    if (!(flags & CGR_LAYER_NO_CACHE))
-      AsTheRegistrySays([&](cgr_layer &l) { l.flags = flags; });
-  EXPECT_EQ(ReasonsOfTheRegistry([](cgr_layer &l) { l.flags = CGR_LAYER_ALIBI_SQRT; }).empty(), false);
-  for (uint32_t unknown : { 8u, 0x80000000u })
-    RefusedLayer([&](cgr_layer &l) { l.flags = unknown; },
-                 { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "flags", { unknown == 8 ? "0x8" : "0x80000000", "CGR_LAYER_*" }) });
-}
-
-TEST_P(ConfigLayers, ScaleIsAFiniteNumber) {
-  for (float good : { 0.0f, -0.0f, 1e-30f, 1.0f, 3e38f })
-    AcceptedLayer([&](cgr_layer &l) { l.scale = good; });
-  for (float bad : { -1.0f, -1e-30f, INFINITY, -INFINITY, NAN })
-    RefusedLayer([&](cgr_layer &l) { l.scale = bad; }, { Bad("scale", { "finite", "0 or more" }) });
-}
-
-TEST_P(ConfigLayers, SoftcapIsAFiniteNumber) {
-  AcceptedLayer([](cgr_layer &l) { l.softcap = -0.0f; });
-  for (float some : { 30.0f, 1e-30f })
-    AsTheRegistrySays([&](cgr_layer &l) { l.softcap = some; });
-  for (float bad : { -1.0f, INFINITY, NAN })
-    RefusedLayer([&](cgr_layer &l) { l.softcap = bad; }, { Bad("softcap", { "finite" }) });
-}
-
-// ---------------------------------------------------------------------------------------------- groups and other layers
-
-TEST_P(ConfigLayers, GroupIsOneOfTheGroups) {
-  for (int32_t bad : { 1, -1, INT32_MAX, INT32_MIN })
-    RefusedLayer([&](cgr_layer &l) { l.group = bad; }, { Bad("group", { "is " + std::to_string(bad), "0 .. 0" }) });
-}
-
-TEST_P(ConfigLayers, CacheOfAnEarlierLayer) {
-  for (int32_t good : { 1, 2 })
-    Accepted([&](GoodConfig &c) { c.layers[2].kv_source = good; });
-  for (int32_t bad : { 3, 4, -1, INT32_MAX, INT32_MIN }) // itself, and none
-    Refused([&](GoodConfig &c) { c.layers[2].kv_source = bad; },
-            { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "is " + std::to_string(bad), "earlier layer" }) });
-  Refused([](GoodConfig &c) { c.layers[0].kv_source = 1; },
-          { FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "kv_source", { "is 1", "earlier layer" }) });
-  Accepted([](GoodConfig &c) { c.layers[1].kv_source = 1, c.layers[2].kv_source = 2; }); // of a layer that has another's
-}
-
-TEST_P(ConfigLayers, SharedCachesHaveOneShape) {
-  auto refused = [&](const Words &words, const Change &change) {
-    Refused(change, { FindInLayer(2, CGR_ERROR_INVALID_ARGUMENT, "kv_source", words) });
+  const auto at = [](int64_t off) {
+    return reinterpret_cast<const float *>(reinterpret_cast<uintptr_t>(values) + uintptr_t(off));
   };
-  refused({ "layer 0", "2 KV heads", "expected 4" }, [](GoodConfig &c) { c.layers[2].num_kv_heads = 4; });
-  refused({ "layer 0", "dim 64", "128" }, [](GoodConfig &c) { c.layers[2].head_dim = 128; });
-  Accepted([](GoodConfig &c) { c.layers[2].num_q_heads = 8; });
+  EachField({ Field(kArgument, "layers[1].alibi_slopes ... 0x ... multiple of 4",
+                    [&](Good &c, int64_t off) { c.layers[1].alibi_slopes = at(off); }, {}, { 1, 2, 3 }),
+              Field(kArgument, "layers[1].sinks ... 0x ... multiple of 4",
+                    [&](Good &c, int64_t off) { c.layers[1].sinks = at(off); }, {}, { 1, 2, 3 }) });
 }
 
-// The views of such a layer are not looked at.
-TEST_P(ConfigLayers, ViewsBesideASourceAreIgnored) {
-  Accepted([](GoodConfig &c) {
-    std::memset(&c.layers[2].k, 0x5a, sizeof(cgr_kv_view));
-    c.layers[2].v = c.layers[0].v;
+TEST_P(ConfigLayers, ScaleAndSoftcapAreFiniteNumbers) {
+  for (float good : { 0.0f, -0.0f, 1e-30f, 1.0f, 3e38f })
+    Accepted([&](Good &c) { c.layers[1].scale = good; });
+  Accepted([](Good &c) { c.layers[1].softcap = -0.0f; });
+  for (float bad : { -1.0f, -1e-30f, INFINITY, -INFINITY, NAN })
+    Refused([&](Good &c) { c.layers[1].scale = bad; }, kArgument, "layers[1].scale ... finite ... 0 or more");
+  for (float bad : { -1.0f, INFINITY, NAN })
+    Refused([&](Good &c) { c.layers[1].softcap = bad; }, kArgument, "layers[1].softcap ... finite");
+}
+
+// ------------------------------------------------------------------------------------------------------- other layers
+
+TEST_P(ConfigLayers, CacheOfAnEarlierLayerOfTheSameShape) {
+  const auto source = [](Good &c, int64_t value) { c.layers[2].kv_source = int32_t(value); };
+  EachField({ Field(kArgument, "layers[2].kv_source is # ... earlier layer", source, { 1, 2 }, // not itself, nor none
+                    { 3, 4, -1, INT32_MAX, INT32_MIN }) });
+  EachRefused({
+      { kArgument, "layers[0].kv_source is 1 ... earlier layer", [](Good &c) { c.layers[0].kv_source = 1; } },
+      { kArgument, "layers[2].kv_source ... layer 0 ... 2 KV heads ... expected 4",
+        [](Good &c) { c.layers[2].num_kv_heads = 4; } },
+      { kArgument, "layers[2].kv_source ... layer 0 ... dim 64 ... 128", [](Good &c) { c.layers[2].head_dim = 128; } },
+      // A fault of the source is not reported again for the layers that read it.
+      { kArgument, "layers[0].num_kv_heads is 0", [](Good &c) { c.layers[0].num_kv_heads = 0; } },
+      { kEnum, "layers[0].k.dtype is 99", [](Good &c) { c.layers[0].k.dtype = 99; } },
   });
-}
-
-// A fault of the source is not reported again for the layers that read it.
-TEST_P(ConfigLayers, FindingsOfASourceAreNotRepeated) {
-  Refused([](GoodConfig &c) { c.layers[0].num_kv_heads = 0; },
-          { FindInLayer(0, CGR_ERROR_INVALID_ARGUMENT, "num_kv_heads", { "is 0" }) });
-  Refused([](GoodConfig &c) { c.layers[0].k.dtype = 99; }, { FindInLayer(0, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }) });
-  Refused([](GoodConfig &c) { c.layers[0].size = 0; },
-          { { CGR_ERROR_INVALID_STRUCT, 0, -1, "layers[0]", { "size is 0" } },
-            { CGR_ERROR_INVALID_STRUCT, 1, -1, "layers[1]", { "layers[0]", "size is 0" } },
-            { CGR_ERROR_INVALID_STRUCT, 2, -1, "layers[2]", { "layers[0]", "size is 0" } } });
-}
-
-TEST_P(ConfigLayers, MustBeGivenWhenTheyAreCounted) {
-  Refused([](GoodConfig &c) { c.config.layers = nullptr; }, { Find(CGR_ERROR_NULL_POINTER, "layers", { "NULL", "3" }) });
-  Accepted([](GoodConfig &c) { c.config.layers = nullptr, c.config.num_layers = 0; });
+  EachAccepted({
+      [](Good &c) { c.layers[1].kv_source = 1, c.layers[2].kv_source = 2; }, // of a layer that has another's
+      [](Good &c) { c.layers[2].num_q_heads = 8; },
+      [](Good &c) { // the views of such a layer are not looked at
+        std::memset(&c.layers[2].k, 0x5a, sizeof(cgr_kv_view));
+        c.layers[2].v = c.layers[0].v;
+      },
+  });
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigLayers);

@@ -28,34 +28,16 @@ private:
 
 class ConfigNames : public ConfigTest {};
 
-const std::string kEndless(32, 'x');                      // without a zero
-const std::string kLongest = std::string(31, 'x') + '\0'; // the longest that is one
-const Words kRefused = { "\"" + std::string(31, 'x') + "...\"", "expected 1 to 31 characters" };
-
-TEST_P(ConfigNames, OfBuffersAreReadUpToTheirBound) {
-  const Edge endless(kEndless), longest(kLongest);
+TEST_P(ConfigNames, AreReadUpToTheirBound) {
+  const Edge endless(std::string(32, 'x'));        // without a zero
+  const Edge longest(std::string(31, 'x') + '\0'); // the longest that is one
+  const std::string says = ".name is \"" + std::string(31, 'x') + "...\", expected 1 to 31 characters";
   for (int i = 0; i < 3; i++) {
-    Refused([&](GoodConfig &c) { c.buffers[i].name = endless.get(); },
-            { FindInBuffer(i, CGR_ERROR_INVALID_ARGUMENT, "name", kRefused) });
-    Accepted([&](GoodConfig &c) { c.buffers[i].name = longest.get(); });
+    Refused([&](Good &c) { c.buffers[i].name = endless.get(); }, kArgument, "buffers[" + std::to_string(i) + "]" + says);
+    Accepted([&](Good &c) { c.buffers[i].name = longest.get(); });
   }
-}
-
-TEST_P(ConfigNames, OfBackendsAreReadUpToTheirBound) {
-  const Edge endless(kEndless), longest(kLongest);
-  static cgr_backend backend;
-  backend = CGR_BACKEND_INIT;
-  backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
-  backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
-  const auto with = [&](const char *name) {
-    return [name](GoodConfig &c) {
-      backend.name = name;
-      c.config.backends = &backend;
-      c.config.num_backends = 1;
-    };
-  };
-  Refused(with(endless.get()), { Find(CGR_ERROR_INVALID_ARGUMENT, "backends[0].name", kRefused) });
-  Accepted(with(longest.get()));
+  Refused([&](Good &c) { c.AddBackends(), c.backends[0].name = endless.get(); }, kArgument, "backends[0]" + says);
+  Accepted([&](Good &c) { c.AddBackends(), c.backends[0].name = longest.get(); });
 }
 
 CGR_INSTANTIATE_CONFIG_TEST(ConfigNames);

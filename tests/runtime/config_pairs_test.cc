@@ -12,8 +12,6 @@
 namespace cgr_test {
 namespace {
 
-using Good = GoodConfig;
-
 struct Fault {
   const char *sets; // what it changes, in words: two faults that set the same thing are no pair
   const char *code;

@@ -8,27 +8,16 @@
 namespace cgr_test {
 namespace {
 
-using Good = GoodConfig;
-
-cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
-cgr_status RecordNothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
-
 class ConfigScales : public ConfigTest {
 protected:
   enum { kPage = Good::kPageSize, kHeads = Good::kHeads, kDim = Good::kDim }; // kPages pages
   void SetUp() override {
     ConfigTest::SetUp();
-    backend_.name = "quantised";
-    backend_.support = Always;
-    backend_.record = RecordNothing;
-    backend_.flags = CGR_BACKEND_APPENDS;
-  }
-  Change With(const Change &change) {
-    return [this, change](Good &c) {
-      c.config.backends = &backend_;
+    more_ = [](Good &c) {
+      c.AddBackends();
       c.config.num_backends = 1;
+      c.backends[0].flags = CGR_BACKEND_APPENDS;
       c.layers[0].backend = c.layers[1].backend = c.layers[2].backend = 1;
-      change(c);
     };
   }
   static float *Floats(int64_t place, int64_t offset = 0) { return reinterpret_cast<float *>(Good::Address(place)) + offset; }
@@ -37,14 +26,9 @@ protected:
     view->scale = scale;
     view->scale_stride_page = kPage * kHeads, view->scale_stride_token = kHeads, view->scale_stride_head = 1;
   }
-  static Found Bad(int32_t layer, const char *field, const Words &words) {
-    return FindInLayer(layer, CGR_ERROR_INVALID_ARGUMENT, field, words);
-  }
-  void RefusedOverlap(const Change &change, int32_t layer, const char *field, const std::string &other) {
-    Refused(With(change), { Bad(layer, field, { "overlaps " + other + ", taking ", "expected memory of its own" }) });
-  }
-  cgr_backend backend_ = CGR_BACKEND_INIT;
 };
+
+const std::string kOwn = ", taking ... expected memory of its own";
 
 const std::vector<std::pair<const char *, int64_t cgr_kv_view::*>> kStrides = {
   { "page", &cgr_kv_view::scale_stride_page },
@@ -56,147 +40,159 @@ const std::vector<std::pair<const char *, int64_t cgr_kv_view::*>> kStrides = {
 cgr_kv_view &ViewOf(Good &c, int32_t layer, const char *name) { return name[0] == 'k' ? c.layers[layer].k : c.layers[layer].v; }
 
 TEST_P(ConfigScales, TheUsualOnesAreAccepted) {
-  Accepted(With([](Good &c) { PerToken(&c.layers[0].k, Floats(10)); }));
-  Accepted(With([](Good &c) { // one number for everything
+  Accepted([](Good &c) { PerToken(&c.layers[0].k, Floats(10)); });
+  Accepted([](Good &c) { // one number for everything
     c.layers[0].k.scale = c.layers[0].v.scale = c.layers[1].k.scale = c.layers[1].v.scale = Floats(10);
-  }));
-  Accepted(With([](Good &c) { // [heads][d], which no step writes, the same for two layers
+  });
+  Accepted([](Good &c) { // [heads][d], which no step writes, the same for two layers
     for (int i = 0; i < 2; i++)
       c.layers[i].v.scale = Floats(10), c.layers[i].v.scale_stride_head = kDim, c.layers[i].v.scale_stride_d = 1;
-  }));
-  Accepted(With([](Good &c) { // of all layers and K and V, in turn: [heads][4]
+  });
+  Accepted([](Good &c) { // of all layers and K and V, in turn: [heads][4]
     for (int i = 0; i < 4; i++) {
       cgr_kv_view &view = i % 2 ? c.layers[i / 2].v : c.layers[i / 2].k;
       view.scale = Floats(10, i), view.scale_stride_head = 4;
     }
-  }));
-  Accepted(With([](Good &c) { // at the end of each page, after K's
+  });
+  Accepted([](Good &c) { // at the end of each page, after K's
     const int64_t page = kPage * kHeads * kDim;
     c.layers[0].k.stride_page = page + 2 * kPage * kHeads;
     c.layers[0].k.scale = reinterpret_cast<float *>(static_cast<char *>(c.layers[0].k.base) + 2 * page);
     c.layers[0].k.scale_stride_page = (page + 2 * kPage * kHeads) / 2;
     c.layers[0].k.scale_stride_token = 1, c.layers[0].k.scale_stride_head = kPage;
-  }));
+  });
 }
 
 TEST_P(ConfigScales, AddressesAreAlignedTo4AndInMemory) {
   for (int32_t layer : { 0, 1 })
     for (const char *name : { "k", "v" }) {
-      const std::string field = std::string(name) + ".scale";
-      for (int offset : { 1, 2, 3 })
-        Refused(With([&](Good &c) { ViewOf(c, layer, name).scale = reinterpret_cast<float *>(Good::Address(10) + offset); }),
-                { Bad(layer, field.c_str(), { "is 0x", "multiple of 4 bytes" }) });
-      for (uintptr_t address : { uintptr_t(INT64_MAX) - 3, uintptr_t(1) << 63, UINTPTR_MAX - 3 })
-        Refused(With([&](Good &c) { PerToken(&ViewOf(c, layer, name), reinterpret_cast<float *>(address)); }),
-                { Bad(layer, field.c_str(), { "is 0x", "within 2^56 bytes of memory" }) });
+      const std::string field = "layers[" + std::to_string(layer) + "]." + name + ".scale is 0x ... ";
+      const auto at = [=](Good &c, int64_t address) { ViewOf(c, layer, name).scale = reinterpret_cast<float *>(address); };
+      const auto tokens_at = [=](Good &c, int64_t address) {
+        PerToken(&ViewOf(c, layer, name), reinterpret_cast<float *>(address));
+      };
+      const int64_t ten = reinterpret_cast<int64_t>(Good::Address(10));
+      EachField({ Field(kArgument, field + "multiple of 4 bytes", at, {}, { ten + 1, ten + 2, ten + 3 }),
+                  Field(kArgument, field + "within 2^56 bytes of memory", tokens_at, {}, { INT64_MAX - 3, INT64_MIN, -4 }) });
     }
 }
 
 TEST_P(ConfigScales, StridesAreNoneOrPositive) {
   for (const auto &[dim, member] : kStrides)
-    for (const char *name : { "k", "v" })
-      for (int64_t bad : { int64_t(-1), int64_t(-5), INT64_MIN, (int64_t(1) << 31) + 1, INT64_MAX }) {
-        const std::string field = std::string(name) + ".scale_stride_" + dim;
-        Refused(With([&, member = member](Good &c) {
-                  ViewOf(c, 1, name).scale = Floats(10);
-                  ViewOf(c, 1, name).*member = bad;
-                }),
-                { Bad(1, field.c_str(), { "is " + std::to_string(bad), "2^31 elements" }) });
-      }
-  Refused(With([](Good &c) { // each has a finding of its own, and nothing else is reported of them
-            PerToken(&c.layers[1].k, Floats(0));
-            c.layers[1].k.scale_stride_page = -1, c.layers[1].k.scale_stride_d = -2;
-          }),
-          { Bad(1, "k.scale_stride_page", { "is -1" }), Bad(1, "k.scale_stride_d", { "is -2" }) });
+    for (const char *name : { "k", "v" }) {
+      const auto set = [name = name, member = member](Good &c, int64_t stride) {
+        ViewOf(c, 1, name).scale = Floats(10);
+        ViewOf(c, 1, name).*member = stride;
+      };
+      EachField({ Field(kArgument, std::string("layers[1].") + name + ".scale_stride_" + dim + " is # ... 2^31 elements", set, {},
+                        { -1, -5, INT64_MIN, (int64_t(1) << 31) + 1, INT64_MAX }) });
+    }
+  Refused(
+      [](Good &c) { // each has a finding of its own, and nothing else is reported of them
+        PerToken(&c.layers[1].k, Floats(0));
+        c.layers[1].k.scale_stride_page = -1, c.layers[1].k.scale_stride_d = -2;
+      },
+      { { kArgument, "layers[1].k.scale_stride_page is -1" }, { kArgument, "layers[1].k.scale_stride_d is -2" } });
 }
 
+// Whatever the backend.
 TEST_P(ConfigScales, WithoutAnAddressThereAreNoStrides) {
-  for (const auto &[dim, member] : kStrides)
-    for (int64_t stride : { int64_t(-1), int64_t(1), INT64_MAX }) {
-      const std::string field = std::string("v.scale_stride_") + dim;
-      const Found want = Bad(1, field.c_str(), { "is " + std::to_string(stride), "expected 0, as scale is NULL" });
-      const auto change = [member = member, stride](Good &c) { c.layers[1].v.*member = stride; };
-      Refused(With(change), { want });
-      Refused(change, { want }); // whatever the backend
+  for (bool own : { true, false })
+    for (const auto &[dim, member] : kStrides) {
+      const auto set = [own, member = member](Good &c, int64_t stride) {
+        c.layers[1].v.*member = stride;
+        if (!own)
+          c.layers[0].backend = c.layers[1].backend = c.layers[2].backend = 0;
+      };
+      EachField({ Field(kArgument, std::string("layers[1].v.scale_stride_") + dim + " is # ... expected 0, as scale is NULL", set,
+                        {}, { -1, 1, INT64_MAX }) });
     }
 }
 
 TEST_P(ConfigScales, LieWithinTheAddressSpace) {
-  Accepted(With([](Good &c) {
+  Accepted([](Good &c) {
     c.layers[0].k.scale = Floats(100);
     c.layers[0].k.scale_stride_page = int64_t(1) << 31;
-  }));
-  for (int64_t pages : { int64_t(1) << 24, int64_t(INT32_MAX) })
-    Refused(With([&](Good &c) {
-              c.config.num_layers = 1;
-              c.groups[0].num_pages = pages;
-              c.layers[0].v.base = Good::Address(0) + 4096;
-              c.layers[0].k.stride_page = c.layers[0].v.stride_page = 4096;
-              c.layers[0].k.scale = reinterpret_cast<float *>(uintptr_t(1) << 50);
-              c.layers[0].k.scale_stride_page = int64_t(1) << 31;
-            }),
-            { Bad(0, "k.scale", { "2^56 bytes", std::to_string(pages) + " pages" }) });
+  });
+  const auto set = [](Good &c, int64_t pages) {
+    c.config.num_layers = 1;
+    c.groups[0].num_pages = pages;
+    c.layers[0].v.base = Good::Address(0) + 4096;
+    c.layers[0].k.stride_page = c.layers[0].v.stride_page = 4096;
+    c.layers[0].k.scale = reinterpret_cast<float *>(uintptr_t(1) << 50);
+    c.layers[0].k.scale_stride_page = int64_t(1) << 31;
+  };
+  EachField({ Field(kArgument, "layers[0].k.scale ... 2^56 bytes ... # pages", set, {}, { int64_t(1) << 24, INT32_MAX }) });
 }
 
 TEST_P(ConfigScales, FactorsOfOneViewAreApart) {
-  const auto refused = [&](int64_t cgr_kv_view::*member, int64_t stride) {
-    Refused(With([=](Good &c) {
-              PerToken(&c.layers[0].k, Floats(10));
-              c.layers[0].k.*member = stride;
-            }),
-            { Bad(0, "k.scale", { "overlap", "64 pages of 16 tokens of 2 heads of 64", "0 for what shares a factor" }) });
+  const auto stride = [](int64_t cgr_kv_view::*member, int64_t value) {
+    return [=](Good &c) {
+      PerToken(&c.layers[0].k, Floats(10));
+      c.layers[0].k.*member = value;
+    };
   };
-  refused(&cgr_kv_view::scale_stride_head, 2);
-  refused(&cgr_kv_view::scale_stride_token, 1);
-  refused(&cgr_kv_view::scale_stride_page, kPage * kHeads - 1);
-  refused(&cgr_kv_view::scale_stride_page, 1);
-  refused(&cgr_kv_view::scale_stride_d, 1);
+  const char says[] = "layers[0].k.scale ... overlap ... 64 pages of 16 tokens of 2 heads of 64 ... 0 for what shares a factor";
+  EachRefused({ { kArgument, says, stride(&cgr_kv_view::scale_stride_head, 2) },
+                { kArgument, says, stride(&cgr_kv_view::scale_stride_token, 1) },
+                { kArgument, says, stride(&cgr_kv_view::scale_stride_page, kPage * kHeads - 1) },
+                { kArgument, says, stride(&cgr_kv_view::scale_stride_page, 1) },
+                { kArgument, says, stride(&cgr_kv_view::scale_stride_d, 1) } });
 }
 
 TEST_P(ConfigScales, NoneLiesOverACache) {
-  // Of its own layer and of another one, with factors for tokens and without.
-  RefusedOverlap([](Good &c) { PerToken(&c.layers[0].k, Floats(0)); }, 0, "k.scale", "layers[0].k");
-  RefusedOverlap([](Good &c) { c.layers[0].k.scale = Floats(1, 7); }, 0, "k.scale", "layers[0].v");
-  RefusedOverlap([](Good &c) { c.layers[1].v.scale = Floats(0, 500); }, 1, "v.scale", "layers[0].k");
-  RefusedOverlap([](Good &c) { c.layers[0].v.scale = Floats(2); }, 1, "k", "layers[0].v.scale");
   const int64_t last = int64_t(Good::kPages) * kPage * kHeads * kDim * 2 / 4 - 1; // of the cache, in floats
-  RefusedOverlap([&](Good &c) { c.layers[0].k.scale = Floats(0, last); }, 0, "k.scale", "layers[0].k");
-  Accepted(With([&](Good &c) { c.layers[0].k.scale = Floats(0, last + 1); }));
+  EachRefused({
+      // Of its own layer and of another one, with factors for tokens and without.
+      { kArgument, "layers[0].k.scale overlaps layers[0].k" + kOwn, [](Good &c) { PerToken(&c.layers[0].k, Floats(0)); } },
+      { kArgument, "layers[0].k.scale overlaps layers[0].v" + kOwn, [](Good &c) { c.layers[0].k.scale = Floats(1, 7); } },
+      { kArgument, "layers[1].v.scale overlaps layers[0].k" + kOwn, [](Good &c) { c.layers[1].v.scale = Floats(0, 500); } },
+      { kArgument, "layers[1].k overlaps layers[0].v.scale" + kOwn, [](Good &c) { c.layers[0].v.scale = Floats(2); } },
+      { kArgument, "layers[0].k.scale overlaps layers[0].k" + kOwn, [=](Good &c) { c.layers[0].k.scale = Floats(0, last); } },
+  });
+  Accepted([=](Good &c) { c.layers[0].k.scale = Floats(0, last + 1); });
 }
 
 TEST_P(ConfigScales, SlopesAndSinksLieOverNoCacheEither) {
-  Refused([](Good &c) { c.layers[1].sinks = Floats(0, 3); }, { Bad(1, "sinks", { "overlaps layers[0].k" }) });
-  Refused([](Good &c) { c.layers[0].alibi_slopes = Floats(2, 3); }, { Bad(1, "k", { "overlaps layers[0].alibi_slopes" }) });
+  more_ = nullptr; // the library's own kernels take them
+  EachRefused({
+      { kArgument, "layers[1].sinks overlaps layers[0].k", [](Good &c) { c.layers[1].sinks = Floats(0, 3); } },
+      { kArgument, "layers[1].k overlaps layers[0].alibi_slopes", [](Good &c) { c.layers[0].alibi_slopes = Floats(2, 3); } },
+      { kArgument, "layers[1].sinks is 0x ... multiple of 4 bytes, at most",
+        [](Good &c) { c.layers[1].sinks = reinterpret_cast<float *>(UINTPTR_MAX - 3); } },
+  });
   Accepted([](Good &c) { c.layers[0].sinks = c.layers[1].sinks = Floats(10), c.layers[1].alibi_slopes = Floats(10, 1); });
-  Refused([](Good &c) { c.layers[1].sinks = reinterpret_cast<float *>(UINTPTR_MAX - 3); },
-          { Bad(1, "sinks", { "is 0x", "multiple of 4 bytes, at most" }) });
 }
 
 TEST_P(ConfigScales, FactorsOfTokensBelongToOneView) {
-  RefusedOverlap([](Good &c) { PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[0].v, Floats(10)); }, 0, "v.scale",
-                 "layers[0].k.scale");
-  RefusedOverlap([](Good &c) { PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[1].k, Floats(10)); }, 1, "k.scale",
-                 "layers[0].k.scale");
-  RefusedOverlap([](Good &c) { PerToken(&c.layers[0].k, Floats(10)), c.layers[1].k.scale = Floats(10, 5); }, 1, "k.scale",
-                 "layers[0].k.scale");
   // Where v is a part of k, its factors are k's.
-  Accepted(With([](Good &c) {
-    c.layers[0].v = c.layers[0].k;
-    PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[0].v, Floats(10));
-  }));
-  RefusedOverlap(
-      [](Good &c) {
-        c.layers[0].v = c.layers[0].k;
-        PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[0].v, Floats(10, 1));
-      },
-      0, "v.scale", "layers[0].k.scale");
+  const auto part = [](int64_t offset) {
+    return [offset](Good &c) {
+      c.layers[0].v = c.layers[0].k;
+      PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[0].v, Floats(10, offset));
+    };
+  };
+  Accepted(part(0));
+  EachRefused({
+      { kArgument, "layers[0].v.scale overlaps layers[0].k.scale" + kOwn,
+        [](Good &c) { PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[0].v, Floats(10)); } },
+      { kArgument, "layers[1].k.scale overlaps layers[0].k.scale" + kOwn,
+        [](Good &c) { PerToken(&c.layers[0].k, Floats(10)), PerToken(&c.layers[1].k, Floats(10)); } },
+      { kArgument, "layers[1].k.scale overlaps layers[0].k.scale" + kOwn,
+        [](Good &c) { PerToken(&c.layers[0].k, Floats(10)), c.layers[1].k.scale = Floats(10, 5); } },
+      { kArgument, "layers[0].v.scale overlaps layers[0].k.scale" + kOwn, part(1) },
+  });
 }
 
 TEST_P(ConfigScales, FactorsThatNoStepWritesMayBeTheSameButNotHalfway) {
-  const auto per_head = [](cgr_kv_view *view, int64_t offset) { view->scale = Floats(10, offset), view->scale_stride_head = 1; };
-  Accepted(With([&](Good &c) { per_head(&c.layers[0].k, 0), per_head(&c.layers[1].v, 0); }));
-  Accepted(With([&](Good &c) { per_head(&c.layers[0].k, 0), per_head(&c.layers[1].v, kHeads); }));
-  RefusedOverlap([&](Good &c) { per_head(&c.layers[0].k, 0), per_head(&c.layers[1].v, 1); }, 1, "v.scale", "layers[0].k.scale");
+  const auto per_head = [](int64_t offset) {
+    return [offset](Good &c) {
+      c.layers[0].k.scale = Floats(10), c.layers[1].v.scale = Floats(10, offset);
+      c.layers[0].k.scale_stride_head = c.layers[1].v.scale_stride_head = 1;
+    };
+  };
+  EachAccepted({ per_head(0), per_head(kHeads) });
+  Refused(per_head(1), kArgument, "layers[1].v.scale overlaps layers[0].k.scale" + kOwn);
 }
 
 // Groups may share memory page by page, but not what has no pages.
@@ -206,36 +202,28 @@ TEST_P(ConfigScales, GroupsShareWhatHasPagesOnly) {
     c.groups[1] = c.groups[0];
     c.layers[1].group = 1;
   };
-  Accepted(With([&](Good &c) {
-    two_groups(c);
-    PerToken(&c.layers[1].k, Floats(0)); // pages of the other group's k
-  }));
-  RefusedOverlap(
-      [&](Good &c) {
-        two_groups(c);
-        c.layers[1].k.scale = Floats(0);
-      },
-      1, "k.scale", "layers[0].k");
+  Accepted([&](Good &c) { two_groups(c), PerToken(&c.layers[1].k, Floats(0)); }); // pages of the other group's k
+  Refused([&](Good &c) { two_groups(c), c.layers[1].k.scale = Floats(0); }, kArgument,
+          "layers[1].k.scale overlaps layers[0].k" + kOwn);
 }
 
 TEST_P(ConfigScales, NoneLiesInTheRuntimesMemory) {
-  cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
-  Good good(device_);
-  CGR_ASSERT_OK(cgr_runtime_memory(&good.config, &sizes));
-  const auto supplied = [&](Good &c) {
-    c.config.device_memory = Good::Address(20);
-    c.config.device_memory_size = size_t(64) << 20;
-    c.config.pinned_memory = Good::Address(60);
-    c.config.pinned_memory_size = size_t(8) << 20;
+  const auto supplied = [](const Change &change) {
+    return [change](Good &c) {
+      c.config.device_memory = Good::Address(20);
+      c.config.device_memory_size = size_t(64) << 20;
+      c.config.pinned_memory = Good::Address(60);
+      c.config.pinned_memory_size = size_t(8) << 20;
+      change(c);
+    };
   };
   for (int64_t place : { 20, 60 }) {
-    const char *field = place == 20 ? "device_memory" : "pinned_memory";
-    const auto want = [&](const char *part) {
-      return std::vector<Found>{ Find(CGR_ERROR_INVALID_ARGUMENT, field, { std::string("overlaps layers[1].") + part + "," }) };
-    };
-    Refused(With([&](Good &c) { supplied(c), c.layers[1].v.scale = Floats(place, 9); }), want("v.scale"));
-    Refused(With([&](Good &c) { supplied(c), PerToken(&c.layers[1].k, Floats(place, 9)); }), want("k.scale"));
-    Refused(With([&](Good &c) { supplied(c), c.layers[1].sinks = Floats(place, 2); }), want("sinks"));
+    const std::string says = std::string(place == 20 ? "device" : "pinned") + "_memory overlaps layers[1].";
+    EachRefused({
+        { kArgument, says + "v.scale,", supplied([=](Good &c) { c.layers[1].v.scale = Floats(place, 9); }) },
+        { kArgument, says + "k.scale,", supplied([=](Good &c) { PerToken(&c.layers[1].k, Floats(place, 9)); }) },
+        { kArgument, says + "sinks,", supplied([=](Good &c) { c.layers[1].sinks = Floats(place, 2); }) },
+    });
   }
 }
 
@@ -283,11 +271,10 @@ TEST_P(ConfigScales, ThatShareAByteAreRefusedAtRandom) {
   Random random(seed);
   int shared = 0, apart = 0, careful = 0;
   for (int n = 0; n < 3000 && !HasFailure(); n++) {
-    Good c(device_);
+    Good c(device_, more_);
     c.config.num_layers = 1;
     c.config.max_seq_len = 16;
     c.groups[0].num_pages = 3;
-    With([](Good &) {})(c);
     c.layers[0].head_dim = 8;
     cgr_kv_view &k = c.layers[0].k, &v = c.layers[0].v;
     k.stride_head = 8, k.stride_token = 16 + 8 * random.Pick(0, 2), k.stride_page = 16 * k.stride_token + 8 * random.Pick(0, 12);
@@ -320,8 +307,7 @@ TEST_P(ConfigScales, AnyNumbersAreAnswered) {
   SCOPED_TRACE(Repeat(seed));
   Random random(seed);
   for (int n = 0; n < 5000; n++) {
-    Good c(device_);
-    With([](Good &) {})(c);
+    Good c(device_, more_);
     const auto number = [&] {
       return random.OneIn(3) ? 0 : int64_t(random.Bits() >> random.Pick(0, 63)) * (random.OneIn(4) ? -1 : 1);
     };

@@ -8,47 +8,28 @@
 namespace cgr_test {
 namespace {
 
-using Good = GoodConfig;
+class ConfigViews : public ConfigTest {};
 
-class ConfigViews : public ConfigTest {
-protected:
-  static Found Bad(int32_t layer, const char *view, const Words &words) {
-    return FindInLayer(layer, CGR_ERROR_INVALID_ARGUMENT, view, words);
-  }
-  // A finding about two views over the same memory belongs to no single layer.
-  static Found Overlap(int32_t layer, const char *view, const std::string &other) {
-    return Find(CGR_ERROR_INVALID_ARGUMENT, "layers[" + std::to_string(layer) + "]." + view, { "overlaps " + other });
-  }
-  void RefusedOverlap(const Change &change, int32_t layer, const char *view, const std::string &other) {
-    Found want = Overlap(layer, view, other);
-    want.layer = layer;
-    Refused(change, { want });
-  }
-};
+char *Bytes(void *base, int64_t offset) { return static_cast<char *>(base) + offset; }
 
 // -------------------------------------------------------------------------------------------------- addresses and strides
 
 TEST_P(ConfigViews, BasesAreAddressesAlignedTo16) {
   for (int32_t layer : { 0, 1 })
     for (const char *name : { "k", "v" }) {
-      auto view = [&](Good &c) -> cgr_kv_view & { return name[0] == 'k' ? c.layers[layer].k : c.layers[layer].v; };
-      Refused([&](Good &c) { view(c).base = nullptr; },
-              { FindInLayer(layer, CGR_ERROR_NULL_POINTER, name, { "base NULL", "address" }) });
-      for (int offset : { 1, 2, 8, 15 })
-        Refused([&](Good &c) { view(c).base = static_cast<char *>(view(c).base) + offset; },
-                { Bad(layer, name, { "base 0x", "multiple of 16" }) });
-      Accepted([&](Good &c) { view(c).base = static_cast<char *>(view(c).base) + 16; });
+      auto view = [=](Good &c) -> cgr_kv_view & { return name[0] == 'k' ? c.layers[layer].k : c.layers[layer].v; };
+      const std::string field = "layers[" + std::to_string(layer) + "]." + name + " ... base ";
+      const auto shift = [=](Good &c, int64_t offset) { view(c).base = Bytes(view(c).base, offset); };
+      EachField({ Field(kArgument, field + "0x ... multiple of 16", shift, { 16 }, { 1, 2, 8, 15 }) });
+      Refused([=](Good &c) { view(c).base = nullptr; }, kNull, field + "NULL ... address");
     }
 }
 
 TEST_P(ConfigViews, StridesArePositiveMultiplesOf16Bytes) {
   for (auto member : { &cgr_kv_view::stride_page, &cgr_kv_view::stride_token, &cgr_kv_view::stride_head })
-    for (int64_t bad :
-         { int64_t(0), int64_t(-8), int64_t(1), int64_t(4100), int64_t(4092), (int64_t(1) << 31) + 8, INT64_MAX, INT64_MIN }) {
-      SCOPED_TRACE(bad);
-      Refused([&](Good &c) { c.layers[1].k.*member = bad; },
-              { Bad(1, "k", { std::to_string(bad), "16 bytes", "2^31 elements" }) });
-    }
+    EachField({ Field(kArgument, "layers[1].k ... # ... 16 bytes ... 2^31 elements",
+                      [=](Good &c, int64_t stride) { c.layers[1].k.*member = stride; }, {},
+                      { 0, -8, 1, 4100, 4092, (int64_t(1) << 31) + 8, INT64_MAX, INT64_MIN }) });
   // The largest stride, of a view that is not in the way of others.
   Accepted([](Good &c) {
     c.layers[1].v.base = Good::Address(100);
@@ -65,36 +46,34 @@ TEST_P(ConfigViews, LieWithinTheAddressSpace) {
     c.layers[0].k.stride_page = c.layers[0].v.stride_page = int64_t(1) << 31;
   };
   Accepted([&](Good &c) { set(c, 1 << 24); }); // 2^55 x 2 bytes
-  for (int64_t pages : { int64_t(1 << 24) + 2, int64_t(1) << 30, int64_t(INT32_MAX) })
-    Refused([&](Good &c) { set(c, pages); }, { Bad(0, "k", { "2^56 bytes", std::to_string(pages) + " pages" }),
-                                               Bad(0, "v", { "2^56 bytes", std::to_string(pages) + " pages" }) });
-  for (uintptr_t base : { uintptr_t(INT64_MAX) - 15, uintptr_t(INT64_MAX) - 0x1ffff })
-    Refused([&](Good &c) { c.layers[1].k.base = reinterpret_cast<void *>(base); }, { Bad(1, "k", { "2^56 bytes of memory" }) });
+  for (int64_t pages : { int64_t(1 << 24) + 2, int64_t(1) << 30, int64_t(INT32_MAX) }) {
+    const std::string says = " ... 2^56 bytes ... " + std::to_string(pages) + " pages";
+    Refused([&](Good &c) { set(c, pages); }, { { kArgument, "layers[0].k" + says }, { kArgument, "layers[0].v" + says } });
+  }
+  const auto base = [](Good &c, int64_t address) { c.layers[1].k.base = reinterpret_cast<void *>(address); };
+  EachField({ Field(kArgument, "layers[1].k ... 2^56 bytes of memory", base, {}, { INT64_MAX - 15, INT64_MAX - 0x1ffff }) });
 }
 
 TEST_P(ConfigViews, ReservedFieldsAreRefused) {
-  Refused([](Good &c) { c.layers[0].k.reserved = 1; },
-          { FindInLayer(0, CGR_ERROR_NEWER_STRUCT, "k.reserved", { "is 1", "expected 0" }) });
-  Refused([](Good &c) { c.layers[1].v.reserved = -1; },
-          { FindInLayer(1, CGR_ERROR_NEWER_STRUCT, "v.reserved", { "is -1", "expected 0" }) });
+  EachRefused({ { kNewer, "layers[0].k.reserved is 1 ... expected 0", [](Good &c) { c.layers[0].k.reserved = 1; } },
+                { kNewer, "layers[1].v.reserved is -1 ... expected 0", [](Good &c) { c.layers[1].v.reserved = -1; } } });
 }
 
 // ------------------------------------------------------------------------------------------------------ within one view
 
 TEST_P(ConfigViews, ElementsOfOneViewAreApart) {
-  auto refused = [&](const Change &change) { Refused(change, { Bad(0, "k", { "overlap", "16 tokens of 2 heads of 64" }) }); };
+  const char says[] = "layers[0].k ... overlap ... 16 tokens of 2 heads of 64";
   // Two heads of 64: a token has 128, a page 2048 elements.
-  refused([](Good &c) { c.layers[0].k.stride_head = 56; });
-  refused([](Good &c) { c.layers[0].k.stride_head = 72; });
-  refused([](Good &c) { c.layers[0].k.stride_token = 120; });
-  refused([](Good &c) { c.layers[0].k.stride_page = 2040; });
-  refused([](Good &c) { c.layers[0].k.stride_page = 8; });
-  refused([](Good &c) { c.layers[0].k.stride_token = c.layers[0].k.stride_page; });
-  refused([](Good &c) { c.layers[0].k.stride_head = c.layers[0].k.stride_token; });
-}
-
-// A single head has no other one to keep away from.
-TEST_P(ConfigViews, StrideOfASingleHeadMeansNothing) {
+  EachRefused({
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_head = 56; } },
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_head = 72; } },
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_token = 120; } },
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_page = 2040; } },
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_page = 8; } },
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_token = c.layers[0].k.stride_page; } },
+      { kArgument, says, [](Good &c) { c.layers[0].k.stride_head = c.layers[0].k.stride_token; } },
+  });
+  // A single head has no other one to keep away from.
   Accepted([](Good &c) {
     c.layers[0].num_kv_heads = c.layers[2].num_kv_heads = 1;
     c.layers[0].k.stride_head = 8;
@@ -104,100 +83,80 @@ TEST_P(ConfigViews, StrideOfASingleHeadMeansNothing) {
 
 // ------------------------------------------------------------------------------------------------------------- two views
 
-TEST_P(ConfigViews, KAndVOfALayerAreApart) {
-  Found told = Overlap(
-      0, "v", "layers[0].k, taking 262144 bytes with num_pages 64, expected memory of its own (or with CGR_BACKEND_APPENDS");
-  told.layer = 0;
-  Refused([](Good &c) { c.layers[0].v.base = c.layers[0].k.base; }, { told });
-  RefusedOverlap([](Good &c) { c.layers[1].k.base = c.layers[1].v.base; }, 1, "v", "layers[1].k");
+TEST_P(ConfigViews, ThoseOfALayerAndOfTwoLayersAreApart) {
+  EachRefused({
+      { kArgument,
+        "layers[0].v overlaps layers[0].k, taking 262144 bytes with num_pages 64, expected memory of its own (or with "
+        "CGR_BACKEND_APPENDS",
+        [](Good &c) { c.layers[0].v.base = c.layers[0].k.base; } },
+      { kArgument, "layers[1].v overlaps layers[1].k", [](Good &c) { c.layers[1].k.base = c.layers[1].v.base; } },
+      { kArgument, "layers[1].k overlaps layers[0].k", [](Good &c) { c.layers[1].k.base = c.layers[0].k.base; } },
+      { kArgument, "layers[1].v overlaps layers[0].k", [](Good &c) { c.layers[1].v.base = c.layers[0].k.base; } },
+      { kArgument, "layers[1].v overlaps layers[0].k",
+        [](Good &c) { c.layers[1].v.base = Good::Address(0), c.layers[1].v.stride_page = Good::kLayerBytes / 2; },
+        "of several that it overlaps" },
+  });
+  // Every view of the second has one of its own.
+  Refused([](Good &c) { c.layers[1].k = c.layers[0].k, c.layers[1].v = c.layers[0].v; },
+          { { kArgument, "layers[1].k overlaps layers[0].k" }, { kArgument, "layers[1].v overlaps layers[0].v" } });
 }
 
-// A view is 64 pages of 2048 elements of 2 bytes: one piece of 16 bytes is enough.
-cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
-cgr_status RecordNothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
+TEST_P(ConfigViews, OverlapsInPartCount) {
+  const int bytes = 64 * 2048 * 2; // 64 pages of 2048 elements of 2 bytes: one piece of 16 bytes is enough
+  const auto move = [](Good &c, int64_t offset) { c.layers[1].k.base = Bytes(c.layers[0].v.base, offset); };
+  EachField({ Field(kArgument, "layers[1].k overlaps layers[0].v", move, { bytes, -bytes },
+                    { 0, 16, 4096, bytes / 2, bytes - 16, 16 - bytes, -bytes / 2 }) });
+}
 
 // As in MLA, v is a part of k: allowed only with a backend that writes both itself, and only within a layer.
 TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
-  cgr_backend backend = CGR_BACKEND_INIT;
-  backend.name = "mla";
-  backend.support = Always;
-  backend.record = RecordNothing;
-  const auto inside = [&](uint32_t flags) {
-    return [&backend, flags](Good &c) {
-      backend.flags = flags;
-      c.config.backends = &backend;
-      c.config.num_backends = 1;
-      c.layers[1].backend = 1;
-      c.layers[1].v.base = c.layers[1].k.base;
-    };
+  more_ = [](Good &c) {
+    c.AddBackends();
+    c.config.num_backends = 1;
+    c.backends[0].flags = CGR_BACKEND_APPENDS;
+    c.layers[1].backend = 1;
   };
-  Accepted(inside(CGR_BACKEND_APPENDS));
-  RefusedOverlap(inside(CGR_BACKEND_PLANS_FIRST), 1, "v", "layers[1].k");
   // A narrower v may be anywhere within the run of k, or vice versa. Half outside it, shifted, or with other strides or another
   // dtype, the two have elements in common that are of different pages, tokens or heads, or no elements in common at all.
   enum { kRun = Good::kDim, kToken = 2 * kRun, kPage = 16 * kToken }; // elements of k
-  const auto part = [&](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {
+  const auto part = [](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {
     return [=](Good &c) {
-      inside(CGR_BACKEND_APPENDS)(c);
       cgr_layer &l = c.layers[1];
       l.head_dim_v = kRun / 2;
       l.v = l.k;
-      l.v.base = static_cast<char *>(l.k.base) + 2 * offset;
+      l.v.base = Bytes(l.k.base, 2 * offset);
       if (more)
         more(l);
     };
   };
-  for (int64_t offset : { 0, 8, kRun / 2 })
-    Accepted(part(offset));
-  Accepted(part(0, [](cgr_layer &l) { // k inside of v
-    l.head_dim_v = kRun;
-    l.head_dim = kRun / 2;
-    l.k.base = static_cast<char *>(l.v.base) + 2 * (kRun / 2);
-  }));
-  for (int64_t offset : { int64_t(-8), int64_t(kRun / 2 + 8), int64_t(kRun), int64_t(kToken), int64_t(kPage), -int64_t(kPage) })
-    RefusedOverlap(part(offset), 1, "v", "layers[1].k");
-  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.stride_page *= 2; }), 1, "v", "layers[1].k");
-  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.stride_token *= 2, l.v.stride_page *= 2; }), 1, "v", "layers[1].k");
-  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.stride_head /= 2; }), 1, "v", "layers[1].k");
-  RefusedOverlap(part(0, [](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; }), 1, "v", "layers[1].k");
-  // The stride of a single head means nothing.
-  Accepted(part(0, [](cgr_layer &l) { l.num_kv_heads = 1, l.v.stride_head /= 2; }));
-  // A bad view is reported once.
-  Refused(part(0, [](cgr_layer &l) { l.v.stride_head = 1; }), { Bad(1, "v", { "16 bytes" }) });
-  Refused(part(0, [](cgr_layer &l) { l.k.dtype = 99; }), { FindInLayer(1, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }) });
-  RefusedOverlap(
-      [&](Good &c) {
-        inside(CGR_BACKEND_APPENDS)(c);
-        c.layers[1].v.base = c.layers[0].v.base;
-      },
-      1, "v", "layers[0].v");
-}
-
-TEST_P(ConfigViews, OverlapsInPartCount) {
-  const int bytes = 64 * 2048 * 2;
-  auto move = [](int offset) {
-    return [offset](Good &c) { c.layers[1].k.base = static_cast<char *>(c.layers[0].v.base) + offset; };
-  };
-  for (int offset : { 0, 16, 4096, bytes / 2, bytes - 16, 16 - bytes, -bytes / 2 })
-    RefusedOverlap(move(offset), 1, "k", "layers[0].v");
-  for (int offset : { bytes, -bytes })
-    Accepted(move(offset));
-}
-
-TEST_P(ConfigViews, TwoLayersAreApart) {
-  RefusedOverlap([](Good &c) { c.layers[1].k.base = c.layers[0].k.base; }, 1, "k", "layers[0].k");
-  RefusedOverlap([](Good &c) { c.layers[1].v.base = c.layers[0].k.base; }, 1, "v", "layers[0].k");
-  // Every view of the second has one of its own.
-  Found k = Overlap(1, "k", "layers[0].k"), v = Overlap(1, "v", "layers[0].v");
-  k.layer = v.layer = 1;
-  Refused([](Good &c) { c.layers[1].k = c.layers[0].k, c.layers[1].v = c.layers[0].v; }, { k, v });
-  // A view that overlaps several is reported once.
-  RefusedOverlap(
-      [](Good &c) {
-        c.layers[1].v.base = Good::Address(0);
-        c.layers[1].v.stride_page = Good::kLayerBytes / 2;
-      },
-      1, "v", "layers[0].k");
+  EachAccepted({ [](Good &c) { c.layers[1].v.base = c.layers[1].k.base; }, part(0), part(8), part(kRun / 2),
+                 part(0,
+                      [](cgr_layer &l) { // k inside of v
+                        l.head_dim_v = kRun;
+                        l.head_dim = kRun / 2;
+                        l.k.base = Bytes(l.v.base, 2 * (kRun / 2));
+                      }),
+                 // The stride of a single head means nothing.
+                 part(0, [](cgr_layer &l) { l.num_kv_heads = 1, l.v.stride_head /= 2; }) });
+  const char overlap[] = "layers[1].v overlaps layers[1].k";
+  EachRefused({
+      { kArgument, overlap,
+        [](Good &c) { c.backends[0].flags = CGR_BACKEND_PLANS_FIRST, c.layers[1].v.base = c.layers[1].k.base; } },
+      { kArgument, overlap, part(-8) },
+      { kArgument, overlap, part(kRun / 2 + 8) },
+      { kArgument, overlap, part(kRun) },
+      { kArgument, overlap, part(kToken) },
+      { kArgument, overlap, part(kPage) },
+      { kArgument, overlap, part(-kPage) },
+      { kArgument, overlap, part(0, [](cgr_layer &l) { l.v.stride_page *= 2; }) },
+      { kArgument, overlap, part(0, [](cgr_layer &l) { l.v.stride_token *= 2, l.v.stride_page *= 2; }) },
+      { kArgument, overlap, part(0, [](cgr_layer &l) { l.v.stride_head /= 2; }) },
+      { kArgument, overlap, part(0, [](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16; }) },
+      { kArgument, "layers[1].v overlaps layers[0].v", [](Good &c) { c.layers[1].v.base = c.layers[0].v.base; } },
+      // A bad view is reported once.
+      { kArgument, "layers[1].v ... 16 bytes", part(0, [](cgr_layer &l) { l.v.stride_head = 1; }) },
+      { kEnum, "layers[1].k.dtype is 99", part(0, [](cgr_layer &l) { l.k.dtype = 99; }) },
+  });
 }
 
 TEST_P(ConfigViews, WhatIsBetweenThePagesOfOneMayBeAnothers) {
@@ -208,49 +167,34 @@ TEST_P(ConfigViews, WhatIsBetweenThePagesOfOneMayBeAnothers) {
       c.layers[i].k.stride_page = c.layers[i].v.stride_page = 4096 + gap;
     }
   };
-  Accepted([&](Good &c) { pairs(c, 0); });
-  Accepted([&](Good &c) { pairs(c, 8); });
   // [pages][layers][K, V]
   auto layers_in_page = [&](Good &c, int64_t offset) {
     pairs(c, 4096);
-    for (cgr_kv_view *view : { &c.layers[1].k, &c.layers[1].v })
-      view->base = static_cast<char *>(view == &c.layers[1].k ? c.layers[0].k.base : c.layers[0].v.base) + offset;
+    c.layers[1].k.base = Bytes(c.layers[0].k.base, offset);
+    c.layers[1].v.base = Bytes(c.layers[0].v.base, offset);
   };
-  Accepted([&](Good &c) { layers_in_page(c, 8192); });
-  RefusedOverlap([&](Good &c) { layers_in_page(c, 8192 - 16); }, 1, "k", "layers[0].v");
-  RefusedOverlap([&](Good &c) { layers_in_page(c, 8192 + 16); }, 1, "v", "layers[0].k");
+  EachAccepted({ [&](Good &c) { pairs(c, 0); }, [&](Good &c) { pairs(c, 8); }, [&](Good &c) { layers_in_page(c, 8192); } });
+  EachRefused({ { kArgument, "layers[1].k overlaps layers[0].v", [&](Good &c) { layers_in_page(c, 8192 - 16); } },
+                { kArgument, "layers[1].v overlaps layers[0].k", [&](Good &c) { layers_in_page(c, 8192 + 16); } } });
 }
 
 // Other findings do not hide an overlap. A view without strides still has its first element at a known address.
 TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
-  Found overlap = Overlap(1, "k", "layers[0].v"), overlapped = Overlap(1, "k", "layers[0].k");
-  overlap.layer = overlapped.layer = 1;
   Refused(
       [](Good &c) {
         c.config.max_rows = 1;
         c.layers[0].out_dtype = CGR_DTYPE_FP32;
         c.layers[1].k.base = c.layers[0].v.base;
       },
-      { Find(CGR_ERROR_INVALID_ARGUMENT, "max_rows", { "is 1" }),
-        FindInLayer(0, CGR_ERROR_UNSUPPORTED, "out_dtype", { "is fp32" }), overlap });
-  Refused(
-      [](Good &c) {
-        c.layers[0].v.stride_head = 1;
-        c.layers[1].k.base = c.layers[0].k.base;
-      },
-      { Bad(0, "v", { "16 bytes" }), overlapped });
-  Refused(
-      [](Good &c) {
-        c.layers[0].k.dtype = 99;
-        c.layers[1].k.base = c.layers[0].k.base;
-      },
-      { FindInLayer(0, CGR_ERROR_INVALID_ENUM, "k.dtype", { "is 99" }), overlapped });
-  Refused(
-      [](Good &c) {
-        c.layers[0].k.stride_page = 8;
-        c.layers[1].k.base = static_cast<char *>(c.layers[0].k.base) + 4096;
-      },
-      { Bad(0, "k", { "overlap" }) });
+      { { kArgument, "max_rows is 1" },
+        { kUnsupported, "layers[0].out_dtype is fp32" },
+        { kArgument, "layers[1].k overlaps layers[0].v" } });
+  Refused([](Good &c) { c.layers[0].v.stride_head = 1, c.layers[1].k.base = c.layers[0].k.base; },
+          { { kArgument, "layers[0].v ... 16 bytes" }, { kArgument, "layers[1].k overlaps layers[0].k" } });
+  Refused([](Good &c) { c.layers[0].k.dtype = 99, c.layers[1].k.base = c.layers[0].k.base; },
+          { { kEnum, "layers[0].k.dtype is 99" }, { kArgument, "layers[1].k overlaps layers[0].k" } });
+  Refused([](Good &c) { c.layers[0].k.stride_page = 8, c.layers[1].k.base = Bytes(c.layers[0].k.base, 4096); }, kArgument,
+          "layers[0].k ... overlap");
 }
 
 // ---------------------------------------------------------------------------------------------------------------- random

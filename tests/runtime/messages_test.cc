@@ -15,88 +15,11 @@ protected:
     words.push_back("expected");
     ExpectMessage(got, status, words);
   }
-  // A batch, for both functions that take one.
-  void ExpectOfBatch(const cgr_batch &batch, cgr_status status, const Words &words) {
-    cgr_step step = CGR_STEP_INIT;
-    cgr_key key;
-    Expect("cgr_step_prepare", cgr_step_prepare(engine_->rt, &batch, &step), status, words);
-    Expect("cgr_step_choose", cgr_step_choose(engine_->rt, &batch, &key), status, words);
-  }
   void ExpectOfStep(cgr_step *step, const Words &words) {
     Expect("cgr_step_launch", cgr_step_launch(engine_->rt, step, engine_->stream), CGR_ERROR_STATE, words);
     Expect("cgr_step_cancel", cgr_step_cancel(engine_->rt, step), CGR_ERROR_STATE, words);
   }
 };
-
-struct Mistake {
-  const char *what;
-  cgr_status status;
-  Words words;
-  std::function<void(cgr_batch *)> make;
-};
-
-TEST_P(Messages, OfABatchNameFunctionArgumentAndValue) {
-  static const int32_t twice[] = { 0, 0 }, outside[] = { 99 }, negative[] = { -1, 1, 1 }, drafts[] = { -5, 1, 1 };
-  static const uint32_t flags[] = { 64, 0, 0 };
-  static const cgr_staged staged = { 3, 0, nullptr };
-  static cgr_key forced = CGR_KEY_INIT;
-  forced.kind = 7;
-  const std::vector<Mistake> mistakes = {
-    { "no INIT",
-      CGR_ERROR_INVALID_STRUCT,
-      { "batch: size is 0", "a multiple of 8, 8 to 4096", "_INIT" },
-      [](cgr_batch *b) { b->size = 0; } },
-    { "half a pointer",
-      CGR_ERROR_INVALID_STRUCT,
-      { "batch: size is 20", "a multiple of 8" },
-      [](cgr_batch *b) { b->size = 20; } },
-    { "lane", CGR_ERROR_UNSUPPORTED, { "batch: lane is 1", "0" }, [](cgr_batch *b) { b->lane = 1; } },
-    { "too many",
-      CGR_ERROR_TOO_MANY_REQUESTS,
-      { "num_requests is 9", "8 (max_requests)" },
-      [](cgr_batch *b) { b->num_requests = 9; } },
-    { "negative",
-      CGR_ERROR_INVALID_ARGUMENT,
-      { "num_requests is -7", "at least 0" },
-      [](cgr_batch *b) { b->num_requests = -7; } },
-    { "no rows", CGR_ERROR_NULL_POINTER, { "rows is NULL", "3 row numbers" }, [](cgr_batch *b) { b->rows = nullptr; } },
-    { "a row twice",
-      CGR_ERROR_ROW_REPEATED,
-      { "rows[1] is 0", "each row once" },
-      [](cgr_batch *b) { b->rows = twice, b->num_requests = 2; } },
-    { "no such row",
-      CGR_ERROR_INVALID_ARGUMENT,
-      { "rows[0] is 99", "0 .. " },
-      [](cgr_batch *b) { b->rows = outside, b->num_requests = 1; } },
-    { "negative length",
-      CGR_ERROR_INVALID_ARGUMENT,
-      { "query_lens[0] is -1", "at least 0" },
-      [](cgr_batch *b) { b->query_lens = negative; } },
-    { "a draft", CGR_ERROR_UNSUPPORTED, { "tokens[0] is -5", "a token id" }, [](cgr_batch *b) { b->tokens = drafts; } },
-    { "flags", CGR_ERROR_INVALID_ENUM, { "flags[0] is 0x40", "CGR_REQUEST_*" }, [](cgr_batch *b) { b->flags = flags; } },
-    { "variant", CGR_ERROR_INVALID_ARGUMENT, { "variant is 5", "cgr_config.variants" }, [](cgr_batch *b) { b->variant = 5; } },
-    { "staged",
-      CGR_ERROR_INVALID_ARGUMENT,
-      { "staged[0].buffer is 3", "a declared buffer" },
-      [](cgr_batch *b) { b->staged = &staged, b->num_staged = 1; } },
-    { "forced",
-      CGR_ERROR_INVALID_ENUM,
-      { "forced_key.kind is 7", "cgr_graph_kind" },
-      [](cgr_batch *b) { b->forced_key = &forced; } },
-    { "standing with rows",
-      CGR_ERROR_INVALID_ARGUMENT,
-      { "rows is 0x", "NULL with CGR_BATCH_STANDING" },
-      [](cgr_batch *b) { b->num_requests = CGR_BATCH_STANDING; } },
-  };
-  for (const Mistake &mistake : mistakes) {
-    SCOPED_TRACE(mistake.what);
-    cgr_batch batch = GoodBatch();
-    mistake.make(&batch);
-    ExpectOfBatch(batch, mistake.status, mistake.words);
-  }
-  cgr_key key;
-  Expect("cgr_step_choose", cgr_step_choose(engine_->rt, nullptr, &key), CGR_ERROR_NULL_POINTER, { "batch is NULL" });
-}
 
 // More pages would not help a batch that is beyond what was configured.
 TEST_P(Messages, LimitsOfTheConfigurationComeBeforePages) {
@@ -108,7 +31,7 @@ TEST_P(Messages, LimitsOfTheConfigurationComeBeforePages) {
     rows = r, lens = l;
     batch.num_requests = int32_t(rows.size());
     batch.rows = rows.data(), batch.query_lens = lens.data(), batch.tokens = tokens.data();
-    ExpectOfBatch(batch, status, words);
+    BatchRefused(status, words, batch);
   };
   const std::string row = "row " + std::to_string(bare);
   expect({ bare }, { 3 }, CGR_ERROR_PAGES_MISSING,
@@ -203,10 +126,6 @@ TEST_P(Messages, OfCallsAroundSteps) {
   Engine engine(OptionsFor(GetParam()));
   for (int n = 0; n < 3; n++)
     engine.Open();
-  cgr_capture bad = engine.CaptureStruct();
-  bad.max_ms = -1.0;
-  Expect("cgr_runtime_capture", cgr_runtime_capture(engine.rt, &bad), CGR_ERROR_INVALID_ARGUMENT, { "max_ms is -1" });
-  Expect("cgr_runtime_warmup", cgr_runtime_warmup(engine.rt, &bad), CGR_ERROR_INVALID_ARGUMENT, { "max_ms is -1" });
   engine.hook = [](cgr_recorder *, const cgr_record_info &, int32_t) { return CGR_ERROR_BUSY; };
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine.rt, 0, nullptr));
   Expect("cgr_runtime_capture", engine.Capture(), CGR_ERROR_CALLBACK,
@@ -229,7 +148,7 @@ TEST_P(Messages, OfCallsAroundSteps) {
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Messages);
 
 // A bad handle writes nothing.
-TEST(GraphMode, OfABadHandleIsAStatus) {
+TEST(BadHandles, GraphModeOfOneIsAStatus) {
   alignas(64) static unsigned char nothing[1 << 16];
   for (void *handle : { static_cast<void *>(nullptr), static_cast<void *>(nothing) }) {
     const char *reason = "as it was";

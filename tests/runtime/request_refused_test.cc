@@ -1,7 +1,6 @@
-// What the request calls refuse: rows, pages, lengths, and buffers and graphs that do not exist. A refused call changes nothing.
+// What the request calls refuse: rows, pages and lengths. A refused call changes nothing.
 #include <climits>
 
-#include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -12,22 +11,22 @@ class RequestCalls : public ThreeRequests {};
 
 TEST_P(RequestCalls, RowsThatAreNotOpenAreRefused) {
   cgr_runtime *rt = engine_->rt;
+  cgr_request_info info = CGR_REQUEST_INFO_INIT;
   int32_t closed = engine_->Open(), page = 2, first = 0, end = 0;
   engine_->Close(closed);
   for (int32_t bad : { closed, -1, engine_->o.max_rows, INT_MAX, INT_MIN }) {
-    SCOPED_TRACE(bad);
-    cgr_status status = bad == closed ? CGR_ERROR_ROW_CLOSED : CGR_ERROR_INVALID_ARGUMENT;
-    std::string number = std::to_string(bad);
-    Refused(status, { "cgr_request_close: row", number }, [&] { return cgr_request_close(rt, bad); });
-    Refused(status, { "cgr_request_set_length: row", number }, [&] { return cgr_request_set_length(rt, bad, 0); });
-    Refused(status, { "cgr_request_set_pages: row", number }, [&] { return cgr_request_set_pages(rt, bad, 0, 0, &page, 1); });
-    Refused(status, { "cgr_request_drop_pages: row", number }, [&] { return cgr_request_drop_pages(rt, bad, 0, 0, 1); });
-    Refused(status, { "cgr_request_get_pages: row", number }, [&] { return cgr_request_get_pages(rt, bad, 0, &first, &end); });
+    const cgr_status status = bad == closed ? CGR_ERROR_ROW_CLOSED : kArgument;
+    const std::string row = ": row ... " + std::to_string(bad);
+    EachRefused({
+        { status, "cgr_request_close" + row, [&] { return cgr_request_close(rt, bad); } },
+        { status, "cgr_request_set_length" + row, [&] { return cgr_request_set_length(rt, bad, 0); } },
+        { status, "cgr_request_set_pages" + row, [&] { return cgr_request_set_pages(rt, bad, 0, 0, &page, 1); } },
+        { status, "cgr_request_drop_pages" + row, [&] { return cgr_request_drop_pages(rt, bad, 0, 0, 1); } },
+        { status, "cgr_request_get_pages" + row, [&] { return cgr_request_get_pages(rt, bad, 0, &first, &end); } },
+    });
+    if (bad != closed)
+      Refused(kArgument, { "row is " + std::to_string(bad) }, [&] { return cgr_request_get_info(rt, bad, &info); });
   }
-  cgr_request_info info = CGR_REQUEST_INFO_INIT;
-  for (int32_t bad : { -1, engine_->o.max_rows })
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "row is " + std::to_string(bad) },
-            [&] { return cgr_request_get_info(rt, bad, &info); });
 }
 
 // A closed row reports only the last step that used it.
@@ -60,20 +59,20 @@ TEST_P(RequestCalls, PagesOutsideThePoolOrTwiceAreRefused) {
   int32_t row = rows_[1]; // two pages
   const std::vector<int32_t> has = engine_->requests[row]->pages;
   ASSERT_EQ(has.size(), 2u);
-  for (int32_t bad : { 0, 1, -1, engine_->o.num_pages, INT_MAX, INT_MIN }) {
-    std::vector<int32_t> pages = { 7, bad, 9 };
-    Refused(CGR_ERROR_PAGE_OUT_OF_RANGE, { "pages[1] is " + std::to_string(bad) },
-            [&] { return cgr_request_set_pages(rt, row, 0, 1, pages.data(), 3); });
-  }
-  int32_t other = has[0] == 7 || has[1] == 7 ? 11 : 7;
-  std::vector<int32_t> twice = { other, other }, again = { other, has[0] }, moved = { has[1], has[0] };
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages[1] is " + std::to_string(other), "already" },
-          [&] { return cgr_request_set_pages(rt, row, 0, 2, twice.data(), 2); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages[1] is " + std::to_string(has[0]), "already" },
-          [&] { return cgr_request_set_pages(rt, row, 0, 1, again.data(), 2); });
+  const auto set = [=](int32_t first, const std::vector<int32_t> &pages) {
+    return [=] { return cgr_request_set_pages(rt, row, 0, first, pages.data(), int32_t(pages.size())); };
+  };
+  const int32_t other = has[0] == 7 || has[1] == 7 ? 11 : 7;
+  std::vector<BadCall> rows = {
+    { kArgument, "pages[1] is " + std::to_string(other) + " ... already", set(2, { other, other }) },
+    { kArgument, "pages[1] is " + std::to_string(has[0]) + " ... already", set(1, { other, has[0] }) },
+  };
+  for (int32_t bad : { 0, 1, -1, engine_->o.num_pages, INT_MAX, INT_MIN })
+    rows.push_back({ CGR_ERROR_PAGE_OUT_OF_RANGE, "pages[1] is " + std::to_string(bad), set(1, { 7, bad, 9 }) });
+  EachRefused(rows);
   // A page may move within the range that is replaced.
-  CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, 0, moved.data(), 2));
-  CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, 0, has.data(), 2));
+  CGR_EXPECT_OK(set(0, { has[1], has[0] })());
+  CGR_EXPECT_OK(set(0, has)());
 }
 
 // Pages are set and dropped at random and compared with a plain list: only a page that would be there twice is refused.
@@ -113,88 +112,54 @@ TEST_P(RequestCalls, PagesThatDoNotAdjoinOrAreTooManyAreRefused) {
   std::vector<int32_t> good;
   for (int32_t page = 50; page < 90; page++)
     good.push_back(page);
-  auto set = [&](int32_t group, int32_t first, int32_t count) {
-    return cgr_request_set_pages(rt, row, group, first, good.data(), count);
-  };
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "group is 1" }, [&] { return set(1, 0, 1); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "group is -1" }, [&] { return set(-1, 0, 1); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages 3 .. 3", "0 .. 1" }, [&] { return set(0, 3, 1); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "first is -1" }, [&] { return set(0, -1, 1); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "count is -1" }, [&] { return set(0, 0, -1); });
-  Refused(CGR_ERROR_SEQUENCE_TOO_LONG, { "11", "10" }, [&] { return set(0, 2, 9); });
-  Refused(CGR_ERROR_SEQUENCE_TOO_LONG, { "10" }, [&] { return set(0, 2, INT_MAX); });
   const std::vector<int32_t> one = { good[0] }; // nothing is read after it
-  Refused(CGR_ERROR_SEQUENCE_TOO_LONG, { "10" }, [&] { return cgr_request_set_pages(rt, row, 0, 0, one.data(), INT_MAX); });
+  const auto set = [&](int32_t group, int32_t first, int32_t count) {
+    return [&, group, first, count] { return cgr_request_set_pages(rt, row, group, first, good.data(), count); };
+  };
+  EachRefused({
+      { kArgument, "group is 1", set(1, 0, 1) },
+      { kArgument, "group is -1", set(-1, 0, 1) },
+      { kArgument, "pages 3 .. 3 ... 0 .. 1", set(0, 3, 1) },
+      { kArgument, "first is -1", set(0, -1, 1) },
+      { kArgument, "count is -1", set(0, 0, -1) },
+      { CGR_ERROR_SEQUENCE_TOO_LONG, "11 ... 10", set(0, 2, 9) },
+      { CGR_ERROR_SEQUENCE_TOO_LONG, "10", set(0, 2, INT_MAX) },
+      { CGR_ERROR_SEQUENCE_TOO_LONG, "10", [&] { return cgr_request_set_pages(rt, row, 0, 0, one.data(), INT_MAX); } },
+  });
   CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, 2, nullptr, 0));
 }
 
 TEST_P(RequestCalls, DroppingPagesThatTheRowLacksIsRefused) {
-  cgr_runtime *rt = engine_->rt;
   int32_t row = engine_->Open();
-  auto drop = [&](int32_t group, int32_t first, int32_t count) { return cgr_request_drop_pages(rt, row, group, first, count); };
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages 0 .. 0" }, [&] { return drop(0, 0, 1); }); // none yet
-  CGR_EXPECT_OK(drop(0, 0, 0));
+  const auto drop = [&](int32_t group, int32_t first, int32_t count) {
+    return [=] { return cgr_request_drop_pages(engine_->rt, row, group, first, count); };
+  };
+  Refused(kArgument, { "pages 0 .. 0" }, drop(0, 0, 1)); // none yet
+  CGR_EXPECT_OK(drop(0, 0, 0)());
   engine_->Reserve(row, 80); // five
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "group is 1" }, [&] { return drop(1, 0, 1); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "count is -1" }, [&] { return drop(0, 0, -1); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages 1 .. 3", "0 .. 4" }, [&] { return drop(0, 1, 3); }); // from the middle
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages 0 .. 5", "0 .. 4" }, [&] { return drop(0, 0, 6); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages -1 .. 0" }, [&] { return drop(0, -1, 2); });
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages 4 .. 2147483650" }, [&] { return drop(0, 4, INT_MAX); });
+  EachRefused({
+      { kArgument, "group is 1", drop(1, 0, 1) },
+      { kArgument, "count is -1", drop(0, 0, -1) },
+      { kArgument, "pages 1 .. 3 ... 0 .. 4", drop(0, 1, 3) }, // from the middle
+      { kArgument, "pages 0 .. 5 ... 0 .. 4", drop(0, 0, 6) },
+      { kArgument, "pages -1 .. 0", drop(0, -1, 2) },
+      { kArgument, "pages 4 .. 2147483650", drop(0, 4, INT_MAX) },
+  });
   engine_->DropPages(row, 0, 2);
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "pages 1 .. 2", "2 .. 4" }, [&] { return drop(0, 1, 2); });
+  Refused(kArgument, { "pages 1 .. 2", "2 .. 4" }, drop(0, 1, 2));
   engine_->Close(row);
 }
 
 TEST_P(RequestCalls, LengthsWithoutPagesAreRefused) {
-  cgr_runtime *rt = engine_->rt;
-  int32_t row = rows_[1]; // 17 tokens, two pages
-  auto set = [&](int32_t length) { return cgr_request_set_length(rt, row, length); };
-  Refused(CGR_ERROR_INVALID_ARGUMENT, { "num_tokens is -1" }, [&] { return set(-1); });
-  Refused(CGR_ERROR_PAGES_MISSING, { "num_tokens is 33", "32" }, [&] { return set(33); });
-  Refused(CGR_ERROR_SEQUENCE_TOO_LONG, { "num_tokens is 161", "160" }, [&] { return set(161); });
-  Refused(CGR_ERROR_SEQUENCE_TOO_LONG, { "num_tokens is 2147483647" }, [&] { return set(INT_MAX); });
-}
-
-TEST_P(RequestCalls, UnknownBuffersAndGraphsAreRefused) {
-  cgr_runtime *rt = engine_->rt;
-  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  for (int32_t buffer : { -1, int32_t(CGR_BUFFER_COUNT_), 1000 })
-    Refused(CGR_ERROR_INVALID_ENUM, { "buffer is " + std::to_string(buffer) },
-            [&] { return cgr_buffer_get(rt, nullptr, cgr_buffer(buffer), 0, &view); });
-  for (int32_t index : { -1, 1, 4 })
-    for (cgr_buffer buffer : { CGR_BUFFER_PAGE_TABLE, CGR_BUFFER_SEQ_LENS, CGR_BUFFER_COUNTS })
-      Refused(CGR_ERROR_INVALID_ARGUMENT, { "index of " + std::string(cgr_buffer_name(buffer)) + " is " + std::to_string(index) },
-              [&] { return cgr_buffer_get(rt, nullptr, buffer, index, &view); });
-  for (int32_t index : { -1, 0, 64 })
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "index of declared is " + std::to_string(index), "num_buffers is 0" },
-            [&] { return cgr_buffer_get(rt, nullptr, CGR_BUFFER_DECLARED, index, &view); });
-  for (int32_t bad : { -1, 1 }) {
-    std::string number = std::to_string(bad);
-    const cgr_where lane = { bad, 0 }, program = { 0, bad };
-    uint64_t seq = 77;
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number },
-            [&] { return cgr_buffer_get(rt, &lane, CGR_BUFFER_COUNTS, 0, &view); });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "program is " + number },
-            [&] { return cgr_buffer_get(rt, &program, CGR_BUFFER_COUNTS, 0, &view); });
-    Refused(CGR_ERROR_NEWER_STRUCT, { "cgr_step_wait", "mark.reserved" }, [&] {
-      return cgr_step_wait(rt, cgr_mark{ 0, bad, engine_->launched }, -1, nullptr);
-    });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number }, [&] {
-      return cgr_step_wait(rt, cgr_mark{ bad, 0, engine_->launched }, -1, nullptr);
-    });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number },
-            [&] { return cgr_runtime_flush(rt, &lane, nullptr, engine_->stream); });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "program is " + number },
-            [&] { return cgr_runtime_flush(rt, &program, nullptr, engine_->stream); });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "lane is " + number }, [&] { return cgr_runtime_completed(rt, &lane, &seq); });
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "program is " + number }, [&] { return cgr_runtime_completed(rt, &program, &seq); });
-    EXPECT_EQ(seq, 77u);
-  }
-  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-  for (int32_t bad : { -1, 4 })
-    Refused(CGR_ERROR_INVALID_ARGUMENT, { "index is " + std::to_string(bad) },
-            [&] { return cgr_runtime_graph_stats(rt, bad, &stats); });
+  const auto set = [&](int32_t length) { // 17 tokens, two pages
+    return [=] { return cgr_request_set_length(engine_->rt, rows_[1], length); };
+  };
+  EachRefused({
+      { kArgument, "num_tokens is -1", set(-1) },
+      { CGR_ERROR_PAGES_MISSING, "num_tokens is 33 ... 32", set(33) },
+      { CGR_ERROR_SEQUENCE_TOO_LONG, "num_tokens is 161 ... 160", set(161) },
+      { CGR_ERROR_SEQUENCE_TOO_LONG, "num_tokens is 2147483647", set(INT_MAX) },
+  });
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(RequestCalls);

@@ -4,6 +4,7 @@
 
 #include "cgr/inspect.h"
 #include "cgr/names.h"
+#include "tests/support/mistake.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {
@@ -149,39 +150,32 @@ TEST_P(SetLimits, BackendsPlanForTheSetOfAStep) {
 
 TEST_P(SetLimits, BoundsThatCannotBeAreRefused) {
   SetsEngine e(GetParam(), CGR_MODE_NONE, EncoderAndDecoder(), 11);
-  auto refused = [&](const std::function<void(cgr_config *)> &change, const Words &words) {
-    cgr_config config = e.Config();
-    change(&config);
-    int32_t count = 0;
-    cgr_finding finding = {};
-    EXPECT_NE(cgr_validate(&config, e.dev, &finding, 1, &count), CGR_OK);
-    ASSERT_EQ(count, 1) << finding.field << " " << finding.text;
-    const std::string text = std::string(finding.field) + " " + finding.text;
-    for (const std::string &word : words)
-      EXPECT_NE(text.find(word), std::string::npos) << text << ": lacks " << word;
+  const std::vector<Mistake<cgr_config>> rows = {
+    { kArgument, "max_other_lens[1] is -1 ... 1 .. 1073741824", [](cgr_config &c) { c.max_other_lens[1] = -1; } },
+    { kArgument, "max_other_lens[1] ... 1 .. 1073741824", [](cgr_config &c) { c.max_other_lens[1] = (1 << 30) + 1; } },
+    { kArgument, "max_other_lens[0] is 5 ... expected 0 ... max_seq_len", [](cgr_config &c) { c.max_other_lens[0] = 5; } },
+    { kArgument, "max_other_lens[2] is 5 ... expected 0 ... no such length set", [](cgr_config &c) { c.max_other_lens[2] = 5; } },
+    // 22 pages of 32 tokens.
+    { kArgument, "max_other_lens[1] is 705 ... at most 704 ... groups[1]", [](cgr_config &c) { c.max_other_lens[1] = 705; } },
+    { kArgument, "max_seq_len is 609 ... at most 608 ... groups[0]",
+      [](cgr_config &c) { c.max_seq_len = 609, c.max_other_lens[1] = 704; } },
+    { kArgument, "on_demand ... kv_start_loc ... 4096 x 524288 ... max_other_lens[1]",
+      [](cgr_config &c) {
+        c.max_requests = c.max_rows = c.max_tokens = 4096;
+        c.max_seq_len = 600;
+        c.num_layers = 2; // no cache of the encoder's tokens
+        c.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
+        const_cast<cgr_group *>(c.groups)[1].num_pages = 1 << 26;
+        c.max_other_lens[1] = 524288;
+      } },
   };
-  refused([](cgr_config *c) { c->max_other_lens[1] = -1; }, { "max_other_lens[1]", "is -1", "1 .. 1073741824" });
-  refused([](cgr_config *c) { c->max_other_lens[1] = (1 << 30) + 1; }, { "max_other_lens[1]", "1 .. 1073741824" });
-  refused([](cgr_config *c) { c->max_other_lens[0] = 5; }, { "max_other_lens[0]", "is 5", "expected 0", "max_seq_len" });
-  refused([](cgr_config *c) { c->max_other_lens[2] = 5; }, { "max_other_lens[2]", "is 5", "expected 0", "no such length set" });
-  // 22 pages of 32 tokens.
-  refused([](cgr_config *c) { c->max_other_lens[1] = 705; }, { "max_other_lens[1]", "is 705", "at most 704", "groups[1]" });
-  refused(
-      [](cgr_config *c) {
-        c->max_seq_len = 609;
-        c->max_other_lens[1] = 704;
-      },
-      { "max_seq_len", "is 609", "at most 608", "groups[0]" });
-  refused(
-      [](cgr_config *c) {
-        c->max_requests = c->max_rows = c->max_tokens = 4096;
-        c->max_seq_len = 600;
-        c->num_layers = 2; // no cache of the encoder's tokens
-        c->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
-        const_cast<cgr_group *>(c->groups)[1].num_pages = 1 << 26;
-        c->max_other_lens[1] = 524288;
-      },
-      { "on_demand", "kv_start_loc", "4096 x 524288", "max_other_lens[1]" });
+  EachMistake(
+      rows, [&] { return e.Config(); },
+      [&](const cgr_config &config, const Mistake<cgr_config> &row) {
+        int32_t count = 0;
+        ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), row.status, PartsOf(row.says));
+        EXPECT_EQ(count, 1);
+      });
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(SetLimits);

@@ -7,14 +7,18 @@
 namespace cgr_test {
 namespace {
 
-// A call that takes the struct at `given`. `recorder` is NULL outside of `record`.
+// Memory in the place of any struct. `recorder` is NULL outside of `record`.
+struct Given {
+  void *memory;
+  cgr_recorder *recorder;
+  template <class T> operator T *() const { return static_cast<T *>(memory); }
+};
+
 struct Taker {
   const char *init;
   bool is_input; // it is read: what is past the known part must be 0
-  std::function<cgr_status(cgr_recorder *recorder, void *given)> call;
+  std::function<cgr_status(Given given)> call;
 };
-
-template <class T> T *As(void *given) { return static_cast<T *>(given); }
 
 class SizedStructs : public ThreeRequests {
 protected:
@@ -28,7 +32,7 @@ protected:
     for (uint32_t size : { 0u, 3u, 4104u, 0xffffffffu }) {
       std::vector<uint64_t> given(kRoom / 8, 0);
       memcpy(given.data(), &size, sizeof size);
-      ExpectMessage(taker.call(recorder, given.data()), CGR_ERROR_INVALID_STRUCT, { "size is " + std::to_string(size), use });
+      ExpectMessage(taker.call({ given.data(), recorder }), CGR_ERROR_INVALID_STRUCT, { "size is " + std::to_string(size), use });
     }
     if (!taker.is_input)
       return;
@@ -36,15 +40,15 @@ protected:
     std::vector<uint64_t> given(kRoom / 8, 0);
     memcpy(given.data(), &size, sizeof size);
     given.back() = 1;
-    ExpectMessage(taker.call(recorder, given.data()), CGR_ERROR_NEWER_STRUCT, { "size is 4096", use });
+    ExpectMessage(taker.call({ given.data(), recorder }), CGR_ERROR_NEWER_STRUCT, { "size is 4096", use });
   }
   void TryAll(const std::vector<Taker> &takers) {
     for (const Taker &taker : takers)
       Try(taker);
   }
   // The array is in a configuration that is good otherwise.
-  Taker InConfig(const char *init, std::function<void(cgr_config *, void *)> put) {
-    return { init, true, [this, put](cgr_recorder *, void *given) {
+  Taker InConfig(const char *init, std::function<void(cgr_config *, Given)> put) {
+    return { init, true, [this, put](Given given) {
               cgr_config config = engine_->Config();
               cgr_finding findings[8];
               int32_t count = 0;
@@ -56,70 +60,39 @@ protected:
   void TrySteps();
   void TryReports();
   void TryPlanners();
-  void TryFlashinfer();
   void TryRecord();
 
   std::set<std::string> tried_;
 };
 
 void SizedStructs::TryConfig() {
+  const cgr_config good = engine_->Config();
+  cgr_device *device;
+  cgr_runtime *runtime;
   TryAll({
-      { "CGR_DEVICE_CONFIG_INIT", true,
-        [](cgr_recorder *, void *given) {
-          cgr_device *device;
-          return cgr_device_open("host", As<cgr_device_config>(given), &device);
-        } },
-      { "CGR_DEVICE_INFO_INIT", false,
-        [&](cgr_recorder *, void *given) { return cgr_device_get_info(engine_->dev, As<cgr_device_info>(given)); } },
-      { "CGR_CONFIG_INIT", true,
-        [](cgr_recorder *, void *given) {
-          cgr_runtime *runtime;
-          return cgr_runtime_create(As<cgr_config>(given), &runtime);
-        } },
-      { "CGR_MEMORY_SIZES_INIT", false,
-        [&](cgr_recorder *, void *given) {
-          const cgr_config config = engine_->Config();
-          return cgr_runtime_memory(&config, As<cgr_memory_sizes>(given));
-        } },
-      InConfig("CGR_GROUP_INIT", [](cgr_config *config, void *given) { config->groups = As<cgr_group>(given); }),
-      InConfig("CGR_LAYER_INIT", [](cgr_config *config, void *given) { config->layers = As<cgr_layer>(given); }),
-      InConfig("CGR_BUFFER_DECL_INIT",
-               [](cgr_config *config, void *given) {
-                 config->buffers = As<cgr_buffer_decl>(given);
-                 config->num_buffers = 1;
-               }),
-      InConfig("CGR_BACKEND_INIT",
-               [](cgr_config *config, void *given) {
-                 config->backends = As<cgr_backend>(given);
-                 config->num_backends = 1;
-               }),
+      { "CGR_DEVICE_CONFIG_INIT", true, [&](Given given) { return cgr_device_open("host", given, &device); } },
+      { "CGR_DEVICE_INFO_INIT", false, [&](Given given) { return cgr_device_get_info(engine_->dev, given); } },
+      { "CGR_CONFIG_INIT", true, [&](Given given) { return cgr_runtime_create(given, &runtime); } },
+      { "CGR_MEMORY_SIZES_INIT", false, [&](Given given) { return cgr_runtime_memory(&good, given); } },
+      InConfig("CGR_GROUP_INIT", [](cgr_config *c, Given given) { c->groups = given; }),
+      InConfig("CGR_LAYER_INIT", [](cgr_config *c, Given given) { c->layers = given; }),
+      InConfig("CGR_BUFFER_DECL_INIT", [](cgr_config *c, Given given) { c->buffers = given, c->num_buffers = 1; }),
+      InConfig("CGR_BACKEND_INIT", [](cgr_config *c, Given given) { c->backends = given, c->num_backends = 1; }),
   });
 }
 
 void SizedStructs::TrySteps() {
   cgr_runtime *rt = engine_->rt;
   const cgr_batch batch = GoodBatch();
+  const cgr_mark mark = { 0, 0, 1 };
+  cgr_step good = CGR_STEP_INIT;
+  cgr_key key;
   TryAll({
-      { "CGR_BATCH_INIT", true,
-        [&](cgr_recorder *, void *given) {
-          cgr_step step = CGR_STEP_INIT;
-          return cgr_step_prepare(rt, As<cgr_batch>(given), &step);
-        } },
-      { "CGR_BATCH_INIT", true,
-        [&](cgr_recorder *, void *given) {
-          cgr_key key;
-          return cgr_step_choose(rt, As<cgr_batch>(given), &key);
-        } },
-      { "CGR_STEP_RESULT_INIT", false,
-        [&](cgr_recorder *, void *given) {
-          return cgr_step_wait(rt, cgr_mark{ 0, 0, 1 }, -1, As<cgr_step_result>(given));
-        } },
-      { "CGR_REQUEST_INFO_INIT", false,
-        [&](cgr_recorder *, void *given) { return cgr_request_get_info(rt, rows_[0], As<cgr_request_info>(given)); } },
-      { "CGR_BUFFER_VIEW_INIT", false,
-        [&](cgr_recorder *, void *given) {
-          return cgr_buffer_get(rt, nullptr, CGR_BUFFER_SEQ_LENS, 0, As<cgr_buffer_view>(given));
-        } },
+      { "CGR_BATCH_INIT", true, [&](Given given) { return cgr_step_prepare(rt, given, &good); } },
+      { "CGR_BATCH_INIT", true, [&](Given given) { return cgr_step_choose(rt, given, &key); } },
+      { "CGR_STEP_RESULT_INIT", false, [&](Given given) { return cgr_step_wait(rt, mark, -1, given); } },
+      { "CGR_REQUEST_INFO_INIT", false, [&](Given given) { return cgr_request_get_info(rt, rows_[0], given); } },
+      { "CGR_BUFFER_VIEW_INIT", false, [&](Given given) { return cgr_buffer_get(rt, nullptr, CGR_BUFFER_SEQ_LENS, 0, given); } },
   });
   // A step may be longer and have anything there; a shorter one has no room for the ticket.
   tried_.insert("CGR_STEP_INIT");
@@ -134,87 +107,56 @@ void SizedStructs::TrySteps() {
 void SizedStructs::TryReports() {
   cgr_runtime *rt = engine_->rt;
   const cgr_capture capture = engine_->CaptureStruct();
+  const cgr_mark mark = { 0, 0, 1 };
   cgr_finding findings[2];
   int32_t count = 0;
   TryAll({
-      { "CGR_CAPTURE_INIT", true, [&](cgr_recorder *, void *given) { return cgr_runtime_capture(rt, As<cgr_capture>(given)); } },
-      { "CGR_CAPTURE_INIT", true, [&](cgr_recorder *, void *given) { return cgr_runtime_warmup(rt, As<cgr_capture>(given)); } },
-      { "CGR_CAPTURE_ESTIMATE_INIT", false,
-        [&](cgr_recorder *, void *given) {
-          return cgr_runtime_estimate_capture(rt, &capture, As<cgr_capture_estimate>(given));
-        } },
-      { "CGR_SELF_TEST_INIT", true,
-        [&](cgr_recorder *, void *given) { return cgr_runtime_self_test(rt, As<cgr_self_test>(given), findings, 2, &count); } },
-      { "CGR_AUDIT_INIT", false,
-        [&](cgr_recorder *, void *given) { return cgr_runtime_audit(rt, As<cgr_audit>(given), findings, 2, &count); } },
-      { "CGR_STATS_INIT", false, [&](cgr_recorder *, void *given) { return cgr_runtime_stats(rt, As<cgr_stats>(given)); } },
-      { "CGR_GRAPH_STATS_INIT", false,
-        [&](cgr_recorder *, void *given) { return cgr_runtime_graph_stats(rt, 0, As<cgr_graph_stats>(given)); } },
-      { "CGR_KEY_STATS_INIT", false,
-        [&](cgr_recorder *, void *given) { return cgr_runtime_key_stats(rt, 0, As<cgr_key_stats>(given)); } },
-      { "CGR_FLIGHT_RECORD_INIT", false,
-        [&](cgr_recorder *, void *given) { return cgr_runtime_flight(rt, As<cgr_flight_record>(given), 1, &count); } },
-      { "CGR_SPAN_INIT", false,
-        [&](cgr_recorder *, void *given) {
-          return cgr_runtime_timing(rt, cgr_mark{ 0, 0, 1 }, As<cgr_span>(given), 1, &count);
-        } },
+      { "CGR_CAPTURE_INIT", true, [&](Given given) { return cgr_runtime_capture(rt, given); } },
+      { "CGR_CAPTURE_INIT", true, [&](Given given) { return cgr_runtime_warmup(rt, given); } },
+      { "CGR_CAPTURE_ESTIMATE_INIT", false, [&](Given given) { return cgr_runtime_estimate_capture(rt, &capture, given); } },
+      { "CGR_SELF_TEST_INIT", true, [&](Given given) { return cgr_runtime_self_test(rt, given, findings, 2, &count); } },
+      { "CGR_AUDIT_INIT", false, [&](Given given) { return cgr_runtime_audit(rt, given, findings, 2, &count); } },
+      { "CGR_STATS_INIT", false, [&](Given given) { return cgr_runtime_stats(rt, given); } },
+      { "CGR_GRAPH_STATS_INIT", false, [&](Given given) { return cgr_runtime_graph_stats(rt, 0, given); } },
+      { "CGR_KEY_STATS_INIT", false, [&](Given given) { return cgr_runtime_key_stats(rt, 0, given); } },
+      { "CGR_FLIGHT_RECORD_INIT", false, [&](Given given) { return cgr_runtime_flight(rt, given, 1, &count); } },
+      { "CGR_SPAN_INIT", false, [&](Given given) { return cgr_runtime_timing(rt, mark, given, 1, &count); } },
   });
 }
 
 void SizedStructs::TryPlanners() {
   static const cgr_fa3_input fa3 = CGR_FA3_INPUT_INIT;
-  static const cgr_block_table_input block_table = CGR_BLOCK_TABLE_INPUT_INIT;
-  TryAll({
-      { "CGR_PLAN_INPUT_INIT", true,
-        [](cgr_recorder *, void *given) { return cgr_plan_build(As<cgr_plan_input>(given), nullptr, 0); } },
-      { "CGR_METADATA_INIT", true, [](cgr_recorder *, void *given) { return cgr_metadata_build(As<cgr_metadata>(given)); } },
-      { "CGR_FA3_INPUT_INIT", true,
-        [](cgr_recorder *, void *given) { return cgr_fa3_build(As<cgr_fa3_input>(given), nullptr, 0); } },
-      { "CGR_FA3_SIZES_INIT", false, [](cgr_recorder *, void *given) { return cgr_fa3_size(&fa3, As<cgr_fa3_sizes>(given)); } },
-      { "CGR_FLASHMLA_INPUT_INIT", true,
-        [](cgr_recorder *, void *given) { return cgr_flashmla_build(As<cgr_flashmla_input>(given), nullptr, 0); } },
-      { "CGR_BLOCK_TABLE_INPUT_INIT", true,
-        [](cgr_recorder *, void *given) { return cgr_block_table_build(As<cgr_block_table_input>(given), nullptr, 0); } },
-      { "CGR_BLOCK_TABLE_LAYOUT_INIT", false,
-        [](cgr_recorder *, void *given) { return cgr_block_table_get_layout(&block_table, As<cgr_block_table_layout>(given)); } },
-  });
-}
-
-void SizedStructs::TryFlashinfer() {
+  static const cgr_block_table_input table = CGR_BLOCK_TABLE_INPUT_INIT;
   static const cgr_flashinfer_decode_input decode = CGR_FLASHINFER_DECODE_INPUT_INIT;
   static const cgr_flashinfer_prefill_input prefill = CGR_FLASHINFER_PREFILL_INPUT_INIT;
   TryAll({
+      { "CGR_PLAN_INPUT_INIT", true, [](Given given) { return cgr_plan_build(given, nullptr, 0); } },
+      { "CGR_METADATA_INIT", true, [](Given given) { return cgr_metadata_build(given); } },
+      { "CGR_FA3_INPUT_INIT", true, [](Given given) { return cgr_fa3_build(given, nullptr, 0); } },
+      { "CGR_FA3_SIZES_INIT", false, [](Given given) { return cgr_fa3_size(&fa3, given); } },
+      { "CGR_FLASHMLA_INPUT_INIT", true, [](Given given) { return cgr_flashmla_build(given, nullptr, 0); } },
+      { "CGR_BLOCK_TABLE_INPUT_INIT", true, [](Given given) { return cgr_block_table_build(given, nullptr, 0); } },
+      { "CGR_BLOCK_TABLE_LAYOUT_INIT", false, [](Given given) { return cgr_block_table_get_layout(&table, given); } },
       { "CGR_FLASHINFER_DECODE_INPUT_INIT", true,
-        [](cgr_recorder *, void *given) {
-          return cgr_flashinfer_decode_build(As<cgr_flashinfer_decode_input>(given), nullptr, 0, nullptr);
-        } },
+        [](Given given) { return cgr_flashinfer_decode_build(given, nullptr, 0, nullptr); } },
       { "CGR_FLASHINFER_PREFILL_INPUT_INIT", true,
-        [](cgr_recorder *, void *given) {
-          return cgr_flashinfer_prefill_build(As<cgr_flashinfer_prefill_input>(given), nullptr, 0, nullptr);
-        } },
-      { "CGR_FLASHINFER_PLAN_INIT", false,
-        [](cgr_recorder *, void *given) { return cgr_flashinfer_decode_size(&decode, As<cgr_flashinfer_plan>(given)); } },
-      { "CGR_FLASHINFER_PLAN_INIT", false,
-        [](cgr_recorder *, void *given) { return cgr_flashinfer_prefill_size(&prefill, As<cgr_flashinfer_plan>(given)); } },
+        [](Given given) { return cgr_flashinfer_prefill_build(given, nullptr, 0, nullptr); } },
+      { "CGR_FLASHINFER_PLAN_INIT", false, [](Given given) { return cgr_flashinfer_decode_size(&decode, given); } },
+      { "CGR_FLASHINFER_PLAN_INIT", false, [](Given given) { return cgr_flashinfer_prefill_size(&prefill, given); } },
       { "CGR_FLASHINFER_CASCADE_INIT", true,
-        [](cgr_recorder *, void *given) {
-          return cgr_flashinfer_cascade_build(As<cgr_flashinfer_cascade>(given), nullptr, nullptr, nullptr, nullptr);
-        } },
+        [](Given given) { return cgr_flashinfer_cascade_build(given, nullptr, nullptr, nullptr, nullptr); } },
   });
 }
 
 // Each call inside an eager step of its own, since what `record` does wrong gives the step up.
 void SizedStructs::TryRecord() {
   const Taker takers[] = {
-    { "CGR_ATTENTION_INIT", true,
-      [](cgr_recorder *rec, void *given) { return cgr_record_attention(rec, As<cgr_attention>(given)); } },
-    { "CGR_MERGE_INIT", true, [](cgr_recorder *rec, void *given) { return cgr_record_merge(rec, As<cgr_merge>(given)); } },
-    { "CGR_VALUE_CHECK_INIT", true,
-      [](cgr_recorder *rec, void *given) { return cgr_record_check_values(rec, As<cgr_value_check>(given)); } },
-    { "CGR_RECORD_INFO_INIT", false,
-      [](cgr_recorder *rec, void *given) { return cgr_record_get_info(rec, As<cgr_record_info>(given)); } },
+    { "CGR_ATTENTION_INIT", true, [](Given given) { return cgr_record_attention(given.recorder, given); } },
+    { "CGR_MERGE_INIT", true, [](Given given) { return cgr_record_merge(given.recorder, given); } },
+    { "CGR_VALUE_CHECK_INIT", true, [](Given given) { return cgr_record_check_values(given.recorder, given); } },
+    { "CGR_RECORD_INFO_INIT", false, [](Given given) { return cgr_record_get_info(given.recorder, given); } },
     { "CGR_BUFFER_VIEW_INIT", false,
-      [](cgr_recorder *rec, void *given) { return cgr_record_buffer(rec, CGR_BUFFER_SEQ_LENS, 0, As<cgr_buffer_view>(given)); } },
+      [](Given given) { return cgr_record_buffer(given.recorder, CGR_BUFFER_SEQ_LENS, 0, given); } },
   };
   for (const Taker &taker : takers) {
     engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
@@ -236,7 +178,6 @@ TEST_P(SizedStructs, OfAWrongSizeAreRefusedWithTheirMacro) {
   TrySteps();
   TryReports();
   TryPlanners();
-  TryFlashinfer();
   TryRecord();
   std::set<std::string> all;
 #define ADD(kind, number, type, init) all.insert(#init);

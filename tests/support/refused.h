@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/support/engine.h"
+#include "tests/support/mistake.h"
 
 namespace cgr_test {
 
@@ -37,7 +38,9 @@ inline void ExpectRefusal(cgr_status status) {
   for (cgr_status other : { CGR_ERROR_CALLBACK, CGR_ERROR_DEVICE, CGR_ERROR_DEAD, CGR_ERROR_OUT_OF_MEMORY, CGR_NOT_READY })
     if (status == other)
       return;
-  EXPECT_TRUE(message.rfind("cgr_", 0) == 0 && message.find(": ") < 40) << message << ": names no function";
+  const std::string function = message.substr(0, message.find(": "));
+  EXPECT_TRUE(function.rfind("cgr_", 0) == 0 && function.size() < 40) << message << ": names no function";
+  EXPECT_EQ(message.find(function + ": ", 1), std::string::npos) << message << ": names it twice";
   EXPECT_NE(message.find("expected"), std::string::npos) << message;
 }
 
@@ -49,6 +52,14 @@ template <class Call> void ExpectRefused(Engine &engine, cgr_status status, cons
   ExpectRefusal(status);
   before.ExpectSame(Snapshot(engine), refused);
 }
+
+// A call that is refused.
+struct BadCall {
+  cgr_status status;
+  std::string says; // see PartsOf
+  std::function<cgr_status()> call;
+  uint64_t refused = 0; // prepare calls in it
+};
 
 // Three requests in a captured engine. Whatever was refused in a test, the next good steps must be right.
 class ThreeRequests : public ::testing::TestWithParam<DeviceParam> {
@@ -73,14 +84,58 @@ protected:
   template <class Call> void Refused(cgr_status status, const Words &words, Call call, uint64_t refused = 0) {
     ExpectRefused(*engine_, status, words, call, refused);
   }
+  void EachRefused(const std::vector<BadCall> &rows) {
+    for (const BadCall &row : rows) {
+      SCOPED_TRACE("row " + std::to_string(&row - rows.data()) + ": " + row.says);
+      Refused(row.status, PartsOf(row.says), row.call, row.refused);
+    }
+  }
   // The same for a prepare, and for cgr_step_choose.
-  void BatchRefused(cgr_status status, const Words &words, const cgr_batch &batch) {
+  void BatchRefused(cgr_status status, Words words, const cgr_batch &batch) {
     cgr_step step = CGR_STEP_INIT;
     cgr_key key;
+    words.push_back("cgr_step_prepare: ");
     Refused(
         status, words, [&] { return cgr_step_prepare(engine_->rt, &batch, &step); }, 1);
     EXPECT_EQ(step.state, CGR_STEP_NONE);
+    words.back() = "cgr_step_choose: ";
     Refused(status, words, [&] { return cgr_step_choose(engine_->rt, &batch, &key); });
+  }
+  void EachBatchRefused(const std::vector<Mistake<cgr_batch>> &rows) {
+    EachMistake(
+        rows, [&] { return GoodBatch(); },
+        [&](const cgr_batch &batch, const auto &row) { BatchRefused(row.status, PartsOf(row.says), batch); });
+  }
+  // Each change of `good()` is refused by `call`, which is `function`, inside of `record`.
+  template <class T, class Good, class Call>
+  void EachRefusedInRecord(const std::string &function, const std::vector<Mistake<T>> &rows, const Good &good, const Call &call) {
+    EachMistake(rows, good, [&](const T &bad, const Mistake<T> &row) {
+      InRecord(row.status, PartsOf(function + ": ... " + row.says), [&](cgr_recorder *recorder) { return call(recorder, &bad); });
+    });
+    engine_->Step(EagerItems());
+  }
+  // `call` inside of an eager step's `record` returns `status`. The step is given up for an error, although `record` returns
+  // none.
+  void InRecord(cgr_status status, const Words &words, const std::function<cgr_status(cgr_recorder *)> &call) {
+    bool called = false;
+    engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+      if (at == 0)
+        ExpectMessage(call(recorder), status, words);
+      if (at == 0 && status != CGR_OK)
+        ExpectRefusal(status);
+      called = true;
+      return CGR_OK;
+    };
+    CGR_ASSERT_OK(engine_->Prepare(EagerItems()));
+    Words launched = words;
+    if (status != CGR_OK)
+      launched.push_back(cgr_status_name(status));
+    ExpectMessage(engine_->Launch(), status == CGR_OK ? CGR_OK : CGR_ERROR_CALLBACK, launched);
+    EXPECT_EQ(engine_->step.state, status == CGR_OK ? CGR_STEP_LAUNCHED : CGR_STEP_ABANDONED);
+    EXPECT_TRUE(called);
+    engine_->hook = nullptr;
+    engine_->CheckAll();
+    engine_->WaitForAll();
   }
   void ItemsRefused(cgr_status status, const Words &words, const std::vector<Item> &items, const cgr_key *forced = nullptr) {
     Refused(
