@@ -6,7 +6,7 @@
 
 #include "kernels/append.h"
 #include "tests/emulation/device.h"
-#include "tests/support/attention_case.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/slow_append.h"
 
 namespace cgr_test {

@@ -2,7 +2,7 @@
 // give the same bits.
 #include <gtest/gtest.h>
 
-#include "tests/support/attention_case.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 #include "tests/support/seed.h"
 

@@ -2,7 +2,7 @@
 // around.
 #include <gtest/gtest.h>
 
-#include "tests/support/attention_case.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 
 namespace cgr_test {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/emulation/grid.h"
-#include "tests/support/attention_case.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 
 namespace cgr_test {

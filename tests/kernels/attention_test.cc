@@ -3,7 +3,8 @@
 
 #include <sys/mman.h>
 
-#include "tests/support/attention_case.h"
+#include "cgr/names.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {

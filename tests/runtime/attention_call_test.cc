@@ -55,7 +55,7 @@ TEST_P(AttentionCall, ReadsThePageTableThatTheEngineKeeps) {
   auto engine = Make(options);
   std::vector<int32_t> r = Scenario(*engine);
   cgr_buffer_view view = engine->View(CGR_BUFFER_PAGE_TABLE);
-  EXPECT_EQ(view.data, engine->table);
+  EXPECT_EQ(view.data, engine->tables[0]);
   EXPECT_EQ(view.stride, engine->TableStride());
   EXPECT_EQ(view.shape[0], engine->o.max_rows + 1);
   EXPECT_EQ(view.shape[1], 6);
@@ -68,7 +68,7 @@ TEST_P(AttentionCall, ReadsThePageTableThatTheEngineKeeps) {
   EXPECT_EQ(end, 0);
   // Nothing writes it.
   size_t stride = size_t(engine->TableStride());
-  std::vector<int32_t> kept = engine->Read<int32_t>(engine->table, size_t(engine->o.max_rows + 1) * stride);
+  std::vector<int32_t> kept = engine->Read<int32_t>(engine->tables[0], size_t(engine->o.max_rows + 1) * stride);
   for (size_t at = 0; at < kept.size(); at++) {
     int32_t row = int32_t(at / stride);
     auto request = engine->requests.find(row);

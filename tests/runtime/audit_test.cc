@@ -29,7 +29,7 @@ protected:
     CGR_ASSERT_OK(engine_->Capture());
   }
   int32_t Register(size_t index) {
-    const auto &[base, bytes] = engine_->Memory()[index];
+    const auto [base, bytes] = engine_->Memory()[index];
     int32_t region = -1;
     CGR_EXPECT_OK(cgr_region_register(engine_->rt, base, bytes, &region));
     return region;
@@ -128,11 +128,11 @@ TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
   // A kernel that holds an address elsewhere, without and with its name.
   void *memory = nullptr;
   int32_t region = -1;
-  CGR_ASSERT_OK(cgr_memory_alloc(engine_->device(), 256, &memory));
+  CGR_ASSERT_OK(cgr_memory_alloc(engine_->dev, 256, &memory));
   CGR_ASSERT_OK(cgr_region_register(engine_->rt, memory, 256, &region));
   bool names = false;
   auto hook = [&](cgr_recorder *recorder, const cgr_record_info &info) {
-    CGR_EXPECT_OK(cgr_fill(engine_->device(), memory, 0, 256, info.stream));
+    CGR_EXPECT_OK(cgr_fill(engine_->dev, memory, 0, 256, info.stream));
     return cgr_record_use(recorder, names ? region : regions_[0]);
   };
   const Found found = RunWith(hook);
@@ -143,7 +143,7 @@ TEST_P(Audit, NamesARegionThatRecordHasNotNamed) {
   ExpectNothing(RunWith(hook));
   ExpectNothing(RunWith(nullptr)); // a graph that names nothing holds all
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
-  CGR_ASSERT_OK(cgr_memory_free(engine_->device(), memory));
+  CGR_ASSERT_OK(cgr_memory_free(engine_->dev, memory));
 }
 
 struct Number {
@@ -162,7 +162,7 @@ TEST_P(Audit, NamesANumberThatChangesFromCaptureToCapture) {
       const Found found = RunWith([&](cgr_recorder *recorder, const cgr_record_info &info) {
         const Number number = { 5, ++captures, 0 };
         return at_break ? cgr_record_call(recorder, IgnoreCall, &number, sizeof number)
-                        : cgr_launch_host(engine_->device(), Ignore, &number, sizeof number, info.stream);
+                        : cgr_launch_host(engine_->dev, Ignore, &number, sizeof number, info.stream);
       });
       if (mode == CGR_MODE_FULL && at_break) { // nothing is kept of a call made at capture
         ExpectNothing(found);
@@ -181,7 +181,7 @@ TEST_P(Audit, AnotherAddressInARegionIsNotANumber) {
   int32_t captures = 0;
   ExpectNothing(RunWith([&](cgr_recorder *, const cgr_record_info &info) {
     unsigned char *out = static_cast<unsigned char *>(engine_->LastOut().data);
-    return cgr_fill(engine_->device(), out + 16 * (++captures % 2), 0, 16, info.stream);
+    return cgr_fill(engine_->dev, out + 16 * (++captures % 2), 0, 16, info.stream);
   }));
 }
 
@@ -189,7 +189,7 @@ TEST_P(Audit, NamesAKeyWhoseNodesChange) {
   Make(CGR_MODE_FULL);
   int32_t captures = 0;
   const Found found = RunWith([&](cgr_recorder *, const cgr_record_info &info) {
-    return ++captures % 2 == 0 ? CGR_OK : cgr_fill(engine_->device(), engine_->LastOut().data, 0, 16, info.stream);
+    return ++captures % 2 == 0 ? CGR_OK : cgr_fill(engine_->dev, engine_->LastOut().data, 0, 16, info.stream);
   });
   ExpectAll(found, NumKeys(), "other work the second time");
 }
@@ -200,8 +200,8 @@ TEST_P(Audit, NamesAKeyWhoseNodesChangeInKind) {
   int32_t captures = 0;
   unsigned char *out = static_cast<unsigned char *>(engine_->LastOut().data);
   ExpectAll(RunWith([&](cgr_recorder *, const cgr_record_info &info) {
-              return ++captures % 2 == 0 ? cgr_copy(engine_->device(), out, out + 32, 16, info.stream)
-                                         : cgr_fill(engine_->device(), out, 0, 16, info.stream);
+              return ++captures % 2 == 0 ? cgr_copy(engine_->dev, out, out + 32, 16, info.stream)
+                                         : cgr_fill(engine_->dev, out, 0, 16, info.stream);
             }),
             NumKeys(), "other work the second time");
 }
@@ -219,7 +219,7 @@ TEST_P(Audit, NamesAKeyWhoseNodesAreOthersWithTheSameWords) {
     int32_t captures = 0;
     ExpectAll(RunWith([&](cgr_recorder *recorder, const cgr_record_info &info) {
                 const bool odd = ++captures % 2 == 1;
-                cgr_device *dev = engine_->device();
+                cgr_device *dev = engine_->dev;
                 if (what == 0)
                   return cgr_launch_host(dev, odd ? cgr_host_function(first) : second, &same, sizeof same, info.stream);
                 if (what == 1)
@@ -244,8 +244,8 @@ TEST_P(Audit, NamesEveryNumberThatChanges) {
   int32_t captures = 0;
   const Found found = RunWith([&](cgr_recorder *, const cgr_record_info &info) {
     const Two two = { ++captures, 3 * captures };
-    const cgr_status status = cgr_launch_host(engine_->device(), Ignore, &two, sizeof two, info.stream);
-    return status == CGR_OK ? cgr_launch_host(engine_->device(), other, &captures, sizeof captures, info.stream) : status;
+    const cgr_status status = cgr_launch_host(engine_->dev, Ignore, &two, sizeof two, info.stream);
+    return status == CGR_OK ? cgr_launch_host(engine_->dev, other, &captures, sizeof captures, info.stream) : status;
   });
   ExpectAll(found, 3, "in one capture");
   std::set<std::string> places;
@@ -261,7 +261,7 @@ TEST_P(Audit, NamesAnAddressThatGoesElsewhere) {
     int32_t captures = 0;
     const void *places[] = { engine_->LastOut().data, becomes_null ? nullptr : engine_->LastKeys().data };
     const Found found = RunWith([&](cgr_recorder *, const cgr_record_info &info) {
-      return cgr_launch_host(engine_->device(), Ignore, &places[++captures % 2], sizeof places[0], info.stream);
+      return cgr_launch_host(engine_->dev, Ignore, &places[++captures % 2], sizeof places[0], info.stream);
     });
     ExpectAll(found, 1, "which is elsewhere");
   }
@@ -274,7 +274,7 @@ TEST_P(Audit, LooksAtCapturedGraphsAlone) {
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
   ExpectMessage(Run().status, CGR_ERROR_STATE, { "cgr_runtime_audit: no graph of " });
   CGR_ASSERT_OK(engine_->Capture());
-  const auto &[base, bytes] = engine_->Memory()[1];
+  const auto [base, bytes] = engine_->Memory()[1];
   CGR_ASSERT_OK(cgr_region_move(engine_->rt, regions_[1], base, bytes));
   ExpectMessage(Run().status, CGR_ERROR_STATE, { "no graph of " }); // all are stale
   cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;

@@ -8,7 +8,6 @@ namespace cgr_test {
 namespace {
 
 using rows::Answer;
-using rows::Item;
 using rows::RowEngine;
 
 // Pieces after a prompt, and tokens of one of them.

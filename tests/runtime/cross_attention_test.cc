@@ -8,8 +8,9 @@ namespace {
 
 using sets::Bytes;
 using sets::EncoderAndDecoder;
-using sets::Item;
+using sets::Layer;
 using sets::Options;
+using sets::OptionsOf;
 using sets::SetsEngine;
 
 const cgr_graph_mode kModes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_FULL_DECODE_ONLY };
@@ -75,14 +76,11 @@ TEST_P(CrossAttention, EveryModeGivesTheSameBitsAndTheOraclesValues) { CompareMo
 
 // Two encoders, each with a cache: of the second set the layer attends to it in its own steps, too.
 TEST_P(CrossAttention, ThreeSetsStandBesideEachOther) {
-  const uint32_t bi = CGR_LAYER_BIDIRECTIONAL;
-  const Options options = { { { 16, 40, 0 }, { 16, 40, 2 }, { 64, 16, 1 } },
-                            { { 2, 1, 0, bi, 2, 2, 64, 0, false },
-                              { 1, 2, 0, bi, 4, 2, 32, 0, true },
-                              { 0, 0, 0, 0, 2, 1, 32, 0, false },
-                              { 0, 2, 0, bi | CGR_LAYER_NO_CACHE, 2, 2, 32, 3, false } },
-                            3,
-                            nullptr };
+  Options options = OptionsOf({ { 16, 40 }, { 16, 40, 0, 1, 2 }, { 64, 16, 0, 1, 1 } },
+                              { Layer(2, 1, Keys::kOther, true, 2, 2, 64), Layer(1, 2, Keys::kOther, true, 4, 2, 32),
+                                Layer(0, 0, Keys::kCache, false, 2, 1, 32), Layer(0, 2, Keys::kStep, true, 2, 2, 32, 3) },
+                              3);
+  options.layers[1].attends = true;
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   Bytes expected;

@@ -1,24 +1,37 @@
 // Two groups of layers in one runtime: outputs of replayed and eager steps against the fp64 oracle, pages that are set, dropped
 // and counted per group, and an engine's own table next to the library's.
+#include <memory>
+
 #include "tests/support/groups_case.h"
+#include "tests/support/seed.h"
 
 namespace cgr_test {
 namespace {
 
-using groups::Chunk;
 using groups::kGroups;
-using groups::kNumGroups;
-using groups::TwoGroups;
 using Range = std::pair<int32_t, int32_t>;
 
 class Groups : public ::testing::TestWithParam<DeviceParam> {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-  // Engines that do the same; the first one is compared with the oracle, the others with it.
-  void Make(const std::vector<groups::Options> &all) {
+  using Chunks = std::vector<std::pair<int32_t, int32_t>>;
+
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
     seed_ = Seed();
-    for (const groups::Options &options : all)
-      engines_.push_back(std::make_unique<TwoGroups>(GetParam(), seed_, options));
+  }
+  // The first engine is compared with the oracle, the others, which do the same, with it. The engine's table is group 1's.
+  void Add(cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY, bool engine_table = false) {
+    EngineOptions options = groups::OptionsFor(GetParam(), mode, seed_, groups::LayersFor(GetParam()));
+    options.groups[1].engine_table = engine_table;
+    engines_.push_back(std::make_unique<Engine>(options));
+    CGR_EXPECT_OK(engines_.back()->Capture());
+    engines_.back()->check_outputs = engines_.size() == 1;
+  }
+  // One engine, whose rows get pages and lengths that it does not know of.
+  Engine &One() {
+    Add();
+    engines_[0]->check_at_end = false;
+    return *engines_[0];
   }
   int32_t Open() {
     int32_t row = engines_[0]->Open();
@@ -26,28 +39,20 @@ protected:
       EXPECT_EQ(engines_[e]->Open(), row);
     return row;
   }
-  void Step(const std::vector<Chunk> &chunks, int32_t kind = CGR_KIND_NONE) {
-    Random random(seed_ + ++steps_);
-    SCOPED_TRACE("step " + std::to_string(steps_));
-    const groups::Inputs inputs = RandomInputs(engines_[0]->specs, groups::TokensOf(chunks), random);
-    std::vector<groups::Outputs> first;
+  void Step(const Chunks &chunks, int32_t kind = CGR_KIND_NONE) {
+    SCOPED_TRACE("step " + std::to_string(++steps_));
     for (size_t e = 0; e < engines_.size(); e++) {
       SCOPED_TRACE("engine " + std::to_string(e));
-      TwoGroups &engine = *engines_[e];
-      std::vector<groups::Outputs> got = engine.Run(chunks, inputs);
+      Engine &engine = *engines_[e];
+      ASSERT_NO_FATAL_FAILURE(engine.Step(engine.Chunks(chunks)));
       ASSERT_FALSE(HasFailure());
       ASSERT_EQ(engine.step.key.kind, engine.o.mode == CGR_MODE_NONE ? int32_t(CGR_KIND_NONE) : kind);
-      ASSERT_NO_FATAL_FAILURE(engine.CheckBuffers(chunks));
-      if (e == 0) {
-        ASSERT_NO_FATAL_FAILURE(engine.CheckOutputs(chunks, inputs, got));
-        first = got;
-      } else {
-        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(engine.specs, got, first, groups::TokensOf(chunks)));
-      }
+      ASSERT_NO_FATAL_FAILURE(groups::ExpectBuffers(engine));
+      ASSERT_NO_FATAL_FAILURE(groups::ExpectSameBits(engine, *engines_[0], engine.step.num_tokens));
     }
   }
   void Decode(const std::vector<int32_t> &rows) {
-    std::vector<Chunk> chunks;
+    Chunks chunks;
     for (int32_t row : rows)
       chunks.push_back({ row, 1 });
     Step(chunks, CGR_KIND_FULL);
@@ -59,7 +64,7 @@ protected:
       r.push_back(Open());
     ASSERT_NO_FATAL_FAILURE(Step({ { r[0], 1 }, { r[1], 100 }, { r[2], 15 }, { r[3], 17 }, { r[4], 64 } }));
     ASSERT_NO_FATAL_FAILURE(Step({ { r[5], 63 }, { r[0], 2 }, { r[6], 16 }, { r[7], 65 } }));
-    EXPECT_NE(engines_[0]->pages[0][r[1]], engines_[0]->pages[1][r[1]]);
+    EXPECT_NE(engines_[0]->requests[r[1]]->Of(0).pages, engines_[0]->requests[r[1]]->Of(1).pages);
     ASSERT_NO_FATAL_FAILURE(Decode(r));
     ASSERT_NO_FATAL_FAILURE(Decode({ r[2], r[5], r[1] }));
     ASSERT_NO_FATAL_FAILURE(Decode({ r[4] }));
@@ -73,100 +78,106 @@ protected:
     for (auto &engine : engines_)
       engine->CheckCaches();
   }
+  // (first, end) as the runtime reports them.
+  static Range Has(Engine &e, int32_t row, int32_t group) {
+    Range has = { -1, -1 };
+    CGR_EXPECT_OK(cgr_request_get_pages(e.rt, row, group, &has.first, &has.second));
+    return has;
+  }
+  static cgr_status Prepare(Engine &e, int32_t row, int32_t tokens) { return e.Prepare({ Engine::Chunk(row, tokens) }); }
 
-  std::vector<std::unique_ptr<TwoGroups>> engines_;
+  std::vector<std::unique_ptr<Engine>> engines_;
   uint64_t seed_ = 0, steps_ = 0;
 };
 
 TEST_P(Groups, LayersOfBothGroupsGiveTheOraclesOutputsReplayedAndEager) {
-  Make({ { CGR_MODE_FULL_DECODE_ONLY, false, {}, false }, { CGR_MODE_NONE, false, {}, false } });
+  Add();
+  Add(CGR_MODE_NONE);
   SCOPED_TRACE(Repeat(seed_));
   Scenario();
 }
 
 TEST_P(Groups, AnEnginesTableStandsBesideTheLibrarys) {
-  Make({ { CGR_MODE_FULL_DECODE_ONLY, true, {}, false },
-         { CGR_MODE_NONE, true, {}, false },
-         { CGR_MODE_FULL_DECODE_ONLY, false, {}, false } });
+  Add(CGR_MODE_FULL_DECODE_ONLY, true);
+  Add(CGR_MODE_NONE, true);
+  Add();
   SCOPED_TRACE(Repeat(seed_));
   Scenario();
   if (HasFailure())
     return;
-  TwoGroups &e = *engines_[0];
-  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(e.rt, nullptr, CGR_BUFFER_PAGE_TABLE, 1, &view));
-  EXPECT_EQ(view.data, e.table);
-  EXPECT_EQ(view.stride, groups::kStride);
-  CGR_EXPECT_OK(cgr_buffer_get(e.rt, nullptr, CGR_BUFFER_PAGE_TABLE, 0, &view));
-  EXPECT_NE(view.data, e.table);
+  Engine &e = *engines_[0];
+  EXPECT_EQ(e.View(CGR_BUFFER_PAGE_TABLE, 1).data, e.tables[1]);
+  EXPECT_EQ(e.View(CGR_BUFFER_PAGE_TABLE, 1).stride, e.TableStride(1));
+  EXPECT_NE(e.View(CGR_BUFFER_PAGE_TABLE, 0).data, e.tables[1]);
   // The library's group keeps its rules, and the other one takes no pages.
-  const int32_t row = e.Open(), pages[] = { e.Free(0, 0), e.Free(0, 1) };
-  ExpectMessage(e.Prepare({ { row, 1 } }), CGR_ERROR_PAGES_MISSING, { "row " + std::to_string(row) });
-  ExpectMessage(cgr_request_set_pages(e.rt, row, 1, 0, pages, 1), CGR_ERROR_STATE, { "page_table" });
+  const int32_t row = e.Open();
+  const std::vector<int32_t> pages = e.SparePages(2);
+  e.check_at_end = false;
+  ExpectMessage(Prepare(e, row, 1), CGR_ERROR_PAGES_MISSING, { "row " + std::to_string(row) });
+  ExpectMessage(cgr_request_set_pages(e.rt, row, 1, 0, pages.data(), 1), CGR_ERROR_STATE, { "page_table" });
   ExpectMessage(cgr_request_drop_pages(e.rt, row, 1, 0, 1), CGR_ERROR_STATE, { "page_table" });
-  CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, pages, 2));
-  EXPECT_EQ(e.Has(row, 0), Range(0, 2));
-  EXPECT_EQ(e.Has(row, 1), Range(0, 0));
-  ExpectMessage(e.Prepare({ { row, 33 } }), CGR_ERROR_PAGES_MISSING, { "row " + std::to_string(row), "32" });
-  CGR_EXPECT_OK(e.Prepare({ { row, 32 } }));
+  CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, pages.data(), 2));
+  EXPECT_EQ(Has(e, row, 0), Range(0, 2));
+  EXPECT_EQ(Has(e, row, 1), Range(0, 0));
+  ExpectMessage(Prepare(e, row, 33), CGR_ERROR_PAGES_MISSING, { "row " + std::to_string(row), "32" });
+  CGR_EXPECT_OK(Prepare(e, row, 32));
   CGR_EXPECT_OK(cgr_step_cancel(e.rt, &e.step));
 }
 
 TEST_P(Groups, PagesAreKeptPerGroup) {
-  Make({ {} });
-  TwoGroups &e = *engines_[0];
+  Engine &e = One();
   const int32_t row = e.Open(), other = e.Open();
-  const int32_t narrow[] = { 7, 90, 3, 5 }, wide[] = { 7, 0, 9 }, trash[kNumGroups] = { 0, 5 };
+  const int32_t narrow[] = { 7, 90, 3, 5 }, wide[] = { 7, 0, 9 }, trash[] = { 0, 5 };
   auto expect_table = [&](int32_t group, std::vector<int32_t> expected) {
     uint64_t seq = 0;
     CGR_EXPECT_OK(cgr_test::Flush(e.rt, e.stream, &seq));
     if (seq > 0)
       CGR_EXPECT_OK(cgr_step_wait(e.rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
-    std::vector<int32_t> table = e.Buffer<int32_t>(CGR_BUFFER_PAGE_TABLE, group);
+    const std::vector<int64_t> table = e.Buffer(CGR_BUFFER_PAGE_TABLE, group);
     size_t stride = table.size() / (groups::kMaxRows + 1);
-    EXPECT_EQ(stride, size_t((groups::kMaxSeqLen + kGroups[group].page_size - 1) / kGroups[group].page_size));
+    EXPECT_EQ(stride, size_t((groups::kMaxSeqLen + kGroups[size_t(group)].page_size - 1) / kGroups[size_t(group)].page_size));
     expected.resize(stride, trash[group]);
     for (int32_t i = 0; i <= groups::kMaxRows; i++) {
-      std::vector<int32_t> got(table.begin() + i * int64_t(stride), table.begin() + (i + 1) * int64_t(stride));
+      const std::vector<int32_t> got(table.begin() + i * int64_t(stride), table.begin() + (i + 1) * int64_t(stride));
       EXPECT_EQ(got, i == row ? expected : std::vector<int32_t>(stride, trash[group])) << "group " << group << ", row " << i;
     }
   };
   expect_table(0, {});
   expect_table(1, {});
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 1, 0, wide, 3));
-  EXPECT_EQ(e.Has(row, 0), Range(0, 0));
-  EXPECT_EQ(e.Has(row, 1), Range(0, 3));
-  EXPECT_EQ(e.Has(other, 1), Range(0, 0));
+  EXPECT_EQ(Has(e, row, 0), Range(0, 0));
+  EXPECT_EQ(Has(e, row, 1), Range(0, 3));
+  EXPECT_EQ(Has(e, other, 1), Range(0, 0));
   expect_table(0, {});
   expect_table(1, { 7, 0, 9 });
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, narrow, 4)); // page 7 of another pool
   expect_table(0, { 7, 90, 3, 5 });
   expect_table(1, { 7, 0, 9 });
   CGR_EXPECT_OK(cgr_request_drop_pages(e.rt, row, 1, 2, 1));
-  EXPECT_EQ(e.Has(row, 1), Range(0, 2));
+  EXPECT_EQ(Has(e, row, 1), Range(0, 2));
   CGR_EXPECT_OK(cgr_request_drop_pages(e.rt, row, 1, 0, 1));
-  EXPECT_EQ(e.Has(row, 1), Range(1, 2));
-  EXPECT_EQ(e.Has(row, 0), Range(0, 4));
+  EXPECT_EQ(Has(e, row, 1), Range(1, 2));
+  EXPECT_EQ(Has(e, row, 0), Range(0, 4));
   expect_table(0, { 7, 90, 3, 5 });
   expect_table(1, { 5, 0 });
   CGR_EXPECT_OK(cgr_request_drop_pages(e.rt, row, 0, 1, 3));
-  EXPECT_EQ(e.Has(row, 0), Range(0, 1));
-  EXPECT_EQ(e.Has(row, 1), Range(1, 2));
+  EXPECT_EQ(Has(e, row, 0), Range(0, 1));
+  EXPECT_EQ(Has(e, row, 1), Range(1, 2));
   expect_table(0, { 7 });
   expect_table(1, { 5, 0 });
-  CGR_EXPECT_OK(cgr_request_close(e.rt, row));
+  e.Close(row);
   const int32_t again = e.Open();
-  for (int32_t group = 0; group < kNumGroups; group++)
-    EXPECT_EQ(e.Has(again, group), Range(0, 0));
+  for (int32_t group = 0; group < 2; group++)
+    EXPECT_EQ(Has(e, again, group), Range(0, 0));
 }
 
 TEST_P(Groups, PagesAreCheckedAgainstTheirOwnPool) {
-  Make({ {} });
-  TwoGroups &e = *engines_[0];
+  Engine &e = One();
   const int32_t row = e.Open();
   const int32_t outside[] = { kGroups[1].num_pages }, twice[] = { 8, 8 };
-  for (int32_t group = 0; group < kNumGroups; group++) {
-    for (int32_t bad : { -1, kGroups[group].num_pages, kGroups[group].read_trash, kGroups[group].write_trash })
+  for (int32_t group = 0; group < 2; group++) {
+    for (int32_t bad :
+         { -1, kGroups[size_t(group)].num_pages, kGroups[size_t(group)].read_trash, kGroups[size_t(group)].write_trash })
       CGR_EXPECT(CGR_ERROR_PAGE_OUT_OF_RANGE, cgr_request_set_pages(e.rt, row, group, 0, &bad, 1));
     CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_request_set_pages(e.rt, row, group, 0, twice, 2));
   }
@@ -181,17 +192,16 @@ TEST_P(Groups, PagesAreCheckedAgainstTheirOwnPool) {
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, four, 4));
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 1, 0, four, 3));
   CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_set_pages(e.rt, row, 1, 3, &next, 1));
-  EXPECT_EQ(e.Has(row, 0), Range(0, 4));
-  EXPECT_EQ(e.Has(row, 1), Range(0, 3));
+  EXPECT_EQ(Has(e, row, 0), Range(0, 4));
+  EXPECT_EQ(Has(e, row, 1), Range(0, 3));
 }
 
 TEST_P(Groups, GroupsThatDoNotExistAreRefused) {
-  Make({ {} });
-  TwoGroups &e = *engines_[0];
+  Engine &e = One();
   const int32_t row = e.Open(), page = 9;
   int32_t first = 0, end = 0;
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  for (int32_t group : { -1, int32_t(kNumGroups), INT32_MAX, INT32_MIN }) {
+  for (int32_t group : { -1, int32_t(kGroups.size()), INT32_MAX, INT32_MIN }) {
     ExpectMessage(cgr_request_set_pages(e.rt, row, group, 0, &page, 1), CGR_ERROR_INVALID_ARGUMENT, { "group", "0 .. 1" });
     ExpectMessage(cgr_request_drop_pages(e.rt, row, group, 0, 0), CGR_ERROR_INVALID_ARGUMENT, { "group", "0 .. 1" });
     ExpectMessage(cgr_request_get_pages(e.rt, row, group, &first, &end), CGR_ERROR_INVALID_ARGUMENT, { "group", "0 .. 1" });
@@ -204,25 +214,24 @@ TEST_P(Groups, GroupsThatDoNotExistAreRefused) {
     ExpectMessage(cgr_validate(&config, e.dev, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT, { "layers[4].group" });
     EXPECT_EQ(count, 1);
   }
-  for (int32_t group = 0; group < kNumGroups; group++)
-    EXPECT_EQ(e.Has(row, group), Range(0, 0));
+  for (int32_t group = 0; group < 2; group++)
+    EXPECT_EQ(Has(e, row, group), Range(0, 0));
 }
 
 TEST_P(Groups, ABatchNeedsThePagesOfEveryGroup) {
-  Make({ {} });
-  TwoGroups &e = *engines_[0];
+  Engine &e = One();
   e.Open();
   const int32_t row = e.Open();
   const std::string name = "row " + std::to_string(row);
   const int32_t pages[] = { 10, 11, 12, 13, 14, 15, 16, 17 };
   auto refused = [&](int32_t tokens, const Words &words) {
-    const std::array<Range, kNumGroups> before = { e.Has(row, 0), e.Has(row, 1) };
-    ExpectMessage(e.Prepare({ { row, tokens } }), CGR_ERROR_PAGES_MISSING, words);
-    EXPECT_EQ(e.Has(row, 0), before[0]);
-    EXPECT_EQ(e.Has(row, 1), before[1]);
+    const std::array<Range, 2> before = { Has(e, row, 0), Has(e, row, 1) };
+    ExpectMessage(Prepare(e, row, tokens), CGR_ERROR_PAGES_MISSING, words);
+    EXPECT_EQ(Has(e, row, 0), before[0]);
+    EXPECT_EQ(Has(e, row, 1), before[1]);
   };
   auto accepted = [&](int32_t tokens) {
-    CGR_EXPECT_OK(e.Prepare({ { row, tokens } }));
+    CGR_EXPECT_OK(Prepare(e, row, tokens));
     CGR_EXPECT_OK(cgr_step_cancel(e.rt, &e.step));
   };
   refused(1, { name });
@@ -251,8 +260,8 @@ TEST_P(Groups, ABatchNeedsThePagesOfEveryGroup) {
   refused(1, { name, "group 0" });
   // A prepared step keeps the pages of both.
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, row, 0, 0, pages, 2));
-  CGR_EXPECT_OK(e.Prepare({ { row, 5 } }));
-  for (int32_t group = 0; group < kNumGroups; group++)
+  CGR_EXPECT_OK(Prepare(e, row, 5));
+  for (int32_t group = 0; group < 2; group++)
     CGR_EXPECT(CGR_ERROR_STATE, cgr_request_drop_pages(e.rt, row, group, 1, 1));
   CGR_EXPECT_OK(cgr_step_cancel(e.rt, &e.step));
 }

@@ -8,9 +8,11 @@
 namespace cgr_test {
 namespace {
 
+using sets::Count;
 using sets::EncoderAndDecoder;
-using sets::Item;
+using sets::Layer;
 using sets::Options;
+using sets::OptionsOf;
 using sets::SetsEngine;
 
 class LengthSets : public ::testing::TestWithParam<DeviceParam> {
@@ -22,41 +24,41 @@ protected:
     return engine;
   }
   // What the planned buffers must hold after a step of `set`, padding included.
-  static void ExpectBuffers(SetsEngine &e, const std::vector<Item> &items, int32_t set) {
+  static void ExpectBuffers(SetsEngine &e, const std::vector<Count> &items, int32_t set) {
     const size_t requests = size_t(e.step.key.num_requests), tokens = size_t(e.step.key.num_tokens);
-    std::vector<int32_t> positions;
-    for (const Item &item : items)
+    std::vector<int64_t> positions;
+    for (const Count &item : items)
       for (int32_t t = item.count; t > 0; t--)
-        positions.push_back(e.length[item.row][size_t(set)] - t);
+        positions.push_back(e.Length(item.row, set) - t);
     const size_t real = positions.size();
     positions.resize(tokens, 0);
-    std::vector<int32_t> got = e.Buffer<int32_t>(CGR_BUFFER_POSITIONS, 0);
+    std::vector<int64_t> got = e.Buffer(CGR_BUFFER_POSITIONS);
     got.resize(tokens);
     EXPECT_EQ(got, positions);
     for (int32_t s = 0; s < e.o.num_sets; s++) {
-      std::vector<int32_t> lens, expected(requests, 0);
+      std::vector<int64_t> lens, expected(requests, 0);
       for (size_t i = 0; i < items.size(); i++)
-        expected[i] = e.length[items[i].row][size_t(s)];
-      lens = e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, s);
+        expected[i] = e.Length(items[i].row, s);
+      lens = e.Buffer(CGR_BUFFER_SEQ_LENS, s);
       lens.resize(requests);
       EXPECT_EQ(lens, expected) << "set " << s;
     }
     for (size_t g = 0; g < e.o.groups.size(); g++) {
       SCOPED_TRACE("group " + std::to_string(g));
-      const int32_t size = e.o.groups[g].page_size, of = e.o.groups[g].set;
-      std::vector<int32_t> indptr = e.Buffer<int32_t>(CGR_BUFFER_KV_INDPTR, int32_t(g));
-      std::vector<int32_t> last = e.Buffer<int32_t>(CGR_BUFFER_KV_LAST_PAGE_LEN, int32_t(g));
-      std::vector<int64_t> slots = e.Buffer<int64_t>(CGR_BUFFER_SLOT_MAPPING, int32_t(g));
+      const int32_t size = e.o.groups[g].page_size, of = e.o.groups[g].length_set;
+      std::vector<int64_t> indptr = e.Buffer(CGR_BUFFER_KV_INDPTR, int32_t(g));
+      std::vector<int64_t> last = e.Buffer(CGR_BUFFER_KV_LAST_PAGE_LEN, int32_t(g));
+      std::vector<int64_t> slots = e.Buffer(CGR_BUFFER_SLOT_MAPPING, int32_t(g));
       int32_t num_pages = 0;
       size_t t = 0;
       for (size_t i = 0; i < requests; i++) {
-        const int32_t length = i < items.size() ? e.length[items[i].row][size_t(of)] : 0;
+        const int32_t length = i < items.size() ? e.Length(items[i].row, of) : 0;
         num_pages += (length + size - 1) / size;
         EXPECT_EQ(indptr[i + 1], num_pages) << i;
         EXPECT_EQ(last[i], length > 0 ? (length - 1) % size + 1 : 1) << i;
         for (int32_t k = 0; i < items.size() && k < items[i].count; k++, t++) {
-          const std::vector<int32_t> &pages = e.pages[{ int32_t(g), items[i].row }];
-          const int32_t position = positions[t];
+          const std::vector<int32_t> &pages = e.requests.at(items[i].row)->Of(g).pages;
+          const int64_t position = positions[t];
           EXPECT_EQ(slots[t], of == set ? int64_t(pages[size_t(position / size)]) * size + position % size : -1) << t;
         }
       }
@@ -72,7 +74,7 @@ TEST_P(LengthSets, BuffersFollowTheirOwnSet) {
     auto engine = Make(mode);
     SetsEngine &e = *engine;
     const int32_t a = e.Open(), b = e.Open();
-    std::vector<Item> items = { { b, 40 }, { a, 3 } };
+    std::vector<Count> items = { { b, 40 }, { a, 3 } };
     e.Encode(items);
     ExpectBuffers(e, items, 1);
     items = { { a, 20 }, { b, 2 } };
@@ -84,7 +86,7 @@ TEST_P(LengthSets, BuffersFollowTheirOwnSet) {
     items = { { a, 30 }, { b, 0 } };
     e.Encode(items);
     ExpectBuffers(e, items, 1);
-    std::vector<int32_t> computed = e.Buffer<int32_t>(CGR_BUFFER_ROW_COMPUTED, 0);
+    std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED);
     EXPECT_EQ(computed[size_t(a)], 21);
     EXPECT_EQ(computed[size_t(b)], 3);
   }
@@ -107,7 +109,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     EXPECT_EQ(after.last.seq, e.step.mark.seq);
     EXPECT_GT(after.last.seq, before.last.seq);
     const std::vector<int32_t> lengths(after.other_lengths, after.other_lengths + 4);
-    EXPECT_EQ(lengths, (std::vector<int32_t>{ 0, e.length[a][1], 0, 0 }));
+    EXPECT_EQ(lengths, (std::vector<int32_t>{ 0, e.Length(a, 1), 0, 0 }));
     EXPECT_GE(lengths[1], 9);
     cgr_batch batch = CGR_BATCH_INIT;
     batch.num_requests = 1;
@@ -117,8 +119,8 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
       CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
-      EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_INPUT_IDS, 0)[0], 0x01010101); // a step of set 1 writes 0x02020202
-      EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_POSITIONS, 0)[0], 4 + i);
+      EXPECT_EQ(e.Buffer(CGR_BUFFER_INPUT_IDS)[0], kFixedToken); // a step of set 1 writes another
+      EXPECT_EQ(e.Buffer(CGR_BUFFER_POSITIONS)[0], 4 + i);
     }
     CGR_EXPECT_OK(cgr_request_get_info(e.rt, a, &after));
     EXPECT_EQ(after.num_tokens, before.num_tokens + 2);
@@ -131,7 +133,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
       EXPECT_EQ(e.step.bytes_staged > sizeof(cgr__slot_header), i == 2) << "only the first one travels whole";
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
       CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
-      EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_POSITIONS, 0)[0], 4 + i);
+      EXPECT_EQ(e.Buffer(CGR_BUFFER_POSITIONS)[0], 4 + i);
     }
   }
 }
@@ -150,7 +152,7 @@ TEST_P(LengthSets, TheStandingBatchGoesOnAfterIt) {
     CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
     CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
     CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
-    std::vector<int32_t> lens = e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 0);
+    std::vector<int64_t> lens = e.Buffer(CGR_BUFFER_SEQ_LENS);
     EXPECT_EQ(lens[0], length);
     EXPECT_EQ(lens[1], length);
   };
@@ -161,8 +163,8 @@ TEST_P(LengthSets, TheStandingBatchGoesOnAfterIt) {
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
   CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
   stand(3);
-  EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1)[1], 12);
-  EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_INPUT_IDS, 0)[1], 0x01010101);
+  EXPECT_EQ(e.Buffer(CGR_BUFFER_SEQ_LENS, 1)[1], 12);
+  EXPECT_EQ(e.Buffer(CGR_BUFFER_INPUT_IDS)[1], kFixedToken + 1);
   stand(4);
   batch.variant = 1;
   ExpectMessage(cgr_step_prepare(e.rt, &batch, &e.step), CGR_ERROR_INVALID_ARGUMENT,
@@ -179,7 +181,7 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
     EXPECT_EQ(e.Prepare({ { a, 0 } }, 0), CGR_OK) << cgr_last_message();
     CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
     CGR_EXPECT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
-    return e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1)[0];
+    return e.Buffer(CGR_BUFFER_SEQ_LENS, 1)[0];
   };
   EXPECT_EQ(seen(), 0);
   e.SetOther(a, 1, 33);
@@ -205,7 +207,9 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
 // The slot that carries lengths is corrupted before the device reads it: the step is lost, and everything is sent again.
 TEST(LengthSetsLost, LengthsAreSentAgain) {
   const size_t bytes = size_t{ 1 } << 20;
-  SetsEngine e(HostParam(CGR_SCHEDULE_LATEST), CGR_MODE_FULL, EncoderAndDecoder(), 11, bytes);
+  Options options = EncoderAndDecoder();
+  options.pinned_bytes = bytes;
+  SetsEngine e(HostParam(CGR_SCHEDULE_LATEST), CGR_MODE_FULL, options, 11);
   CGR_ASSERT_OK(e.Capture());
   const int32_t a = e.Open(), b = e.Open();
   e.Encode({ { a, 9 }, { b, 33 } });
@@ -216,7 +220,7 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
   int found = 0;
   for (size_t at = 0; at + sizeof(cgr__slot_header) <= bytes; at += 64) {
-    auto *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(e.pinned) + at);
+    auto *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(e.rings) + at);
     if (header->seq == e.step.mark.seq && header->num_requests == 2 && header->num_changes > 0) {
       header->num_requests = -5;
       found++;
@@ -229,10 +233,9 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   CGR_ASSERT_OK(e.Prepare({ { b, 0 }, { a, 0 } }, 0));
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
   CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
-  const std::vector<int32_t> lens = e.Buffer<int32_t>(CGR_BUFFER_SEQ_LENS, 1);
+  const std::vector<int64_t> lens = e.Buffer(CGR_BUFFER_SEQ_LENS, 1);
   EXPECT_EQ(lens[0], 33);
   EXPECT_EQ(lens[1], 14);
-  e.length[a][1] = 9;
   e.SetOther(a, 1, 9);
   e.Decode({ { a, 2 }, { b, 1 } }); // and what was encoded is there
 }
@@ -250,22 +253,23 @@ TEST_P(LengthSets, BuffersOnDemandFollowTheStepsSet) {
     const int32_t a = e.Open(), b = e.Open();
     e.Encode({ { a, 40 }, { b, 7 } });
     e.Decode({ { a, 17 }, { b, 2 } });
-    EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_CONTEXT_LENS, 0)[0], 0);
+    EXPECT_EQ(e.Buffer(CGR_BUFFER_CONTEXT_LENS)[0], 0);
     e.Encode({ { a, 3 }, { b, 8 } });
-    std::vector<int32_t> context = e.Buffer<int32_t>(CGR_BUFFER_CONTEXT_LENS, 0);
+    std::vector<int64_t> context = e.Buffer(CGR_BUFFER_CONTEXT_LENS);
     EXPECT_EQ(context[0], 40);
     EXPECT_EQ(context[1], 7);
-    EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_KV_START_LOC, 0)[2], 19);
-    EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_KV_START_LOC, 1)[2], 58);
-    std::vector<int32_t> indices = e.Buffer<int32_t>(CGR_BUFFER_KV_INDICES, 1), expected = e.pages[{ 1, a }];
-    expected.insert(expected.end(), e.pages[{ 1, b }].begin(), e.pages[{ 1, b }].end());
+    EXPECT_EQ(e.Buffer(CGR_BUFFER_KV_START_LOC)[2], 19);
+    EXPECT_EQ(e.Buffer(CGR_BUFFER_KV_START_LOC, 1)[2], 58);
+    const std::vector<int32_t> &of_a = e.requests.at(a)->Of(1).pages, &of_b = e.requests.at(b)->Of(1).pages;
+    std::vector<int64_t> indices = e.Buffer(CGR_BUFFER_KV_INDICES, 1), expected(of_a.begin(), of_a.end());
+    expected.insert(expected.end(), of_b.begin(), of_b.end());
     indices.resize(expected.size());
     EXPECT_EQ(indices, expected);
-    indices = e.Buffer<int32_t>(CGR_BUFFER_KV_INDICES, 0);
-    EXPECT_EQ(indices[0], (e.pages[{ 0, a }][0]));
-    EXPECT_EQ(indices[1], (e.pages[{ 0, a }][1]));
-    EXPECT_EQ(indices[2], (e.pages[{ 0, b }][0]));
-    EXPECT_EQ(e.Buffer<int32_t>(CGR_BUFFER_BLOCK_TABLE, 1)[1], (e.pages[{ 1, a }][1]));
+    indices = e.Buffer(CGR_BUFFER_KV_INDICES);
+    EXPECT_EQ(indices[0], e.requests.at(a)->pages[0]);
+    EXPECT_EQ(indices[1], e.requests.at(a)->pages[1]);
+    EXPECT_EQ(indices[2], e.requests.at(b)->pages[0]);
+    EXPECT_EQ(e.Buffer(CGR_BUFFER_BLOCK_TABLE, 1)[1], of_a[1]);
   }
 }
 
@@ -308,7 +312,7 @@ TEST_P(LengthSets, LengthsThatCannotBeAreRefused) {
   CGR_EXPECT_OK(cgr_request_set_pages(e.rt, a, 1, 1, &late, 1));
   refused(a, 1, 1, CGR_ERROR_PAGES_MISSING, { "at most 0" });
   // Of a runtime without other sets, and data that is not the engine's.
-  Options plain = { { { 16, 20, 0 } }, { { 0, 0, 0, 0, 2, 1, 32, 0, false } }, 1, nullptr };
+  const Options plain = OptionsOf({ { 16, 20 } }, { Layer(0, 0, Keys::kCache, false, 2, 1, 32) }, 1);
   auto other = Make(CGR_MODE_NONE, plain);
   ExpectMessage(cgr_request_set_other_length(other->rt, other->Open(), 1, 1), CGR_ERROR_INVALID_ARGUMENT,
                 { "set is 1", "num_length_sets" });

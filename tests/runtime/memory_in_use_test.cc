@@ -65,7 +65,7 @@ TEST_P(MemoryInUse, WhatARuntimeIsMadeOfIsNamed) {
     return words;
   };
   FreeRefused(engine_->caches.memory(), named("layers[0].k "));
-  FreeRefused(engine_->table, named("groups[0].page_table "));
+  FreeRefused(engine_->tables[0], named("groups[0].page_table "));
   FreeRefused(const_cast<float *>(config.layers[0].sinks), named("layers[0].sinks "));
   FreeRefused(const_cast<float *>(config.layers[1].alibi_slopes), named("layers[1].alibi_slopes "));
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));

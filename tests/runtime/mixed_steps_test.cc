@@ -1,34 +1,37 @@
 // Steps of every kind replay: FULL and PIECEWISE graphs give the bits of eager steps of the same padded counts, padding included,
 // over random traces of two groups.
-#include "cgr/inspect.h"
-#include "cgr/tracing.h"
+#include <map>
+#include <memory>
+
 #include "tests/support/groups_case.h"
+#include "tests/support/seed.h"
 
 namespace cgr_test {
 namespace {
 
-using groups::Chunk;
-using groups::TwoGroups;
-
 class MixedSteps : public ::testing::TestWithParam<DeviceParam> {
 protected:
+  using Chunks = std::vector<std::pair<int32_t, int32_t>>; // row, new tokens
+
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // The last one is forced to run eagerly.
   void Make(uint64_t seed, const std::vector<cgr_graph_mode> &modes) {
     random_ = std::make_unique<Random>(seed);
     for (cgr_graph_mode mode : modes) {
-      groups::Options options;
-      options.mode = mode;
-      options.strict = true; // no step may lack its graph
-      options.layers = { { 0, 2, 1, 64, CGR_DTYPE_BF16 }, { 1, 5, 1, 64, CGR_DTYPE_BF16 } };
-      engines_.push_back(std::make_unique<TwoGroups>(GetParam(), seed, options));
+      EngineOptions options = groups::OptionsFor(
+          GetParam(), mode, seed, { groups::Layer(0, 2, 1, 64, CGR_DTYPE_BF16), groups::Layer(1, 5, 1, 64, CGR_DTYPE_BF16) });
+      options.adjust = [](cgr_config *config) { config->strict = 1; }; // no step may lack its graph
+      engines_.push_back(std::make_unique<Engine>(options));
+      CGR_EXPECT_OK(engines_.back()->Capture());
     }
   }
-  std::vector<int32_t> Rows() const {
-    std::vector<int32_t> rows;
-    for (const auto &[row, tokens] : engines_[0]->length)
-      rows.push_back(row);
-    return rows;
+  std::vector<int32_t> Rows() const { return engines_[0]->Rows(); }
+  int32_t LengthOf(int32_t row) const { return engines_[0]->requests.at(row)->num_tokens; }
+  static int32_t TokensOf(const Chunks &chunks) {
+    int32_t total = 0;
+    for (const auto &[row, tokens] : chunks)
+      total += tokens;
+    return total;
   }
   int32_t AnyRow() {
     std::vector<int32_t> rows = Rows();
@@ -47,21 +50,21 @@ protected:
         engine->Close(row);
     }
     if (!Rows().empty() && random_->OneIn(10)) {
-      int32_t row = AnyRow(), tokens = random_->Pick32(0, engines_[0]->length[row]);
+      int32_t row = AnyRow(), tokens = random_->Pick32(0, LengthOf(row));
       for (auto &engine : engines_)
-        engine->Rewind(row, tokens);
+        engine->SetLength(row, tokens);
     }
   }
   // Decodes, chunks, or both; now and then a request without tokens, or no request at all.
-  std::vector<Chunk> Compose() {
+  Chunks Compose() {
     std::vector<int32_t> rows = Rows();
-    std::vector<Chunk> chunks;
+    Chunks chunks;
     bool decodes = random_->OneIn(2);
     int32_t longest = random_->OneIn(3) ? 100 : 12, room = groups::kMaxTokens;
     if (random_->OneIn(25))
       return chunks;
     for (int32_t row : rows) {
-      int32_t left = std::min({ groups::kMaxSeqLen - engines_[0]->length[row], longest, room });
+      int32_t left = std::min({ groups::kMaxSeqLen - LengthOf(row), longest, room });
       if (chunks.size() == groups::kMaxRequests || random_->OneIn(4) || left == 0)
         continue;
       chunks.push_back({ row, decodes || random_->OneIn(3) ? 1 : random_->OneIn(12) ? 0 : random_->Pick32(1, left) });
@@ -72,7 +75,7 @@ protected:
     return chunks;
   }
   // Picks a graph that is larger than necessary, or any graph for a step without requests. False: the library chooses.
-  bool Force(const std::vector<Chunk> &chunks, cgr_key *key) {
+  bool Force(const Chunks &chunks, cgr_key *key) {
     cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
     if (!random_->OneIn(chunks.empty() ? 2 : 8))
       return false;
@@ -80,9 +83,9 @@ protected:
     CGR_EXPECT_OK(cgr_runtime_graph_stats(engines_[0]->rt, random_->Pick32(0, num_keys - 1), &stats));
     *key = stats.key;
     int32_t longest = 0;
-    for (const Chunk &chunk : chunks)
-      longest = std::max(longest, chunk.second);
-    return key->num_requests >= int32_t(chunks.size()) && key->num_tokens >= groups::TokensOf(chunks) &&
+    for (const auto &[row, tokens] : chunks)
+      longest = std::max(longest, tokens);
+    return key->num_requests >= int32_t(chunks.size()) && key->num_tokens >= TokensOf(chunks) &&
            (key->query_len == 0 || key->query_len >= longest);
   }
   // The key of the same sizes in engine i.
@@ -93,36 +96,31 @@ protected:
       key.kind = CGR_KIND_NONE;
     return key;
   }
+  // Each engine's outputs have the same bits, those of padding included.
   void Step(bool check) {
-    const std::vector<Chunk> chunks = Compose();
-    const groups::Inputs inputs = RandomInputs(engines_[0]->specs, groups::TokensOf(chunks), *random_);
-    std::vector<std::vector<groups::Outputs>> outputs;
+    const Chunks chunks = Compose();
     cgr_key key = CGR_KEY_INIT;
     const bool forced = Force(chunks, &key);
     forced_[chunks.empty()] += forced;
     for (size_t i = 0; i < engines_.size(); i++) {
+      SCOPED_TRACE("engine " + std::to_string(i));
+      Engine &engine = *engines_[i];
       const cgr_key own = Own(i, key);
-      outputs.push_back(engines_[i]->Run(chunks, inputs, forced || i + 1 == engines_.size() ? &own : nullptr));
+      engine.check_outputs = check && i == 0;
+      ASSERT_NO_FATAL_FAILURE(engine.Step(engine.Chunks(chunks), forced || i + 1 == engines_.size() ? &own : nullptr));
       ASSERT_FALSE(HasFailure());
-      const cgr_key &used = engines_[i]->step.key;
+      const cgr_key &used = engine.step.key;
       kinds_[i][used.kind]++;
       mixed_ += used.kind != CGR_KIND_NONE && used.query_len == 0;
       if (i > 0) { // the same sizes
         ASSERT_EQ(used.num_tokens, key.num_tokens);
         ASSERT_EQ(used.num_requests, key.num_requests);
+        ASSERT_NO_FATAL_FAILURE(groups::ExpectSameBits(engine, *engines_[0], used.num_tokens));
       }
       key = used;
     }
-    for (size_t i = 1; i < engines_.size(); i++) {
-      ASSERT_EQ(outputs[i].size(), outputs[0].size());
-      for (size_t l = 0; l < outputs[0].size(); l++) {
-        ASSERT_EQ(outputs[i][l].out, outputs[0][l].out) << "engine " << i << ", out of layer " << l;
-        ASSERT_EQ(outputs[i][l].lse, outputs[0][l].lse) << "engine " << i << ", lse of layer " << l;
-      }
-    }
-    if (check && groups::TokensOf(chunks) > 0) {
-      ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckOutputs(chunks, inputs, outputs[0]));
-      ASSERT_NO_FATAL_FAILURE(engines_[0]->CheckBuffers(chunks));
+    if (check && TokensOf(chunks) > 0) {
+      ASSERT_NO_FATAL_FAILURE(groups::ExpectBuffers(*engines_[0]));
     }
   }
   void Trace(int steps) {
@@ -133,18 +131,12 @@ protected:
     }
     for (auto &engine : engines_) {
       engine->CheckCaches();
-      cgr_stats stats = CGR_STATS_INIT;
-      CGR_ASSERT_OK(cgr_runtime_stats(engine->rt, &stats));
-      uint64_t sum = 0;
-      for (const auto &kind : stats.by_reason)
-        for (uint64_t count : kind)
-          sum += count;
-      EXPECT_EQ(sum, stats.steps);
+      engine->Stats();
     }
   }
 
   std::unique_ptr<Random> random_;
-  std::vector<std::unique_ptr<TwoGroups>> engines_;
+  std::vector<std::unique_ptr<Engine>> engines_;
   std::map<size_t, std::map<int32_t, int>> kinds_; // steps of an engine, by kind
   int mixed_ = 0;                                  // replays of mixed keys
   int forced_[2] = { 0, 0 };                       // steps with requests, and without

@@ -10,25 +10,24 @@ namespace cgr_test {
 namespace {
 
 using sets::Bytes;
+using sets::Layer;
 using sets::Options;
+using sets::OptionsOf;
 using sets::SetsEngine;
 
 // Both directions with and without a window, and one direction.
 Options EncoderAlone() {
-  const uint32_t none = CGR_LAYER_NO_CACHE, bi = CGR_LAYER_BIDIRECTIONAL;
-  return { {},
-           { { 0, 0, 0, none | bi, 4, 2, 32, 0, false },
-             { 0, 0, 0, none | bi, 4, 4, 64, 5, false },
-             { 0, 0, 0, none, 8, 1, 32, 0, false } },
-           1,
-           nullptr };
+  return OptionsOf({},
+                   { Layer(0, 0, Keys::kStep, true, 4, 2, 32), Layer(0, 0, Keys::kStep, true, 4, 4, 64, 5),
+                     Layer(0, 0, Keys::kStep, false, 8, 1, 32) },
+                   1);
 }
 
 // Next to layers with a cache.
 Options Mixed() {
   Options options = EncoderAlone();
-  options.groups = { { 16, 40, 0 } };
-  options.layers.push_back({ 0, 0, 0, 0, 4, 2, 32, 0, false });
+  options.groups = { { 16, 40 } };
+  options.layers.push_back(Layer(0, 0, Keys::kCache, false, 4, 2, 32));
   return options;
 }
 
@@ -127,7 +126,7 @@ TEST_P(NoCache, WithoutGroupsNothingHasPages) {
   ExpectMessage(cgr_step_prepare(e.rt, &batch, &e.step), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens" });
   CGR_EXPECT_OK(cgr_request_set_length(e.rt, a, 10));
   ExpectMessage(cgr_request_set_length(e.rt, a, 129), CGR_ERROR_SEQUENCE_TOO_LONG, { "129", "128" });
-  e.length[a][0] = 10;
+  e.requests.at(a)->num_tokens = 10;
   e.Decode({ { a, 4 } });
 }
 

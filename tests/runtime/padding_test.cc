@@ -164,7 +164,7 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
     std::vector<unsigned char> after = engine->ReadCaches();
     for (const InFlight::Taken &taken : engine->last->items) // and the slots of its tokens are
       for (size_t j = 0; j < taken.item.tokens.size(); j++) {
-        int32_t position = taken.start + int32_t(j), page = taken.pages[size_t(position / 16)];
+        int32_t position = taken.start + int32_t(j), page = taken.pages[0][size_t(position / 16)];
         EXPECT_TRUE(engine->caches.TokenBytes(before, page, position % 16) !=
                     engine->caches.TokenBytes(after, page, position % 16));
       }

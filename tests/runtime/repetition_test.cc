@@ -246,7 +246,7 @@ protected:
       for (size_t j = 0; j < item.tokens.size(); j++)
         asked.push_back({ salt_, token++ });
       cache.insert(cache.end(), asked.begin(), asked.end());
-      taken.items.push_back({ item, r, step->starts[size_t(i)], r->tag, r->pages, cache, asked });
+      taken.items.push_back({ item, r, step->starts[size_t(i)], r->tag, { r->pages }, cache, asked, {}, {} });
     }
     for (int32_t c = 0; c < e.state.num_calls; c++) {
       const RecordCall &call = e.state.call[c];

@@ -260,8 +260,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsAPaddedRow) {
   const RowTensor out = engine_->LastOut(), keys = engine_->LastKeys();
   Plant([=](cgr_recorder *, const cgr_record_info &info) {
     const size_t row = size_t(keys.width) * cgr_dtype_size(cgr_dtype(keys.dtype));
-    return cgr_copy(engine_->device(), out.data, static_cast<char *>(keys.data) + size_t(info.num_tokens - 1) * row, row,
-                    info.stream);
+    return cgr_copy(engine_->dev, out.data, static_cast<char *>(keys.data) + size_t(info.num_tokens - 1) * row, row, info.stream);
   });
   ExpectDifferences(Run(TestWatching(24)), { "after one decoy, padding and stale memory" });
   Plant(nullptr);
@@ -276,14 +275,14 @@ TEST_P(SelfTest, FindsAKernelThatReadsStaleMemory) {
     cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_POSITIONS, 0, &positions);
     if (status != CGR_OK || info.num_tokens >= engine_->model.max_tokens)
       return status;
-    return cgr_copy(engine_->device(), out.data, static_cast<int32_t *>(positions.data) + info.num_tokens, 4, info.stream);
+    return cgr_copy(engine_->dev, out.data, static_cast<int32_t *>(positions.data) + info.num_tokens, 4, info.stream);
   });
   ExpectDifferences(Run(TestWatching(24)), { "after one decoy, padding and stale memory" });
 }
 
 TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   Plant([this](cgr_recorder *, const cgr_record_info &info) {
-    return cgr_fill(engine_->device(), engine_->ConfigLayer(1).v.base, 0x11, 16, info.stream);
+    return cgr_fill(engine_->dev, engine_->ConfigLayer(1).v.base, 0x11, 16, info.stream);
   });
   const Found found = Run(Test(24));
   ExpectDifferences(found, { "page 0 (layer 1, values), the read-trash page, was written in the replay" });
@@ -294,7 +293,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
   const int32_t canary = Test(24).pages[24 + 23]; // the last one given, of group 1
   const cgr_kv_view &k = engine_->ConfigLayer(1).k;
   void *at = static_cast<char *>(k.base) + canary * k.stride_page * int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
-  Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
+  Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->dev, at, 0x11, 16, info.stream); });
   // fill_pages comes between the runs, so that each shows what it wrote itself. Page 0 still holds what was written before.
   const Found canaries = Run(Test(24)); // page `canary` is a request's in some graphs
   ExpectDifferences(canaries, { "page " + std::to_string(canary) + " (layer 1, keys), which " });
@@ -311,7 +310,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
   };
   for (const char *read : { token(canary, 0), token(owned, 15) }) {
     Plant([=](cgr_recorder *, const cgr_record_info &info) {
-      return cgr_copy(engine_->device(), engine_->LastOut().data, read, 16, info.stream);
+      return cgr_copy(engine_->dev, engine_->LastOut().data, read, 16, info.stream);
     });
     cgr_self_test test = TestWatching(24);
     Found found;
@@ -328,7 +327,7 @@ TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
     cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_NEXT_TOKENS, 0, &next);
     (void)next;
     const size_t rows = info.real_tokens < 0 ? 1 : size_t(info.real_tokens);
-    return status == CGR_OK ? cgr_fill(engine_->device(), engine_->LastOut().data, int(rows % 100), 32, info.stream) : status;
+    return status == CGR_OK ? cgr_fill(engine_->dev, engine_->LastOut().data, int(rows % 100), 32, info.stream) : status;
   });
   ExpectDifferences(Run(TestWatching(24)), { "in the replay", "in the eager step" });
 }
@@ -337,7 +336,7 @@ TEST_P(SelfTest, FindsALengthOfTheHostThatWasCaptured) {
 TEST_P(SelfTest, NamesTheGraphThatIsWrong) {
   Plant([this](cgr_recorder *, const cgr_record_info &info) {
     return info.capturing && info.key.query_len == 1 && info.num_requests == 4
-               ? cgr_fill(engine_->device(), engine_->LastOut().data, 0x3f, 512, info.stream)
+               ? cgr_fill(engine_->dev, engine_->LastOut().data, 0x3f, 512, info.stream)
                : CGR_OK;
   });
   const Found found = Run(TestWatching(24));
@@ -355,7 +354,7 @@ TEST_P(SelfTest, FindsAPageThatIsWrittenWhicheverItIs) {
     SCOPED_TRACE(p);
     const int32_t page = Test(num_pages).pages[p];
     void *at = static_cast<char *>(k.base) + page * k.stride_page * int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));
-    Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->device(), at, 0x11, 16, info.stream); });
+    Plant([=](cgr_recorder *, const cgr_record_info &info) { return cgr_fill(engine_->dev, at, 0x11, 16, info.stream); });
     ExpectDifferences(Run(Test(num_pages)),
                       { "page " + std::to_string(page) + " (layer 0, keys), which no request owns, was written" });
   }
@@ -388,7 +387,7 @@ TEST_P(SelfTest, FindsARequestsPageThatDiffers) {
           if (a.slots[0] >= 0)
             a.base[a.slots[0] / a.page_size * a.page_bytes + a.slots[0] % a.page_size * a.token_bytes] ^= 1;
         };
-        return status == CGR_OK ? cgr_launch_host(engine_->device(), corrupt, &args, sizeof args, info.stream) : status;
+        return status == CGR_OK ? cgr_launch_host(engine_->dev, corrupt, &args, sizeof args, info.stream) : status;
       });
       const std::string where = "(layer " + std::to_string(layer) + (values ? ", values)" : ", keys)");
       ExpectDifferences(Run(Test(24)), { where + ", which a request owns, differs in the replay" });
@@ -400,8 +399,8 @@ TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
   Plant([this](cgr_recorder *recorder, const cgr_record_info &info) {
     cgr_buffer_view table = CGR_BUFFER_VIEW_INIT;
     const cgr_status status = cgr_record_buffer(recorder, CGR_BUFFER_PAGE_TABLE, 1, &table); // groups of 64 tokens: short rows
-    return status == CGR_OK ? cgr_copy(engine_->device(), engine_->LastOut().data,
-                                       static_cast<int32_t *>(table.data) + table.stride, size_t(table.shape[1]) * 4, info.stream)
+    return status == CGR_OK ? cgr_copy(engine_->dev, engine_->LastOut().data, static_cast<int32_t *>(table.data) + table.stride,
+                                       size_t(table.shape[1]) * 4, info.stream)
                             : status;
   });
   // In some graphs the row is not even the test's.
@@ -411,16 +410,16 @@ TEST_P(SelfTest, FindsAKernelThatReadsThePageTableTooFar) {
 // The same inputs give different results, so no graph is to blame.
 TEST_P(SelfTest, TellsARecordThatDoesNotRepeat) {
   void *pinned = nullptr;
-  CGR_ASSERT_OK(cgr_memory_alloc_pinned(engine_->device(), 16, &pinned));
+  CGR_ASSERT_OK(cgr_memory_alloc_pinned(engine_->dev, 16, &pinned));
   std::memset(pinned, 0, 16);
   Plant([=](cgr_recorder *, const cgr_record_info &info) {
     auto count = [](const void *raw) { ++**static_cast<int32_t *const *>(raw); };
-    const cgr_status status = cgr_launch_host(engine_->device(), count, &pinned, sizeof pinned, info.stream);
-    return status == CGR_OK ? cgr_copy(engine_->device(), engine_->LastOut().data, pinned, 4, info.stream) : status;
+    const cgr_status status = cgr_launch_host(engine_->dev, count, &pinned, sizeof pinned, info.stream);
+    return status == CGR_OK ? cgr_copy(engine_->dev, engine_->LastOut().data, pinned, 4, info.stream) : status;
   });
   ExpectDifferences(Run(TestWatching(24)), { "`record` does not repeat" });
   Plant(nullptr);
-  CGR_ASSERT_OK(cgr_memory_free_pinned(engine_->device(), pinned));
+  CGR_ASSERT_OK(cgr_memory_free_pinned(engine_->dev, pinned));
 }
 
 // A request of an exact length that the pages cannot hold, next to graphs that can be tried.

@@ -7,8 +7,8 @@
 namespace cgr_test {
 namespace {
 
+using sets::Count;
 using sets::EncoderAndDecoder;
-using sets::Item;
 using sets::Options;
 using sets::SetsEngine;
 
@@ -23,11 +23,7 @@ protected:
 
 TEST_P(SetFaults, LeaveTheTokensOfTheSequences) {
   Options options = EncoderAndDecoder();
-  options.wrap = [](cgr_device *inner) {
-    cgr_device *dev = nullptr;
-    EXPECT_EQ(cgr__fault_open(inner, &dev), CGR__DEVICE_OK);
-    return dev;
-  };
+  ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam().device), &options.handle), CGR__DEVICE_OK);
   SetsEngine e(GetParam().device, GetParam().mode, options, 11);
   CGR_ASSERT_OK(e.Capture());
   const int32_t a = e.Open(), b = e.Open();
@@ -39,7 +35,7 @@ TEST_P(SetFaults, LeaveTheTokensOfTheSequences) {
   for (uint64_t nth = 1; fired; nth++) {
     SCOPED_TRACE("call " + std::to_string(nth));
     ASSERT_LT(nth, 200u);
-    const std::vector<Item> items = { { a, 1 }, { b, 2 } };
+    const std::vector<Count> items = { { a, 1 }, { b, 2 } };
     CGR_ASSERT_OK(e.Prepare(items, 1));
     cgr__fault_plan plan = {};
     plan.op = CGR__FAULT_ANY_OP;

@@ -48,7 +48,7 @@ TEST_P(SetLimits, EachSetGoesUpToItsOwnBound) {
       e.Decode({ { a, sequence / 2 }, { b, 1 } });
       e.Decode({ { a, 1 }, { b, 1 } });
       // And no further.
-      EXPECT_EQ(e.length[a][0], sequence);
+      EXPECT_EQ(e.Length(a, 0), sequence);
       ExpectMessage(e.Prepare({ { a, 1 } }, 0), CGR_ERROR_SEQUENCE_TOO_LONG,
                     { std::to_string(sequence + 1) + " tokens", "at most " + std::to_string(sequence), "max_seq_len" });
       ExpectMessage(cgr_request_set_length(e.rt, a, sequence + 1), CGR_ERROR_SEQUENCE_TOO_LONG, { "max_seq_len" });

@@ -12,7 +12,6 @@ namespace cgr_test {
 namespace {
 
 using rows::Answer;
-using rows::Item;
 using rows::RowEngine;
 
 class SharedPrefix : public ::testing::TestWithParam<DeviceAndMode> {
@@ -48,10 +47,8 @@ protected:
     for (const std::vector<int32_t> &own : tokens) {
       items.push_back({ engine.Open(), own, false });
       if (items.size() > 1)
-        engine.Share(items.back().row, items[0].row, length);
+        engine.SharePrefix(items.back().row, items[0].row, length);
       engine.Reserve(items.back().row, length + 8);
-      if (items.size() > 1)
-        CGR_EXPECT_OK(cgr_request_set_length(engine.rt, items.back().row, length));
     }
     return items;
   }

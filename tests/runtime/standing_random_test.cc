@@ -13,7 +13,6 @@ namespace cgr_test {
 namespace {
 
 using rows::Answer;
-using rows::Item;
 using rows::RowEngine;
 
 enum { kTokens = 48, kSeqLen = 96, kPinned = 1 << 20 };
@@ -266,7 +265,7 @@ protected:
       return;
     }
     fails_ = true;
-    CGR_EXPECT(CGR_ERROR_CALLBACK, cgr_step_launch(rt(), &step, edited_->stream()));
+    CGR_EXPECT(CGR_ERROR_CALLBACK, cgr_step_launch(rt(), &step, edited_->stream));
     fails_ = false;
     CGR_EXPECT_OK(cgr_step_wait(rt(), step.mark, -1, nullptr));
     abandoned_++;
@@ -275,10 +274,10 @@ protected:
   void Lost() {
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(edited_->Prepare({}, true, &step));
-    CGR_ASSERT_OK(cgr_step_launch(rt(), &step, edited_->stream()));
+    CGR_ASSERT_OK(cgr_step_launch(rt(), &step, edited_->stream));
     cgr__slot_header *slot = nullptr;
     for (size_t at = 128; at + sizeof *slot <= kPinned; at += 64) {
-      cgr__slot_header *header = reinterpret_cast<cgr__slot_header *>(edited_->pinned() + at);
+      cgr__slot_header *header = reinterpret_cast<cgr__slot_header *>(static_cast<char *>(edited_->rings) + at);
       if (header->seq == step.mark.seq && header->num_requests == step.num_requests && header->num_tokens == step.num_tokens)
         slot = header;
     }
@@ -383,7 +382,7 @@ TEST_P(StandingRandom, EditsGiveTheBitsOfWholeBatches) {
     if (OneIn(10))
       Abandoned();
     if (OneIn(20))
-      CGR_EXPECT_OK(cgr_runtime_flush(rt(), nullptr, nullptr, edited_->stream()));
+      CGR_EXPECT_OK(cgr_runtime_flush(rt(), nullptr, nullptr, edited_->stream));
     for (int32_t n = OneIn(4) ? Pick(1, 12) : 1; n > 0 && !HasFailure(); n--) {
       Run();
       MakeReady();

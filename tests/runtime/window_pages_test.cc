@@ -2,6 +2,7 @@
 // requests get them, and no result shows it.
 #include "cgr/names.h"
 #include "tests/support/groups_case.h"
+#include "tests/support/seed.h"
 #include "tests/support/tables.h"
 
 namespace cgr_test {
@@ -214,11 +215,13 @@ TEST_P(WindowPages, OfTheEnginesTableMayBeAnything) {
 
 // Two groups: each gives back what its own layers have passed; a group with a layer that sees everything gives back nothing.
 TEST_P(WindowPages, OfEachGroupByItsOwnLayers) {
-  using groups::LayerSpec;
+  using groups::Layer;
   const int32_t kBf16 = CGR_DTYPE_BF16;
-  const std::vector<LayerSpec> narrow = { { 0, 2, 2, 64, kBf16, 20, 0 }, { 1, 4, 1, 64, kBf16 }, { 0, 4, 2, 64, kBf16, 33, 0 } },
-                               wide = { { 0, 2, 2, 64, kBf16 }, { 1, 4, 1, 64, kBf16, 0, 64 }, { 0, 2, 1, 64, kBf16, 5, 0 } },
-                               both = { { 0, 2, 2, 64, kBf16, 17, 0 }, { 1, 4, 1, 64, kBf16, 30, 0 } };
+  const std::vector<LayerOptions> narrow = { Layer(0, 2, 2, 64, kBf16, 20), Layer(1, 4, 1, 64, kBf16),
+                                             Layer(0, 4, 2, 64, kBf16, 33) },
+                                  wide = { Layer(0, 2, 2, 64, kBf16), Layer(1, 4, 1, 64, kBf16, 0, 64),
+                                           Layer(0, 2, 1, 64, kBf16, 5) },
+                                  both = { Layer(0, 2, 2, 64, kBf16, 17), Layer(1, 4, 1, 64, kBf16, 30) };
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   size_t cases = 0;
@@ -227,34 +230,32 @@ TEST_P(WindowPages, OfEachGroupByItsOwnLayers) {
       if (!Takes(cases++ / 2 + engine_table))
         continue;
       SCOPED_TRACE(engine_table ? "the engine's table" : "the library's");
-      Random random(seed);
-      std::vector<std::unique_ptr<groups::TwoGroups>> engines;
-      for (bool gives : { true, false })
-        engines.push_back(std::make_unique<groups::TwoGroups>(
-            GetParam(), seed, groups::Options{ gives ? CGR_MODE_FULL : CGR_MODE_NONE, engine_table, layers, false, gives }));
+      EngineOptions options = groups::OptionsFor(GetParam(), CGR_MODE_FULL, seed, layers);
+      options.groups[1].engine_table = engine_table;
+      std::unique_ptr<Engine> gives = Make(options);
+      options.mode = CGR_MODE_NONE;
+      std::unique_ptr<Engine> keeps = Make(options);
+      keeps->check_outputs = false;
       int32_t rows[2];
       for (int32_t &row : rows) {
-        row = engines[0]->Open();
-        ASSERT_EQ(engines[1]->Open(), row);
+        row = gives->Open();
+        ASSERT_EQ(keeps->Open(), row);
       }
       for (int n = 0; n < 40 && !HasFailure(); n++) {
-        const std::vector<groups::Chunk> chunks = { { rows[0], n % 5 == 0 ? 12 : 1 }, { rows[1], n % 7 == 2 ? 20 : 1 } };
-        const groups::Inputs inputs = RandomInputs(layers, groups::TokensOf(chunks), random);
-        std::vector<groups::Outputs> got[2];
-        for (size_t e = 0; e < 2; e++) {
-          got[e] = engines[e]->Run(chunks, inputs);
-          ASSERT_FALSE(HasFailure());
-          ASSERT_NO_FATAL_FAILURE(engines[e]->CheckBuffers(chunks));
+        gives->GiveBack();
+        gives->PoisonUnowned(std::numeric_limits<double>::quiet_NaN());
+        for (Engine *engine : { gives.get(), keeps.get() }) {
+          ASSERT_NO_FATAL_FAILURE(
+              engine->Step(engine->Chunks({ { rows[0], n % 5 == 0 ? 12 : 1 }, { rows[1], n % 7 == 2 ? 20 : 1 } })));
+          ASSERT_NO_FATAL_FAILURE(groups::ExpectBuffers(*engine));
         }
-        ASSERT_NO_FATAL_FAILURE(engines[0]->CheckOutputs(chunks, inputs, got[0]));
-        ASSERT_NO_FATAL_FAILURE(ExpectSameBits(layers, got[0], got[1], groups::TokensOf(chunks)));
+        ASSERT_NO_FATAL_FAILURE(groups::ExpectSameBits(*gives, *keeps, gives->step.num_tokens));
       }
-      engines[0]->CheckCaches();
-      for (int g = 0; g < groups::kNumGroups; g++) {
+      for (int32_t g = 0; g < 2; g++) {
         bool all = false;
-        for (const LayerSpec &s : layers)
-          all = all || (s.group == g && s.window == 0 && s.chunk == 0);
-        EXPECT_EQ(engines[0]->Given(g, rows[1]) > 0, !all) << "group " << g;
+        for (const LayerOptions &l : layers)
+          all = all || (l.group == g && l.kind.window_left == 0 && l.kind.chunk == 0);
+        EXPECT_EQ(gives->requests[rows[1]]->Of(size_t(g)).first_page > 0, !all) << "group " << g;
       }
     }
 }

@@ -12,17 +12,33 @@ EngineOptions Complete(EngineOptions o) {
     o.feed = Feed::kUploads;
   for (LayerOptions &layer : o.layers)
     layer.dtype = layer.dtype == 0 ? o.dtype : layer.dtype;
+  bool any_cache = false;
+  for (const LayerOptions &layer : o.layers)
+    any_cache = any_cache || layer.HasCache();
+  if (o.groups.empty() && any_cache)
+    o.groups = { { o.page_size, o.num_pages, 0, 1, 0, o.engine_table } };
   bool each_once = o.calls.empty();
   for (size_t l = 0; l < o.layers.size() && each_once; l++)
     o.calls.push_back({ int32_t(l), 0 });
   return o;
 }
 
+// Without groups there is an empty one, for a test that asks.
+std::vector<Caches> MakeCaches(const EngineOptions &o) {
+  std::vector<Caches> all;
+  for (size_t g = 0; g < std::max<size_t>(o.groups.size(), 1); g++)
+    all.emplace_back(o, int32_t(g), g < o.groups.size() ? o.groups[g] : GroupOptions());
+  return all;
+}
+
 void OnViolation(void *, const char *message) { ADD_FAILURE() << "violation: " << message; }
 
 } // namespace
 
-Engine::Engine(const EngineOptions &options) : caches(Complete(options)), o(Complete(options)) { Make(); }
+Engine::Engine(const EngineOptions &options)
+    : all_caches(MakeCaches(Complete(options))), caches(all_caches.front()), o(Complete(options)) {
+  Make();
+}
 
 // -------------------------------------------------------------------------------------------------------------------- making
 
@@ -42,18 +58,20 @@ void Engine::Make() {
   ASSERT_LE(o.layers.size(), size_t(kMaxLayers));
   ASSERT_LE(o.calls.size(), size_t(kMaxCalls));
   ASSERT_NO_FATAL_FAILURE(MakeDevice());
-  caches.Place(Alloc(caches.bytes()));
-  Write(caches.memory(), caches.image().data(), caches.bytes());
-  for (int32_t page = 2; page < o.num_pages; page++)
-    free_.push_back(page);
-  std::mt19937 random(7);
-  std::shuffle(free_.begin(), free_.end(), random);
-  if (o.engine_table)
-    MakeTable();
+  for (Caches &of : all_caches) {
+    of.Place(Alloc(of.bytes()));
+    Write(of.memory(), of.image().data(), of.bytes());
+  }
+  for (size_t g = 0; g < o.groups.size(); g++) {
+    pools_.push_back(MakePool(g));
+    tables.push_back(o.groups[g].engine_table ? MakeTable(g) : nullptr);
+  }
   for (const LayerOptions &layer : o.layers) {
     slopes_.push_back(Floats(layer.kind.alibi_slopes));
     sinks_.push_back(Floats(layer.kind.sinks));
   }
+  if (o.pinned_bytes > 0)
+    rings = Alloc(o.pinned_bytes, true);
   cgr_config config = Config();
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
   MakeState();
@@ -68,41 +86,76 @@ const float *Engine::Floats(const std::vector<float> &values) {
   return there;
 }
 
+Engine::Pool Engine::MakePool(size_t group) const {
+  const GroupOptions &of = o.groups[group];
+  Pool pool;
+  for (int32_t page = 0; page < of.num_pages; page++)
+    if (page != of.read_trash && page != of.write_trash)
+      pool.free.push_back(page);
+  std::mt19937_64 random(o.seed + 7);
+  std::shuffle(pool.free.begin(), pool.free.end(), random);
+  return pool;
+}
+
 // Entries that were not set hold no valid page, so that reading one is noticed.
-void Engine::MakeTable() {
-  size_t stride = size_t(TableStride());
+int32_t *Engine::MakeTable(size_t group) {
+  size_t stride = size_t(TableStride(group));
   std::vector<int32_t> empty(size_t(o.max_rows + 1) * stride, INT32_MAX);
-  std::fill(empty.end() - int64_t(stride), empty.end(), 0);
-  table = static_cast<int32_t *>(Alloc(empty.size() * 4));
+  std::fill(empty.end() - int64_t(stride), empty.end(), o.groups[group].read_trash);
+  int32_t *table = static_cast<int32_t *>(Alloc(empty.size() * 4));
   Write(table, empty.data(), empty.size() * 4);
+  return table;
+}
+
+std::vector<cgr_group> Engine::ConfigGroups() const {
+  std::vector<cgr_group> groups(o.groups.size(), CGR_GROUP_INIT);
+  for (size_t g = 0; g < groups.size(); g++) {
+    const GroupOptions &of = o.groups[g];
+    groups[g].page_size = of.page_size;
+    groups[g].num_pages = of.num_pages;
+    groups[g].read_trash_page = of.read_trash;
+    groups[g].write_trash_page = of.write_trash;
+    groups[g].length_set = of.length_set;
+    groups[g].page_table = tables[g];
+    groups[g].page_table_stride = tables[g] != nullptr ? TableStride(g) : 0;
+  }
+  return groups;
+}
+
+cgr_layer Engine::ConfigLayer(size_t l) const {
+  const LayerOptions &of = o.layers[l];
+  cgr_layer layer = CGR_LAYER_INIT;
+  layer.group = of.group;
+  layer.num_q_heads = of.num_q_heads;
+  layer.num_kv_heads = of.num_kv_heads;
+  layer.head_dim = of.head_dim;
+  layer.kv_source = of.kv_source;
+  layer.scale = of.scale;
+  SetKind(&layer, of.kind);
+  layer.length_set = of.SetOf();
+  layer.head_dim_v = of.kind.head_dim_v;
+  layer.alibi_slopes = slopes_[l];
+  layer.sinks = sinks_[l];
+  layer.dtype = of.HasCache() ? 0 : of.dtype;
+  if (of.HasOwnCache()) {
+    layer.k = all_caches[size_t(of.group)].View(int32_t(l), kK);
+    layer.v = all_caches[size_t(of.group)].View(int32_t(l), kV);
+  }
+  return layer;
 }
 
 cgr_config Engine::Config() {
-  group_ = CGR_GROUP_INIT;
-  group_.page_size = o.page_size;
-  group_.num_pages = o.num_pages;
-  group_.page_table = table;
-  group_.page_table_stride = table != nullptr ? TableStride() : 0;
-  layers_.assign(o.layers.size(), CGR_LAYER_INIT);
-  for (size_t l = 0; l < o.layers.size(); l++) {
-    layers_[l].num_q_heads = o.layers[l].num_q_heads;
-    layers_[l].num_kv_heads = o.layers[l].num_kv_heads;
-    layers_[l].head_dim = o.layers[l].head_dim;
-    layers_[l].kv_source = o.layers[l].kv_source;
-    layers_[l].scale = o.layers[l].scale;
-    SetKind(&layers_[l], o.layers[l].kind);
-    layers_[l].head_dim_v = o.layers[l].kind.head_dim_v;
-    layers_[l].alibi_slopes = slopes_[l];
-    layers_[l].sinks = sinks_[l];
-    if (o.layers[l].kv_source != 0)
-      continue;
-    layers_[l].k = caches.View(int32_t(l), kK);
-    layers_[l].v = caches.View(int32_t(l), kV);
-  }
+  groups_ = ConfigGroups();
+  layers_.clear();
+  for (size_t l = 0; l < o.layers.size(); l++)
+    layers_.push_back(ConfigLayer(l));
+  variants_.clear();
+  for (int32_t set = 1; set < o.num_sets; set++)
+    variants_.push_back({ uint32_t(set), 0, 1, set });
   cgr_config config = CGR_CONFIG_INIT;
   config.device_handle = dev;
-  config.groups = &group_;
-  config.num_groups = 1;
+  config.groups = groups_.data();
+  config.num_groups = int32_t(groups_.size());
   config.layers = layers_.data();
   config.num_layers = int32_t(layers_.size());
   config.max_requests = o.max_requests;
@@ -114,6 +167,11 @@ cgr_config Engine::Config() {
   config.num_decode_buckets = int32_t(o.buckets.size());
   config.mixed_buckets = o.mixed.data();
   config.num_mixed_buckets = int32_t(o.mixed.size());
+  config.pinned_memory = rings;
+  config.pinned_memory_size = o.pinned_bytes;
+  config.num_length_sets = o.num_sets;
+  config.variants = variants_.data();
+  config.num_variants = int32_t(variants_.size());
   if (o.adjust)
     o.adjust(&config);
   return config;
@@ -139,10 +197,15 @@ void Engine::MakeLayer(size_t l) {
   layer.dim[kV] = options.head_dim_v();
   layer.dtype = options.dtype;
   layer.values = options.same_inputs_as >= 0 ? options.same_inputs_as : int32_t(l);
+  layer.set = options.SetOf();
+  layer.has_cache = options.HasCache();
+  layer.has_own_cache = options.HasOwnCache();
+  layer.attends = options.attends;
   for (Tensor which : kTensors) {
     layer.in[which] = ActivationView(layer.heads[which], layer.dim[which], layer.dtype, &layer.in_bytes[which]);
     layer.in[which].data = Alloc(layer.in_bytes[which], o.feed == Feed::kNodes);
     CGR_ASSERT_OK(cgr_fill(dev, layer.in[which].data, 0xff, layer.in_bytes[which], stream));
+    layer.given[which] = o.feed == Feed::kCopies ? Alloc(layer.in_bytes[which]) : nullptr;
   }
 }
 
@@ -184,6 +247,10 @@ void Engine::MakeState() {
   state.recording = &recording;
   state.hook = &hook;
   state.records = &records;
+  state.adjust_call = &adjust_call;
+  state.num_sets = o.num_sets;
+  state.max_requests = o.max_requests;
+  state.samples = o.samples;
   for (size_t l = 0; l < o.layers.size(); l++)
     MakeLayer(l);
   for (size_t c = 0; c < o.calls.size(); c++)
@@ -194,17 +261,19 @@ void Engine::MakeState() {
   state.logits_indices = static_cast<const int32_t *>(View(CGR_BUFFER_LOGITS_INDICES).data);
   state.next_tokens = static_cast<int32_t *>(View(CGR_BUFFER_NEXT_TOKENS).data);
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < o.max_requests; i++)
+  for (int32_t i = 0; i < o.num_sets * o.max_requests; i++)
     tokens.push_back(kFixedToken + i);
   int32_t *on_device = static_cast<int32_t *>(Alloc(tokens.size() * 4));
   Write(on_device, tokens.data(), tokens.size() * 4);
   state.token_table = on_device;
+  if (o.feed == Feed::kUploads || o.feed == Feed::kCopies)
+    uploads_ = int32_t(o.seed % 1000) * 100000; // other numbers have other values
 }
 
 // ----------------------------------------------------------------------------------------------------------------------- end
 
 Engine::~Engine() {
-  bool whole = rt != nullptr && !dead && !leave_in_flight && !::testing::Test::HasFailure();
+  bool whole = rt != nullptr && check_at_end && !dead && !leave_in_flight && !::testing::Test::HasFailure();
   if (whole) {
     CheckAll();
     WaitForAll();
@@ -224,8 +293,8 @@ void Engine::Destroy() {
       CGR_EXPECT_OK(cgr_stream_destroy(dev, made));
   if (fork != nullptr)
     CGR_EXPECT_OK(cgr_event_destroy(dev, fork));
-  for (const auto &[memory, pinned] : memory_)
-    CGR_EXPECT_OK(pinned ? cgr_memory_free_pinned(dev, memory) : cgr_memory_free(dev, memory));
+  for (const Memory &memory : memory_)
+    CGR_EXPECT_OK(memory.pinned ? cgr_memory_free_pinned(dev, memory.at) : cgr_memory_free(dev, memory.at));
   CGR_EXPECT_OK(cgr_device_close(dev));
 }
 
@@ -234,8 +303,15 @@ void Engine::Destroy() {
 void *Engine::Alloc(size_t bytes, bool pinned) {
   void *memory = nullptr;
   CGR_EXPECT_OK(pinned ? cgr_memory_alloc_pinned(dev, bytes, &memory) : cgr_memory_alloc(dev, bytes, &memory));
-  memory_.push_back({ memory, pinned });
+  memory_.push_back({ memory, bytes, pinned });
   return memory;
+}
+
+void Engine::RegisterAll() {
+  int32_t region = -1;
+  for (const Memory &memory : memory_)
+    if (!memory.pinned)
+      CGR_EXPECT_OK(cgr_region_register(rt, memory.at, memory.bytes, &region));
 }
 
 void Engine::Sync() { CGR_EXPECT_OK(cgr_stream_synchronize(dev, stream)); }
@@ -252,14 +328,14 @@ void Engine::ReadBytes(const void *from, void *to, size_t bytes) {
   Sync();
 }
 
-cgr_buffer_view Engine::View(cgr_buffer buffer) {
+cgr_buffer_view Engine::View(cgr_buffer buffer, int32_t index) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, buffer, 0, &view));
+  CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, buffer, index, &view));
   return view;
 }
 
-std::vector<int64_t> Engine::Buffer(cgr_buffer buffer) {
-  cgr_buffer_view view = View(buffer);
+std::vector<int64_t> Engine::Buffer(cgr_buffer buffer, int32_t index) {
+  cgr_buffer_view view = View(buffer, index);
   size_t count = size_t((view.shape[0] - 1) * view.stride + view.shape[1]);
   std::vector<int64_t> wide, all;
   if (view.dtype == CGR_DTYPE_I64) {
@@ -274,10 +350,12 @@ std::vector<int64_t> Engine::Buffer(cgr_buffer buffer) {
 }
 
 void Engine::CheckCaches() {
-  std::vector<unsigned char> got = ReadCaches();
-  int64_t at = caches.FindDifference(got);
-  EXPECT_EQ(at, -1) << "byte " << at << " of the caches is " << (at < 0 ? 0 : int(got[size_t(at)])) << ", expected "
-                    << (at < 0 ? 0 : int(caches.image()[size_t(at)]));
+  for (Caches &of : all_caches) {
+    std::vector<unsigned char> got = Read<unsigned char>(of.memory(), of.bytes());
+    int64_t at = of.FindDifference(got);
+    EXPECT_EQ(at, -1) << "byte " << at << " of the caches of group " << &of - all_caches.data() << " is "
+                      << (at < 0 ? 0 : int(got[size_t(at)])) << ", expected " << (at < 0 ? 0 : int(of.image()[size_t(at)]));
+  }
 }
 
 } // namespace cgr_test

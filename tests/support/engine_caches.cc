@@ -9,23 +9,23 @@ namespace cgr_test {
 
 constexpr size_t kGuardBytes = 65536;
 
-Caches::Caches(const EngineOptions &options)
-    : layers_(options.layers), layout_(options.layout), order_(options.kv_order), page_size_(size_t(options.page_size)),
-      num_pages_(size_t(options.num_pages)), page_gap_(size_t(options.page_gap)) {
+Caches::Caches(const EngineOptions &options, int32_t group, const GroupOptions &of)
+    : layers_(options.layers), layout_(options.layout), order_(options.kv_order), group_(group), write_trash_(of.write_trash),
+      page_size_(size_t(of.page_size)), num_pages_(size_t(of.num_pages)), page_gap_(size_t(options.page_gap)) {
   for (const LayerOptions &l : layers_) {
     const size_t heads = size_t(l.num_kv_heads), element = cgr_dtype_size(cgr_dtype(l.dtype));
     shapes_.push_back({ Shape{ heads, size_t(l.head_dim), element }, Shape{ heads, size_t(l.head_dim_v()), element } });
   }
   PlaceAll();
-  for (int32_t page = 0; page < options.num_pages; page++)
-    Poison(page, 0, page == 0 ? 0.0 : options.unowned);
+  for (int32_t page = 0; page < of.num_pages; page++)
+    Poison(page, 0, page == of.read_trash ? 0.0 : options.unowned);
 }
 
 // K (v = 0) or V of a layer; the layers before it take `before` bytes of a page, of K and of V.
 Caches::Stretch Caches::PlaceOne(size_t layer, size_t v, const std::array<size_t, 2> &before) const {
   const Shape s = shapes_[layer][v];
   const size_t both = before[0] + before[1], k = v == 0 ? 0 : PageBytes(layer, 0), all = page_bytes_[0] + page_bytes_[1];
-  bool hnd = layout_ == KvLayout::kHnd || layout_ == KvLayout::kLayersInPageHnd;
+  bool hnd = layout_ == KvLayout::kHnd || layout_ == KvLayout::kLayersInPageHnd || layers_[layer].hnd;
   size_t page = s.Token() * page_size_, gap = page_gap_;
   Stretch p = { 0, page + gap, hnd ? s.Head() : s.Token(), hnd ? s.Head() * page_size_ : s.Head() };
   switch (layout_) {
@@ -85,16 +85,15 @@ void Caches::PlaceAll() {
       page_bytes_[v] += Owns(l) ? PageBytes(l, v) : 0;
   std::array<size_t, 2> before = {};
   for (size_t l = 0; l < layers_.size(); l++) {
-    if (!Owns(l)) {
-      places_.push_back(places_[size_t(layers_[l].kv_source) - 1]);
-      continue;
-    }
-    if (order_.empty())
+    const size_t source = size_t(layers_[l].kv_source);
+    if (!Owns(l))
+      places_.push_back(source != 0 ? places_[source - 1] : std::array<Stretch, 2>{});
+    else if (order_.empty())
       places_.push_back({ PlaceOne(l, 0, before), PlaceOne(l, 1, before) });
     else
       places_.push_back({ PlaceInOrder(l, 0), PlaceInOrder(l, 1) });
     for (size_t v : { 0, 1 })
-      before[v] += PageBytes(l, v);
+      before[v] += Owns(l) ? PageBytes(l, v) : 0;
   }
   const size_t all = page_bytes_[0] + page_bytes_[1] + 2 * layers_.size() * page_gap_;
   image_.assign(2 * kGuardBytes + all * num_pages_, 0xff);
@@ -160,7 +159,7 @@ std::vector<unsigned char> Caches::TokenBytes(const std::vector<unsigned char> &
 int64_t Caches::FindDifference(const std::vector<unsigned char> &got) {
   auto take_over = [&](size_t at, size_t bytes, size_t) { std::memcpy(&image_[at], &got[at], bytes); };
   for (int32_t token = 0; token < int32_t(page_size_); token++)
-    ForEachHead(1, token, take_over);
+    ForEachHead(write_trash_, token, take_over);
   for (const auto &[page, token] : doubtful_)
     ForEachHead(page, token, take_over);
   if (got == image_)

@@ -1,5 +1,5 @@
-// The KV caches of a test's engine: the views of every layer in one allocation, in any layout, and an image of what every byte
-// of it must be.
+// The KV caches of a group of a test's engine: the views of every layer in one allocation, in any layout, and an image of what
+// every byte of it must be.
 #ifndef CGR_TESTS_SUPPORT_ENGINE_CACHES_H
 #define CGR_TESTS_SUPPORT_ENGINE_CACHES_H
 
@@ -15,9 +15,9 @@ namespace cgr_test {
 
 class Caches {
 public:
-  // The layers' dtypes are filled in. Every element is `unowned`, except those of the read-trash page, which are 0. The guards at
-  // both ends and the gaps between pages are 0xff.
-  explicit Caches(const EngineOptions &options);
+  // The layers' dtypes and the groups are filled in. Every element is `unowned`, except those of the read-trash page, which are
+  // 0. The guards at both ends and the gaps between pages are 0xff.
+  Caches(const EngineOptions &options, int32_t group, const GroupOptions &of);
 
   size_t bytes() const { return image_.size(); }
   const std::vector<unsigned char> &image() const { return image_; }
@@ -50,7 +50,7 @@ private:
   };
 
   size_t At(int32_t layer, Tensor which, int32_t page, int32_t token, int32_t head) const;
-  bool Owns(size_t layer) const { return layers_[layer].kv_source == 0; }
+  bool Owns(size_t layer) const { return layers_[layer].HasOwnCache() && layers_[layer].group == group_; }
   void PlaceAll();
   // Bytes of K or V of a page of a layer.
   size_t PageBytes(size_t layer, size_t v) const { return shapes_[layer][v].Token() * page_size_; }
@@ -62,6 +62,7 @@ private:
   std::vector<std::array<Shape, 2>> shapes_;
   KvLayout layout_;
   std::string order_;
+  int32_t group_, write_trash_;
   size_t page_size_, num_pages_, page_gap_;
   std::array<size_t, 2> page_bytes_ = {}; // of one page of all layers: of K, and of V
   std::vector<std::array<Stretch, 2>> places_;

@@ -11,12 +11,15 @@ namespace cgr_test {
 // --------------------------------------------------------------------------------------------------------------------- pages
 
 // What the guards refuse in an engine's own table.
-bool Engine::IsBad(int32_t page) const { return page < 0 || page >= o.num_pages || page == 1; }
+bool Engine::IsBad(int32_t page, size_t group) const {
+  return page < 0 || page >= o.groups[group].num_pages || page == o.groups[group].write_trash;
+}
 
-// The first token that any layer sees in a step after `computed` tokens.
-int32_t Engine::FirstSeen(int32_t computed) const {
+int32_t Engine::FirstSeen(int32_t computed, size_t group) const {
   int32_t first = computed;
   for (const LayerOptions &l : o.layers) {
+    if (l.group != int32_t(group) || !l.HasCache())
+      continue;
     int32_t in_window = l.kind.window_left > 0 ? std::max(computed + 1 - l.kind.window_left, 0) : 0;
     int32_t in_chunk = l.kind.chunk > 0 ? computed / l.kind.chunk * l.kind.chunk : 0;
     first = std::min(first, std::max(in_window, in_chunk));
@@ -28,7 +31,41 @@ bool Engine::Appends(int32_t layer) const {
   bool appends = false;
   for (const CallOptions &call : o.calls)
     appends = appends || (call.layer == layer && !(call.flags & CGR_ATTENTION_NO_APPEND));
-  return appends && o.layers[size_t(layer)].kv_source == 0;
+  return appends && o.layers[size_t(layer)].HasOwnCache();
+}
+
+// The tokens of one request, of which the first is the step's token `first`: their entries, and what the layers append.
+void Engine::ApplyTokens(InFlight *p, InFlight::Taken *taken, int32_t first) {
+  Request &r = *taken->request;
+  for (size_t j = 0; j < taken->item.tokens.size(); j++) {
+    int32_t token = taken->item.tokens[j] == CGR_TOKEN_LAST ? r.last : taken->item.tokens[j];
+    int32_t position = taken->start + int32_t(j);
+    const Entry entry = o.feed == Feed::kTokens ? Entry{ token, position } : Entry{ p->number, first + int32_t(j) };
+    taken->asked.push_back(entry);
+    for (int32_t l = 0; l < state.num_layers; l++) {
+      const size_t g = size_t(o.layers[size_t(l)].group);
+      if (!Appends(l) || state.layer[l].set != p->set)
+        continue;
+      const int32_t size = o.groups[g].page_size, page = taken->pages[g][size_t(position / size)];
+      if (!IsBad(page, g))
+        all_caches[g].Append(l, state.layer[l].values, page, position % size, entry);
+    }
+  }
+  std::vector<Entry> &cache = p->set == 0 ? r.cache : r.other_cache[size_t(p->set)];
+  const size_t end = size_t(taken->start) + taken->asked.size();
+  cache.resize(p->set == 0 ? end : std::max(cache.size(), end));
+  std::copy(taken->asked.begin(), taken->asked.end(), cache.begin() + taken->start);
+}
+
+// The last page of an engine's own table that the guards refuse.
+void Engine::FindBadPage(InFlight *p, const InFlight::Taken &taken) const {
+  const int32_t tokens = taken.start + int32_t(taken.item.tokens.size());
+  for (size_t g = 0; g < o.groups.size() && !taken.item.tokens.empty(); g++) {
+    const int32_t size = o.groups[g].page_size;
+    for (int32_t i = FirstSeen(taken.start, g) / size; i < (tokens + size - 1) / size && tables[g] != nullptr; i++)
+      if (IsBad(taken.pages[g][size_t(i)], g))
+        p->guard = { CGR_GUARD_PAGE, taken.item.row, i, 0, taken.pages[g][size_t(i)] };
+  }
 }
 
 // The model takes the step's tokens.
@@ -36,25 +73,25 @@ void Engine::Apply(InFlight *p) {
   int32_t t = 0;
   for (InFlight::Taken &taken : p->items) {
     Request &r = *taken.request;
-    r.cache.resize(size_t(taken.start));
-    for (size_t j = 0; j < taken.item.tokens.size(); j++, t++) {
-      int32_t token = taken.item.tokens[j] == CGR_TOKEN_LAST ? r.last : taken.item.tokens[j];
-      int32_t position = taken.start + int32_t(j), page = taken.pages[size_t(position / o.page_size)];
-      r.cache.push_back(o.feed == Feed::kTokens ? Entry{ token, position } : Entry{ p->number, t });
-      for (int32_t l = 0; l < state.num_layers && !IsBad(page); l++)
-        if (Appends(l))
-          caches.Append(l, state.layer[l].values, page, position % o.page_size, r.cache.back());
-    }
-    taken.asked.assign(r.cache.begin() + taken.start, r.cache.end());
+    ApplyTokens(p, &taken, t);
+    t += int32_t(taken.item.tokens.size());
     taken.cache = r.cache;
-    for (size_t i = 0; i < r.cache.size(); i++) // the guards read the trash page instead of a bad one
-      if (IsBad(taken.pages[i / size_t(o.page_size)]))
+    for (size_t i = 0; i < r.cache.size() && !tables.empty() && tables[0] != nullptr; i++)
+      if (IsBad(taken.pages[0][i / size_t(o.groups[0].page_size)])) // the guards read the trash page instead
         taken.cache[i] = Entry{};
-    int32_t used = (int32_t(r.cache.size()) + o.page_size - 1) / o.page_size;
-    for (int32_t i = FirstSeen(taken.start) / o.page_size; i < used && !taken.item.tokens.empty(); i++)
-      if (IsBad(taken.pages[size_t(i)]))
-        p->guard = { CGR_GUARD_PAGE, taken.item.row, i, 0, taken.pages[size_t(i)] };
+    for (int32_t set = 1; set < o.num_sets; set++) {
+      const std::vector<Entry> &has = r.other_cache[size_t(set)];
+      ASSERT_GE(has.size(), size_t(taken.lengths[size_t(set)])) << "no step has given all tokens of set " << set;
+      taken.others[size_t(set)].assign(has.begin(), has.begin() + taken.lengths[size_t(set)]);
+    }
+    FindBadPage(p, taken);
   }
+}
+
+// What the queries of a layer see.
+const std::vector<Entry> &Engine::KeysOf(const InFlight::Taken &taken, int32_t layer) const {
+  const RecordLayer &of = state.layer[layer];
+  return !of.has_cache ? taken.asked : of.set > 0 ? taken.others[size_t(of.set)] : taken.cache;
 }
 
 // --------------------------------------------------------------------------------------------------------------------- result
@@ -75,7 +112,7 @@ void Engine::ExpectResult(const InFlight &p, const cgr_step_result &result) {
     const Item &item = p.items[i].item;
     ASSERT_EQ(result.rows[i], item.row) << "request " << i;
     ASSERT_EQ(result.tags[i], p.items[i].tag) << "request " << i;
-    ASSERT_EQ(result.num_tokens[i], item.tokens.empty() || item.partial ? 0 : 1) << "request " << i;
+    ASSERT_EQ(result.num_tokens[i], item.tokens.empty() || item.partial || p.set > 0 ? 0 : 1) << "request " << i;
   }
 }
 
@@ -193,9 +230,9 @@ AttentionProblem Engine::ProblemOf(int32_t layer, const std::vector<Entry> &cach
 
 // Tokens past the real ones give 0 and -inf; nothing else is written.
 void Engine::CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int32_t real) {
-  const cgr_attention &a = state.call[c].attention;
+  cgr_attention a;
+  const bool computes = CallInSet(state, c, p.set, &a) && !(a.flags & CGR_ATTENTION_APPEND_ONLY);
   const RecordLayer &layer = state.layer[a.layer];
-  bool computes = !(a.flags & CGR_ATTENTION_APPEND_ONLY);
   int32_t padded = computes ? std::max(p.step.key.num_tokens, real) : 0;
   size_t element = cgr_dtype_size(cgr_dtype(layer.dtype));
   std::vector<bool> written(got.out.size(), o.in_place), written_lse(got.lse.size(), false);
@@ -219,7 +256,8 @@ void Engine::CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int3
 
 void Engine::CheckCall(const InFlight &p, int32_t c, const Outputs &got) {
   SCOPED_TRACE("call " + std::to_string(c));
-  const cgr_attention &a = state.call[c].attention;
+  cgr_attention a;
+  const bool computes = CallInSet(state, c, p.set, &a) && !(a.flags & CGR_ATTENTION_APPEND_ONLY);
   const RecordLayer &layer = state.layer[a.layer];
   cgr_view out = a.out, lse = a.lse;
   out.data = const_cast<unsigned char *>(got.out.data());
@@ -227,15 +265,20 @@ void Engine::CheckCall(const InFlight &p, int32_t c, const Outputs &got) {
   int32_t t = 0;
   for (const InFlight::Taken &taken : p.items) {
     int32_t queries = int32_t(taken.item.tokens.size());
-    if (queries == 0 || a.flags & CGR_ATTENTION_APPEND_ONLY)
+    if (queries == 0 || !computes)
       continue;
     SCOPED_TRACE("row " + std::to_string(taken.item.row));
-    AttentionAnswer answer = SolveAttention(ProblemOf(a.layer, taken.cache, taken.asked));
-    ASSERT_NO_FATAL_FAILURE(ExpectAnswer(ReadView(out, t, queries, layer.heads[kQ], layer.dim[kV]),
-                                         o.lse ? ReadView(lse, t, queries, layer.heads[kQ], 1) : Values(), answer));
+    const std::vector<Entry> &keys = KeysOf(taken, a.layer);
+    const Values got_out = ReadView(out, t, queries, layer.heads[kQ], layer.dim[kV]);
+    const Values got_lse = o.lse ? ReadView(lse, t, queries, layer.heads[kQ], 1) : Values();
     t += queries;
+    if (keys.empty()) { // not encoded yet
+      ASSERT_NO_FATAL_FAILURE(ExpectNothing(got_out, got_lse));
+    } else {
+      ASSERT_NO_FATAL_FAILURE(ExpectAnswer(got_out, got_lse, SolveAttention(ProblemOf(a.layer, keys, taken.asked))));
+    }
   }
-  CheckPadding(p, c, got, a.flags & CGR_ATTENTION_APPEND_ONLY ? p.step.num_tokens : t);
+  CheckPadding(p, c, got, computes ? t : p.step.num_tokens);
 }
 
 // ----------------------------------------------------------------------------------------------------------------------- bits

@@ -17,10 +17,11 @@ namespace cgr_test {
 enum class Feed {
   kTokens,  // host functions compute them from (token, position), and a sampler picks the next token: the host device alone
   kUploads, // copied before each step; the next token of request i is kFixedToken + i. Every device
+  kCopies,  // the same, to other memory, from which the step itself copies them
   kNodes    // host nodes in the step itself make them and keep the outputs, so that steps can follow one another unchecked
 };
 
-enum { kFixedToken = 1000, kMaxLayers = 8, kMaxCalls = 16 };
+enum { kFixedToken = 1000, kMaxLayers = 8, kMaxCalls = 16, kMaxSets = 4, kMaxGroups = 4 };
 
 // Where the caches of all layers are in one allocation.
 enum class KvLayout {
@@ -40,8 +41,23 @@ struct LayerOptions {
   float scale = 0.0f;
   int32_t dtype = 0; // 0: the engine's
   AttentionKind kind = {};
+  int32_t group = 0;
+  int32_t length_set = 0; // 0: as the kind says
+  bool attends = false;   // of a set after 0, with a cache: in the steps of that set, too, which otherwise only append
+  bool hnd = false;       // with KvLayout::kNhd: [heads][tokens] in its pages
 
   int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
+  bool HasCache() const { return kind.keys != Keys::kStep; }
+  bool HasOwnCache() const { return HasCache() && kv_source == 0; }
+  int32_t SetOf() const { return length_set != 0 ? length_set : kind.keys == Keys::kOther ? 1 : 0; }
+};
+
+// Layers that share a page table.
+struct GroupOptions {
+  int32_t page_size = 16, num_pages = 128;
+  int32_t read_trash = 0, write_trash = 1;
+  int32_t length_set = 0;
+  bool engine_table = false; // the engine's own page table
 };
 
 struct CallOptions {
@@ -69,6 +85,11 @@ struct EngineOptions {
   int32_t lse_gap = 3;
   bool engine_table = false;
   int32_t page_size = 16, num_pages = 128;
+  std::vector<GroupOptions> groups; // empty: one with these three, if any layer has a cache
+  int32_t num_sets = 1;             // length sets; steps of variant s are those of set s
+  bool samples = true;              // steps write next tokens
+  size_t pinned_bytes = 0;          // of memory for the rings, which a test can look into; 0: the runtime's own
+  uint64_t seed = 0;                // of the order in which pages are taken, and of the values of uploads
   int32_t max_requests = 8, max_rows = 16, max_tokens = 64, max_seq_len = 160;
   int32_t mode = CGR_MODE_FULL_DECODE_ONLY;
   std::vector<int32_t> buckets = { 1, 2, 4, 8 };             // empty: the default ones

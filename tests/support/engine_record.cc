@@ -166,9 +166,17 @@ public:
     if (Next())
       Take(cgr_record_attention(recorder_, &attention));
   }
-  void CopyTokens() {
-    if (info_.num_requests > 0 && Next())
-      Take(cgr_copy(s_.device, s_.next_tokens, s_.token_table, size_t(info_.num_requests) * 4, info_.stream));
+  void CopyInputs(const RecordLayer &layer) {
+    for (Tensor which : kTensors)
+      if (layer.given[which] != nullptr && info_.num_tokens > 0 && Next())
+        Take(cgr_copy(s_.device, layer.in[which].data, layer.given[which],
+                      layer.in_bytes[which] / size_t(s_.max_tokens) * size_t(info_.num_tokens), info_.stream));
+  }
+  // Those of a set have numbers of their own.
+  void CopyTokens(int32_t set) {
+    if (s_.samples && info_.num_requests > 0 && Next())
+      Take(cgr_copy(s_.device, s_.next_tokens, s_.token_table + set * s_.max_requests, size_t(info_.num_requests) * 4,
+                    info_.stream));
   }
 
 private:
@@ -199,15 +207,27 @@ void EnqueueTokens(const RecordState &s, const cgr_record_info &info, Enqueuer *
   enqueue->Host(Sample, sampler);
 }
 
+void EnqueueCall(const RecordState &s, int32_t c, int32_t set, Enqueuer *enqueue) {
+  cgr_attention call;
+  if (!CallInSet(s, c, set, &call))
+    return;
+  enqueue->CopyInputs(s.layer[call.layer]);
+  if (*s.adjust_call)
+    (*s.adjust_call)(size_t(c), &call);
+  if (call.layer >= 0)
+    enqueue->Attend(call);
+}
+
 void EnqueueAll(const RecordState &s, const cgr_record_info &info, Enqueuer *enqueue) {
   if (s.feed == Feed::kTokens) {
     EnqueueTokens(s, info, enqueue);
   } else {
+    const int32_t set = s.num_sets > 1 ? int32_t(info.key.variant) : 0;
     if (s.feed == Feed::kNodes)
       enqueue->Host(MakeNextInputs, NodeArgs{ &s });
     for (int32_t c = 0; c < s.num_calls; c++)
-      enqueue->Attend(s.call[c].attention);
-    enqueue->CopyTokens();
+      EnqueueCall(s, c, set, enqueue);
+    enqueue->CopyTokens(set);
     if (s.feed == Feed::kNodes)
       enqueue->Host(KeepOutputs, NodeArgs{ &s });
   }
@@ -215,6 +235,20 @@ void EnqueueAll(const RecordState &s, const cgr_record_info &info, Enqueuer *enq
 }
 
 } // namespace
+
+bool CallInSet(const RecordState &state, int32_t c, int32_t set, cgr_attention *call) {
+  *call = state.call[c].attention;
+  const RecordLayer &layer = state.layer[call->layer];
+  if (layer.set != set) {
+    call->k = call->v = {}; // an encoder's keys are not this step's
+    return set == 0 && layer.has_cache;
+  }
+  if (set > 0 && layer.has_cache && !layer.attends) {
+    call->flags |= CGR_ATTENTION_APPEND_ONLY;
+    return layer.has_own_cache;
+  }
+  return true;
+}
 
 cgr_status Record(cgr_recorder *recorder, void *engine) {
   const RecordState &s = *static_cast<const RecordState *>(engine);

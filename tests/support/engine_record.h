@@ -20,10 +20,13 @@ struct Outputs {
 
 // One layer's inputs, and what its calls write.
 struct RecordLayer {
-  int32_t heads[3], dim[3], dtype; // of q, k and v; out is as wide as v
-  int32_t values;                  // the layer whose values they are
+  int32_t heads[3], dim[3], dtype;           // of q, k and v; out is as wide as v
+  int32_t values;                            // the layer whose values they are
+  int32_t set;                               // length set
+  int32_t has_cache, has_own_cache, attends; // no padding: what a graph holds is compared byte by byte
   cgr_view in[3];
   size_t in_bytes[3];
+  void *given[3]; // what Feed::kCopies copies to `in`
 };
 struct RecordCall {
   cgr_attention attention;
@@ -55,7 +58,8 @@ private:
 struct RecordState {
   int32_t magic;
   Feed feed;
-  int32_t num_layers, num_calls, max_tokens;
+  int32_t num_layers, num_calls, max_tokens, max_requests, num_sets;
+  bool samples;
   int32_t fail_after; // `record` fails once it has enqueued this many things; -1: never
   cgr_status fail_status;
   cgr_device *device;
@@ -68,7 +72,12 @@ struct RecordState {
   // Called before anything is enqueued, and after each thing, with the number of things so far.
   std::function<cgr_status(cgr_recorder *, const cgr_record_info &, int32_t)> *hook;
   std::vector<cgr_record_info> *records;
+  std::function<void(size_t, cgr_attention *)> *adjust_call;
 };
+
+// Call `c` as steps of a length set make it; false: they do not. A layer of a set after 0 takes part in the steps of its set,
+// where it only appends unless it `attends` or has no cache, and in those of the sequences, whose queries see its cache.
+bool CallInSet(const RecordState &state, int32_t c, int32_t set, cgr_attention *call);
 
 // A cgr_record_function; `engine` is a RecordState.
 cgr_status Record(cgr_recorder *recorder, void *engine);

@@ -7,67 +7,83 @@ namespace cgr_test {
 
 void Engine::ReturnPages() {
   uint64_t done = cgr_test::Completed(rt);
-  for (size_t i = 0; i < retired_.size();) {
-    if (retired_[i].seq <= done) {
-      free_.insert(free_.begin(), retired_[i].pages.begin(), retired_[i].pages.end());
-      retired_.erase(retired_.begin() + int64_t(i));
-    } else {
-      i++;
+  for (Pool &pool : pools_)
+    for (size_t i = 0; i < pool.retired.size();) {
+      const Retired &retired = pool.retired[i];
+      if (retired.seq <= done) {
+        pool.free.insert(pool.free.begin(), retired.pages.begin(), retired.pages.end());
+        pool.retired.erase(pool.retired.begin() + int64_t(i));
+      } else {
+        i++;
+      }
     }
-  }
 }
 
-int32_t Engine::TakePage() {
-  if (free_.empty())
+int32_t Engine::TakePage(size_t group) {
+  std::vector<int32_t> &free = pools_[group].free;
+  if (free.empty())
     ReturnPages();
-  EXPECT_FALSE(free_.empty()) << "the engine's pool is too small for this test";
-  if (free_.empty())
+  EXPECT_FALSE(free.empty()) << "the engine's pool is too small for this test";
+  if (free.empty())
     return 2;
-  int32_t page = free_.back();
-  free_.pop_back();
+  int32_t page = free.back();
+  free.pop_back();
   return page;
 }
 
 size_t Engine::FreePages() {
   ReturnPages();
-  return free_.size();
+  return pools_[0].free.size();
+}
+
+std::vector<int32_t> Engine::SparePages(int32_t count, size_t group) {
+  ReturnPages();
+  const std::vector<int32_t> &free = pools_[group].free;
+  EXPECT_GE(free.size(), size_t(count)) << "the engine's pool is too small for this test";
+  return { free.begin(), free.begin() + std::min(count, int32_t(free.size())) };
 }
 
 // Pages that a row no longer has. They are free once its last step has completed, except pages that another request uses.
-void Engine::Retire(int32_t row, std::vector<int32_t> pages) {
+void Engine::Retire(int32_t row, const std::vector<int32_t> &pages, size_t group) {
+  Pool &pool = pools_[group];
   uint64_t seq = Info(row).last.seq;
   std::vector<int32_t> gone;
   for (int32_t page : pages) {
-    if (IsBad(page))
+    if (IsBad(page, group))
       continue;
-    Shared &shared = shared_[page];
+    Shared &shared = pool.shared[page];
     shared.seq = std::max(shared.seq, seq);
     if (shared.others-- > 0)
       continue;
     seq = shared.seq;
-    shared_.erase(page);
+    pool.shared.erase(page);
     gone.push_back(page);
   }
-  retired_.push_back({ seq, gone });
+  pool.retired.push_back({ seq, gone });
 }
 
 // Per page, the number of tokens that requests still need.
-std::vector<int32_t> Engine::OwnedTokens() const {
-  std::vector<int32_t> owned(size_t(o.num_pages), 0);
-  owned[0] = o.page_size;
-  for (const auto &[row, r] : requests)
-    for (size_t p = size_t(r->first_page); p < r->pages.size(); p++) {
-      int32_t &tokens = owned[size_t(r->pages[p])];
-      tokens = std::max(tokens, std::clamp(r->num_tokens - int32_t(p) * o.page_size, 0, o.page_size));
+std::vector<int32_t> Engine::OwnedTokens(size_t group) const {
+  const GroupOptions &of = o.groups[group];
+  std::vector<int32_t> owned(size_t(of.num_pages), 0);
+  owned[size_t(of.read_trash)] = of.page_size;
+  for (const auto &[row, r] : requests) {
+    const RequestPages &has = r->Of(group);
+    for (size_t p = size_t(has.first_page); p < has.pages.size(); p++) {
+      int32_t &tokens = owned[size_t(has.pages[p])];
+      tokens = std::max(tokens, std::clamp(r->Length(of.length_set) - int32_t(p) * of.page_size, 0, of.page_size));
     }
+  }
   return owned;
 }
 
 void Engine::PoisonUnowned(double value) {
-  std::vector<int32_t> owned = OwnedTokens();
-  for (int32_t page = 0; page < o.num_pages; page++)
-    caches.Poison(page, owned[size_t(page)], value);
-  Write(caches.memory(), caches.image().data(), caches.bytes());
+  for (size_t g = 0; g < o.groups.size(); g++) {
+    std::vector<int32_t> owned = OwnedTokens(g);
+    for (int32_t page = 0; page < o.groups[g].num_pages; page++)
+      all_caches[g].Poison(page, owned[size_t(page)], value);
+    Write(all_caches[g].memory(), all_caches[g].image().data(), all_caches[g].bytes());
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------------------ requests
@@ -85,51 +101,59 @@ int32_t Engine::Open() {
 
 void Engine::Close(int32_t row) {
   Request &r = *requests.at(row);
-  std::vector<int32_t> pages(r.pages.begin() + r.first_page, r.pages.end());
   CGR_EXPECT_OK(cgr_request_close(rt, row));
-  Retire(row, pages); // after: a closed row still tells its last step
+  for (size_t g = 0; g < o.groups.size(); g++) { // after: a closed row still tells its last step
+    const RequestPages &has = r.Of(g);
+    Retire(row, { has.pages.begin() + has.first_page, has.pages.end() }, g);
+  }
   requests.erase(row);
 }
 
-void Engine::Reserve(int32_t row, int32_t tokens) {
-  Request &r = *requests.at(row);
+void Engine::Reserve(int32_t row, int32_t tokens, int32_t set) {
+  for (size_t g = 0; g < o.groups.size(); g++)
+    if (o.groups[g].length_set == set)
+      ReserveOf(row, tokens, g);
+}
+
+void Engine::ReserveOf(int32_t row, int32_t tokens, size_t group) {
+  RequestPages &has = requests.at(row)->Of(group);
   std::vector<int32_t> pages;
-  int32_t first = int32_t(r.pages.size());
-  while ((first + int32_t(pages.size())) * o.page_size < tokens)
-    pages.push_back(TakePage());
-  for (size_t p = 0; p < pages.size() && o.engine_table; p++)
-    SetTable(row, first + int32_t(p), pages[p]);
-  if (pages.empty() || o.engine_table)
+  int32_t first = int32_t(has.pages.size());
+  while ((first + int32_t(pages.size())) * o.groups[group].page_size < tokens)
+    pages.push_back(TakePage(group));
+  for (size_t p = 0; p < pages.size() && tables[group] != nullptr; p++)
+    SetTable(row, first + int32_t(p), pages[p], group);
+  if (pages.empty() || tables[group] != nullptr)
     return;
-  CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, first, pages.data(), int32_t(pages.size())));
-  r.pages.insert(r.pages.end(), pages.begin(), pages.end());
+  CGR_EXPECT_OK(cgr_request_set_pages(rt, row, int32_t(group), first, pages.data(), int32_t(pages.size())));
+  has.pages.insert(has.pages.end(), pages.begin(), pages.end());
   changes += pages.size();
 }
 
 void Engine::Adopt(int32_t row, const std::vector<int32_t> &pages) {
+  std::vector<int32_t> &free = pools_[0].free;
   ReturnPages();
   requests.at(row)->pages = pages;
   for (int32_t page : pages) {
-    auto at = std::find(free_.begin(), free_.end(), page);
-    ASSERT_NE(at, free_.end()) << "page " << page << " is in use";
-    free_.erase(at);
+    auto at = std::find(free.begin(), free.end(), page);
+    ASSERT_NE(at, free.end()) << "page " << page << " is in use";
+    free.erase(at);
   }
   changes += pages.size();
 }
 
-void Engine::SetTable(int32_t row, int32_t index, int32_t page) {
-  Request &r = *requests.at(row);
-  if (r.pages.size() <= size_t(index))
-    r.pages.resize(size_t(index) + 1, INT32_MAX);
-  r.pages[size_t(index)] = page;
-  Write(table + int64_t(row) * TableStride() + index, &page, sizeof page);
+void Engine::SetTable(int32_t row, int32_t index, int32_t page, size_t group) {
+  std::vector<int32_t> &pages = requests.at(row)->Of(group).pages;
+  if (pages.size() <= size_t(index))
+    pages.resize(size_t(index) + 1, INT32_MAX);
+  pages[size_t(index)] = page;
+  Write(tables[group] + int64_t(row) * TableStride(group) + index, &page, sizeof page);
 }
 
-void Engine::DropPages(int32_t row, int32_t first, int32_t count) {
-  Request &r = *requests.at(row);
-  CGR_EXPECT_OK(cgr_request_drop_pages(rt, row, 0, first, count));
-  std::vector<int32_t> gone(r.pages.begin() + first, r.pages.begin() + first + count);
-  Retire(row, gone);
+void Engine::DropPages(int32_t row, int32_t first, int32_t count, size_t group) {
+  RequestPages &r = requests.at(row)->Of(group);
+  CGR_EXPECT_OK(cgr_request_drop_pages(rt, row, int32_t(group), first, count));
+  Retire(row, { r.pages.begin() + first, r.pages.begin() + first + count }, group);
   if (first == r.first_page) {
     std::fill_n(r.pages.begin() + first, count, -1);
     r.first_page += count;
@@ -144,11 +168,26 @@ void Engine::DropPages(int32_t row, int32_t first, int32_t count) {
 }
 
 void Engine::GiveBack() {
-  for (const auto &[row, r] : requests) {
-    int32_t needed = std::min(FirstSeen(r->num_tokens) / o.page_size, int32_t(r->pages.size()));
-    if (needed > r->first_page && !o.engine_table)
-      DropPages(row, r->first_page, needed - r->first_page);
+  for (const auto &[row, r] : requests)
+    for (size_t g = 0; g < o.groups.size(); g++)
+      GiveBackOf(row, g);
+}
+
+void Engine::GiveBackOf(int32_t row, size_t group) {
+  const int32_t tokens = requests.at(row)->num_tokens;
+  RequestPages &has = requests.at(row)->Of(group);
+  const int32_t first = has.first_page;
+  const int32_t needed = std::min(FirstSeen(tokens, group) / o.groups[group].page_size, int32_t(has.pages.size()));
+  if (needed <= first)
+    return;
+  if (tables[group] == nullptr) {
+    DropPages(row, first, needed - first, group);
+    return;
   }
+  Retire(row, { has.pages.begin() + first, has.pages.begin() + needed }, group);
+  for (int32_t p = first; p < needed; p++)
+    SetTable(row, p, INT32_MAX, group);
+  has.first_page = needed;
 }
 
 void Engine::SetLength(int32_t row, int32_t tokens) {
@@ -160,18 +199,33 @@ void Engine::SetLength(int32_t row, int32_t tokens) {
   changes++;
 }
 
+void Engine::SetOther(int32_t row, int32_t set, int32_t tokens) {
+  Reserve(row, tokens, set);
+  CGR_EXPECT_OK(cgr_request_set_other_length(rt, row, set, tokens));
+  requests.at(row)->other_length[size_t(set)] = tokens;
+  changes++;
+}
+
 void Engine::SharePrefix(int32_t row, int32_t from, int32_t tokens) {
   Request &r = *requests.at(row), &source = *requests.at(from);
-  ASSERT_EQ(tokens % o.page_size, 0) << "whole pages are shared";
-  int32_t count = tokens / o.page_size;
-  r.pages.assign(source.pages.begin(), source.pages.begin() + count);
-  for (int32_t page : r.pages)
-    shared_[page].others++;
-  CGR_EXPECT_OK(cgr_request_set_pages(rt, row, 0, 0, r.pages.data(), count));
+  for (size_t g = 0; g < o.groups.size(); g++) {
+    ASSERT_EQ(tokens % o.groups[g].page_size, 0) << "whole pages are shared";
+    const int32_t count = tokens / o.groups[g].page_size;
+    const std::vector<int32_t> &has = source.Of(g).pages, pages(has.begin(), has.begin() + count);
+    for (int32_t p = 0; p < count; p++) {
+      pools_[g].shared[pages[size_t(p)]].others++;
+      if (tables[g] != nullptr)
+        SetTable(row, p, pages[size_t(p)], g);
+    }
+    if (tables[g] == nullptr)
+      CGR_EXPECT_OK(cgr_request_set_pages(rt, row, int32_t(g), 0, pages.data(), count));
+    r.Of(g).pages = pages;
+    changes += uint64_t(count);
+  }
   CGR_EXPECT_OK(cgr_request_set_length(rt, row, tokens));
-  r.cache.assign(source.cache.begin(), source.cache.begin() + tokens);
+  r.cache.assign(source.cache.begin(), source.cache.begin() + std::min(int64_t(source.cache.size()), int64_t(tokens)));
   r.num_tokens = tokens;
-  changes += uint64_t(count) + 1;
+  changes++;
 }
 
 // --------------------------------------------------------------------------------------------------------------------- state
@@ -191,12 +245,16 @@ void Engine::CheckRows() {
     EXPECT_EQ(info.num_tokens, r->num_tokens);
     EXPECT_EQ(info.has_token, r->has_token ? 1 : 0);
     EXPECT_LE(info.last.seq, launched);
-    if (o.engine_table)
-      continue;
-    int32_t first = -1, end = -1;
-    CGR_EXPECT_OK(cgr_request_get_pages(rt, row, 0, &first, &end));
-    EXPECT_EQ(first, r->first_page);
-    EXPECT_EQ(end, int32_t(r->pages.size()));
+    for (int32_t set = 1; set < o.num_sets; set++)
+      EXPECT_EQ(info.other_lengths[set], r->Length(set)) << "set " << set;
+    for (size_t g = 0; g < o.groups.size(); g++) {
+      int32_t first = -1, end = -1;
+      if (tables[g] != nullptr)
+        continue;
+      CGR_EXPECT_OK(cgr_request_get_pages(rt, row, int32_t(g), &first, &end));
+      EXPECT_EQ(first, r->Of(g).first_page) << "group " << g;
+      EXPECT_EQ(end, int32_t(r->Of(g).pages.size())) << "group " << g;
+    }
   }
 }
 

@@ -8,8 +8,8 @@ namespace cgr_test {
 
 cgr_capture Engine::CaptureStruct() {
   cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = Record;
-  capture.engine = &state;
+  capture.record = record;
+  capture.engine = record_engine;
   return capture;
 }
 
@@ -117,7 +117,11 @@ std::vector<InFlight::Taken> Engine::Take() const {
   std::vector<InFlight::Taken> taken;
   for (const Item &item : items_) {
     const std::shared_ptr<Request> &r = requests.at(item.row);
-    taken.push_back({ item, r, r->num_tokens, r->tag, r->pages, {}, {} });
+    const int32_t set = SetOfStep(), start = r->Length(set) - (set > 0 ? int32_t(item.tokens.size()) : 0);
+    std::vector<std::vector<int32_t>> pages;
+    for (size_t g = 0; g < o.groups.size(); g++)
+      pages.push_back(r->Of(g).pages);
+    taken.push_back({ item, r, start, r->tag, pages, {}, {}, r->other_length, {} });
   }
   return taken;
 }
@@ -135,7 +139,10 @@ void Engine::Upload(InFlight *p, cudaStream_t on) {
             return Entry{ number, t };
           },
           p->uploads.back().data());
-      CGR_EXPECT_OK(cgr_copy(dev, layer.in[which].data, p->uploads.back().data(), layer.in_bytes[which], on));
+      void *to = layer.given[which] != nullptr ? layer.given[which] : layer.in[which].data;
+      if (to != layer.in[which].data) // the step copies them
+        CGR_EXPECT_OK(cgr_fill(dev, layer.in[which].data, 0xff, layer.in_bytes[which], on));
+      CGR_EXPECT_OK(cgr_copy(dev, to, p->uploads.back().data(), layer.in_bytes[which], on));
     }
   for (int32_t c = 0; c < state.num_calls; c++) {
     const RecordCall &call = state.call[c];
@@ -158,10 +165,8 @@ cgr_status Engine::Failed(std::unique_ptr<InFlight> p, cgr_status status) {
     if (step.mark.seq > 0) {
       EXPECT_EQ(Info(taken.item.row).last.seq, step.mark.seq);
     }
-    EXPECT_EQ(Info(taken.item.row).num_tokens, taken.start) << "an abandoned step counts";
-    for (int32_t t = taken.start; t < taken.start + int32_t(taken.item.tokens.size()); t++)
-      if (!IsBad(taken.pages[size_t(t / o.page_size)]))
-        caches.Doubt(taken.pages[size_t(t / o.page_size)], t % o.page_size);
+    EXPECT_EQ(Info(taken.item.row).num_tokens, taken.request->num_tokens) << "an abandoned step counts";
+    DoubtTokens(taken, p->set);
   }
   if (step.state == CGR_STEP_ABANDONED && step.mark.seq > 0) {
     EXPECT_GT(step.mark.seq, launched);
@@ -172,11 +177,21 @@ cgr_status Engine::Failed(std::unique_ptr<InFlight> p, cgr_status status) {
   return status;
 }
 
+void Engine::DoubtTokens(const InFlight::Taken &taken, int32_t set) {
+  for (size_t g = 0; g < o.groups.size(); g++)
+    for (int32_t t = taken.start; t < taken.start + int32_t(taken.item.tokens.size()); t++) {
+      const int32_t size = o.groups[g].page_size;
+      if (o.groups[g].length_set == set && !IsBad(taken.pages[g][size_t(t / size)], g))
+        all_caches[g].Doubt(taken.pages[g][size_t(t / size)], t % size);
+    }
+}
+
 cgr_status Engine::LaunchOn(cudaStream_t on) {
   auto p = std::make_unique<InFlight>();
   p->items = Take();
+  p->set = SetOfStep();
   p->number = o.feed == Feed::kNodes ? uploads_ + 1 : ++uploads_;
-  if (o.feed == Feed::kUploads && upload)
+  if ((o.feed == Feed::kUploads || o.feed == Feed::kCopies) && upload)
     Upload(p.get(), on);
   if (prelaunch)
     prelaunch();
@@ -190,6 +205,8 @@ cgr_status Engine::LaunchOn(cudaStream_t on) {
   launched = step.mark.seq;
   for (const Item &item : items_) {
     Request &r = *requests.at(item.row);
+    if (SetOfStep() > 0)
+      continue;
     r.num_tokens += int32_t(item.tokens.size());
     if (!item.tokens.empty())
       r.has_token = !item.partial;

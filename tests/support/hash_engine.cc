@@ -1,4 +1,3 @@
-#include "cgr/inspect.h"
 #include "tests/support/hash_engine.h"
 
 #include <cstring>
@@ -66,7 +65,7 @@ void AddChunks(const Args &x, int32_t, int32_t begin, int32_t end) {
 void Gather(const Args &x, int32_t i, int32_t, int32_t) {
   x.to[i] = Mix(uint32_t(x.data[i]) * 13u + uint32_t(x.more[x.rows[i]]) + x.salt);
 }
-void Apply(const Args &x, int32_t i, int32_t begin, int32_t end) {
+void Adapt(const Args &x, int32_t i, int32_t begin, int32_t end) {
   for (int32_t t = begin; t < end; t++)
     x.to[t] = x.a[t] ^ x.b[i] ^ Mix(uint32_t(x.data[t]));
 }
@@ -89,117 +88,103 @@ void Sample(const Args &x, int32_t i, int32_t begin, int32_t end) {
 
 // ------------------------------------------------------------------------------------------------------------------ creation
 
-template <class T> T *HashEngine::Alloc(size_t count) {
-  void *memory = nullptr;
-  CGR_EXPECT_OK(cgr_memory_alloc(dev, count * sizeof(T), &memory));
+namespace {
+
+void Adjust(cgr_config *config, const HashOptions &options, HashParts *parts) {
+  static const int32_t query_lens[] = { 1 };
+  static const cgr_variant variants[] = { { 0, 0, 1, 0 }, { 5, 0, 1, 0 } };
+  config->query_lens = query_lens, config->num_query_lens = 1;
+  config->buffers = parts->decls, config->num_buffers = options.staged ? 3 : 0;
+  config->variants = variants, config->num_variants = options.variants ? 2 : 0;
+  config->num_parts = 2;
+  config->wait_timeout_ms = 500;
+  config->log_context = parts;
+  config->log = [](void *of, cgr_log_level level, const char *text) {
+    if (level <= CGR_LOG_WARNING)
+      static_cast<HashParts *>(of)->logs.push_back(text);
+  };
+  if (options.adjust)
+    options.adjust(config);
+}
+
+} // namespace
+
+// Every row has pages for its longest sequence; the others are for self-tests.
+EngineOptions HashEngine::Complete(const DeviceParam &device, const HashOptions &options, HashParts *parts) {
+  const int32_t pages = 2 + options.max_rows * (kMaxSeqLen / kPageSize) + kTestPages;
+  EngineOptions o;
+  o.device = device;
+  o.validation = false;
+  o.feed = Feed::kUploads;
+  o.layers = { { 1, 1, kDim }, { 1, 1, kDim } };
+  o.layers[1].group = options.groups ? 1 : 0;
+  o.groups.assign(options.groups ? 2 : 1, { kPageSize, pages });
+  o.lse = false;
+  o.max_requests = options.max_requests;
+  o.max_rows = options.max_rows;
+  o.max_tokens = kMaxTokens;
+  o.max_seq_len = kMaxSeqLen;
+  o.mode = options.mode;
+  o.buckets = { 1, 3 };
+  o.mixed = { { 12, 3 } };
+  o.unowned = 0.0;
+  const char *const names[] = { "extra", "adapters", "of rows" };
+  for (int i = 0; i < 3; i++) {
+    parts->decls[i].dimension = i + 1; // TOKENS, REQUESTS, ROWS
+    parts->decls[i].dtype = CGR_DTYPE_I32;
+    parts->decls[i].source = CGR_SOURCE_STAGED;
+    parts->decls[i].name = names[i];
+    parts->decls[i].padding = -1;
+  }
+  o.adjust = [parts, options](cgr_config *config) { Adjust(config, options, parts); };
+  return o;
+}
+
+template <class T> T *HashEngine::Zeros(size_t count) {
+  void *memory = Alloc(count * sizeof(T));
   std::memset(memory, 0, count * sizeof(T));
-  memory_.push_back(memory);
   return static_cast<T *>(memory);
 }
 
-HashEngine::HashEngine(const DeviceParam &device, const HashOptions &options) : options_(options) {
-  CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
-  CGR_EXPECT_OK(cgr_stream_create(dev, &stream_));
-  CGR_EXPECT_OK(cgr_stream_create(dev, &side_));
-  CGR_EXPECT_OK(cgr_event_create(dev, &fork_));
+HashEngine::HashEngine(const DeviceParam &device, const HashOptions &options)
+    : Engine(Complete(device, options, this)), options_(options) {
+  check_at_end = false; // there is no model of what steps give
+  record = Record;
+  record_engine = this;
+  CGR_EXPECT_OK(cgr_stream_create(dev, &side));
+  CGR_EXPECT_OK(cgr_event_create(dev, &fork));
   CGR_EXPECT_OK(cgr_event_create(dev, &join_));
-  num_groups_ = options.groups ? 2 : 1;
-  embedded_ = Alloc<uint32_t>(kMaxTokens + 1);
-  state_ = Alloc<uint32_t>(size_t(options.max_rows) + 1);
+  embedded_ = Zeros<uint32_t>(kMaxTokens + 1);
+  state_ = Zeros<uint32_t>(size_t(options.max_rows) + 1);
   layers_.resize(2);
-  for (Tokens &of : layers_) {
+  for (size_t l = 0; l < layers_.size(); l++) {
+    Tokens &of = layers_[l];
     for (uint32_t **p : { &of.hidden, &of.digest, &of.up, &of.chunk, &of.added, &of.applied, &of.copied, &of.sum, &of.branch,
                           &of.joined, &of.scanned, &of.called, &of.varied, &of.down, &of.gathered, &of.carried })
-      *p = Alloc<uint32_t>(kMaxTokens + 1);
-    for (float **p : { &of.q, &of.k, &of.v, &of.out })
-      *p = Alloc<float>(kMaxTokens * kDim);
+      *p = Zeros<uint32_t>(kMaxTokens + 1);
+    const cgr_attention &a = state.call[l].attention;
+    const std::pair<float **, void *> places[] = {
+      { &of.q, a.q.data }, { &of.k, a.k.data }, { &of.v, a.v.data }, { &of.out, a.out.data }
+    };
+    for (const auto &[to, data] : places) {
+      *to = static_cast<float *>(data);
+      std::memset(data, 0, kMaxTokens * kDim * sizeof(float));
+    }
   }
-  MakeRuntime();
+  int32_t **const declared[] = { &extra_, &adapters_, &of_rows_ };
+  for (int32_t i = 0; i < 3 && options_.staged; i++)
+    *declared[i] = static_cast<int32_t *>(View(CGR_BUFFER_DECLARED, i).data);
 }
 
 HashEngine::~HashEngine() {
-  CGR_EXPECT_OK(cgr_runtime_destroy(rt));
-  CGR_EXPECT_OK(cgr_event_destroy(dev, fork_));
+  CGR_EXPECT_OK(cgr_runtime_destroy(rt)); // its graphs have the event
+  rt = nullptr;
   CGR_EXPECT_OK(cgr_event_destroy(dev, join_));
-  CGR_EXPECT_OK(cgr_stream_destroy(dev, side_));
-  CGR_EXPECT_OK(cgr_stream_destroy(dev, stream_));
-  for (void *memory : memory_)
-    CGR_EXPECT_OK(cgr_memory_free(dev, memory));
-  CGR_EXPECT_OK(cgr_device_close(dev));
-}
-
-// Every row has pages for its longest sequence; the last kTestPages of each group are for self-tests.
-void HashEngine::MakeRuntime() {
-  static const int32_t decodes[] = { 1, 3 }, query_lens[] = { 1 };
-  static const cgr_bucket mixed[] = { { 12, 3 } };
-  static const cgr_variant variants[] = { { 0, 0, 1, 0 }, { 5, 0, 1, 0 } };
-  const int32_t pages = 2 + options_.max_rows * (kMaxSeqLen / kPageSize) + kTestPages;
-  cgr_group groups[2] = { CGR_GROUP_INIT, CGR_GROUP_INIT };
-  cgr_layer layers[2] = { CGR_LAYER_INIT, CGR_LAYER_INIT };
-  for (int i = 0; i < 2; i++) {
-    groups[i].page_size = kPageSize;
-    groups[i].num_pages = pages;
-    cgr_layer &l = layers[i];
-    l.group = i < num_groups_ ? i : 0;
-    l.num_q_heads = l.num_kv_heads = 1;
-    l.head_dim = kDim;
-    for (cgr_kv_view *view : { &l.k, &l.v })
-      CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc<float>(size_t(pages) * kPageSize * kDim), CGR_DTYPE_FP32, kPageSize, 1,
-                                     kDim, view));
-    cgr_attention a = CGR_ATTENTION_INIT;
-    a.layer = i;
-    CGR_EXPECT_OK(cgr_view_make(layers_[size_t(i)].q, CGR_DTYPE_FP32, 1, kDim, &a.q));
-    CGR_EXPECT_OK(cgr_view_make(layers_[size_t(i)].k, CGR_DTYPE_FP32, 1, kDim, &a.k));
-    CGR_EXPECT_OK(cgr_view_make(layers_[size_t(i)].v, CGR_DTYPE_FP32, 1, kDim, &a.v));
-    CGR_EXPECT_OK(cgr_view_make(layers_[size_t(i)].out, CGR_DTYPE_FP32, 1, kDim, &a.out));
-    attention_.push_back(a);
-  }
-  cgr_buffer_decl decls[3] = { CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT };
-  const char *const names[] = { "extra", "adapters", "of rows" };
-  for (int i = 0; i < 3; i++) {
-    decls[i].dimension = i + 1; // TOKENS, REQUESTS, ROWS
-    decls[i].dtype = CGR_DTYPE_I32;
-    decls[i].source = CGR_SOURCE_STAGED;
-    decls[i].name = names[i];
-    decls[i].padding = -1;
-  }
-  cgr_config config = CGR_CONFIG_INIT;
-  config.device_handle = dev;
-  config.groups = groups, config.num_groups = num_groups_;
-  config.layers = layers, config.num_layers = 2;
-  config.max_requests = options_.max_requests, config.max_rows = options_.max_rows;
-  config.max_tokens = kMaxTokens, config.max_seq_len = kMaxSeqLen;
-  config.graph_mode = options_.mode;
-  config.decode_buckets = decodes, config.num_decode_buckets = 2;
-  config.query_lens = query_lens, config.num_query_lens = 1;
-  config.mixed_buckets = mixed, config.num_mixed_buckets = 1;
-  config.buffers = decls, config.num_buffers = options_.staged ? 3 : 0;
-  config.variants = variants, config.num_variants = options_.variants ? 2 : 0;
-  config.num_parts = 2;
-  config.wait_timeout_ms = 500;
-  config.log_context = this;
-  config.log = [](void *engine, cgr_log_level level, const char *text) {
-    if (level <= CGR_LOG_WARNING)
-      static_cast<HashEngine *>(engine)->logs.push_back(text);
-  };
-  if (options_.adjust)
-    options_.adjust(&config);
-  CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
-  int32_t **const declared[] = { &extra_, &adapters_, &of_rows_ };
-  for (int i = 0; i < 3 && options_.staged; i++) {
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
-    *declared[i] = static_cast<int32_t *>(view.data);
-  }
-}
-
-int32_t *HashEngine::Buffer(cgr_buffer buffer) {
-  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, buffer, 0, &view));
-  return static_cast<int32_t *>(view.data);
 }
 
 // -------------------------------------------------------------------------------------------------------------------- record
+
+int32_t *HashEngine::Buffer(cgr_buffer buffer) { return static_cast<int32_t *>(View(buffer).data); }
 
 struct HashEngine::Enqueuer {
   HashEngine *engine;
@@ -224,6 +209,62 @@ struct HashEngine::Enqueuer {
   void Take(cgr_status next) { status = status == CGR_OK ? next : status; }
 };
 
+const uint32_t *HashEngine::RecordStaged(Enqueuer *e, int layer, const uint32_t *h) {
+  Tokens &of = layers_[size_t(layer)];
+  Args args = e->base;
+  args.data = adapters_, args.more = of_rows_, args.to = of.gathered, args.salt = uint32_t(layer);
+  e->Kernel("gather", layer, EachRequest<Gather>, args, e->info.stream);
+  args = e->base;
+  args.a = h, args.b = of.gathered, args.data = extra_, args.to = of.applied;
+  e->Kernel("apply", layer, EachRequest<Adapt>, args, e->info.stream);
+  return of.applied;
+}
+
+const uint32_t *HashEngine::RecordCopies(Enqueuer *e, int layer, const uint32_t *h) {
+  Tokens &of = layers_[size_t(layer)];
+  const size_t bytes = size_t(e->info.num_tokens) * sizeof *h;
+  if (e->Next("copy", layer))
+    e->Take(cgr_copy(dev, of.copied, h, bytes, e->info.stream));
+  if (e->Next("fill", layer))
+    e->Take(cgr_fill(dev, of.sum, 0, bytes, e->info.stream));
+  e->Kernel("sum", layer, EachToken<Sum>, of.sum, of.copied);
+  return of.sum;
+}
+
+const uint32_t *HashEngine::RecordBranch(Enqueuer *e, int layer, const uint32_t *h) {
+  Tokens &of = layers_[size_t(layer)];
+  e->Take(cgr_event_record(dev, fork, e->info.stream));
+  e->Take(cgr_event_wait(dev, fork, side));
+  Args args = e->base;
+  args.to = of.branch, args.salt = uint32_t(layer);
+  e->Kernel("branch", layer, EachToken<FromPosition>, args, side);
+  e->Kernel("mix", layer, EachToken<MixOne>, of.hidden, h);
+  e->Take(cgr_event_record(dev, join_, side));
+  e->Take(cgr_event_wait(dev, join_, e->info.stream));
+  e->Kernel("joined", layer, EachToken<MixBoth>, of.joined, of.hidden, of.branch);
+  return of.joined;
+}
+
+const uint32_t *HashEngine::RecordCall(Enqueuer *e, int layer, const uint32_t *h) {
+  Tokens &of = layers_[size_t(layer)];
+  struct CallArgs {
+    HashEngine *engine;
+    Args args;
+  } call = { this, e->base };
+  call.args.to = of.called, call.args.a = h, call.args.salt = uint32_t(layer);
+  const cgr_call_function function = [](cgr_recorder *recorder, const void *raw) {
+    const CallArgs &given = *static_cast<const CallArgs *>(raw);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    const cgr_status status = cgr_record_get_info(recorder, &info);
+    if (status != CGR_OK || (given.engine->skip && given.engine->skip("called", int(given.args.salt), info)))
+      return status;
+    return cgr_launch_host(given.engine->dev, EachToken<MixOne>, &given.args, sizeof given.args, info.stream);
+  };
+  if (e->Next("call", layer))
+    e->Take(cgr_record_call(e->recorder, function, &call, sizeof call));
+  return of.called;
+}
+
 void HashEngine::RecordLayer(Enqueuer *e, int layer, const uint32_t **hidden) {
   Tokens &of = layers_[size_t(layer)];
   float *const projected[] = { of.q, of.k, of.v };
@@ -234,7 +275,7 @@ void HashEngine::RecordLayer(Enqueuer *e, int layer, const uint32_t **hidden) {
     e->Kernel("project", layer, EachToken<Project>, args, e->info.stream);
   }
   if (e->status == CGR_OK)
-    e->status = cgr_record_attention(e->recorder, &attention_[size_t(layer)]);
+    e->status = cgr_record_attention(e->recorder, &state.call[layer].attention);
   Args args = e->base;
   args.from = of.out, args.to = of.digest;
   e->Kernel("digest", layer, EachToken<Digest>, args, e->info.stream);
@@ -246,54 +287,14 @@ void HashEngine::RecordLayer(Enqueuer *e, int layer, const uint32_t **hidden) {
     e->Kernel("add chunks", layer, EachRequest<AddChunks>, of.added, h, of.chunk);
     h = of.added;
   }
-  if (options_.staged) {
-    args = e->base;
-    args.data = adapters_, args.more = of_rows_, args.to = of.gathered, args.salt = uint32_t(layer);
-    e->Kernel("gather", layer, EachRequest<Gather>, args, e->info.stream);
-    args = e->base;
-    args.a = h, args.b = of.gathered, args.data = extra_, args.to = of.applied;
-    e->Kernel("apply", layer, EachRequest<Apply>, args, e->info.stream);
-    h = of.applied;
-  }
-  if (options_.copies) {
-    const size_t bytes = size_t(e->info.num_tokens) * sizeof *h;
-    if (e->Next("copy", layer))
-      e->Take(cgr_copy(dev, of.copied, h, bytes, e->info.stream));
-    if (e->Next("fill", layer))
-      e->Take(cgr_fill(dev, of.sum, 0, bytes, e->info.stream));
-    e->Kernel("sum", layer, EachToken<Sum>, of.sum, of.copied);
-    h = of.sum;
-  }
-  if (options_.branch) {
-    e->Take(cgr_event_record(dev, fork_, e->info.stream));
-    e->Take(cgr_event_wait(dev, fork_, side_));
-    args = e->base;
-    args.to = of.branch, args.salt = uint32_t(layer);
-    e->Kernel("branch", layer, EachToken<FromPosition>, args, side_);
-    e->Kernel("mix", layer, EachToken<MixOne>, of.hidden, h);
-    e->Take(cgr_event_record(dev, join_, side_));
-    e->Take(cgr_event_wait(dev, join_, e->info.stream));
-    e->Kernel("joined", layer, EachToken<MixBoth>, of.joined, of.hidden, of.branch);
-    h = of.joined;
-  }
-  if (options_.call) {
-    struct CallArgs {
-      HashEngine *engine;
-      Args args;
-    } call = { this, e->base };
-    call.args.to = of.called, call.args.a = h, call.args.salt = uint32_t(layer);
-    const cgr_call_function function = [](cgr_recorder *recorder, const void *raw) {
-      const CallArgs &given = *static_cast<const CallArgs *>(raw);
-      cgr_record_info info = CGR_RECORD_INFO_INIT;
-      const cgr_status status = cgr_record_get_info(recorder, &info);
-      if (status != CGR_OK || (given.engine->skip && given.engine->skip("called", int(given.args.salt), info)))
-        return status;
-      return cgr_launch_host(given.engine->dev, EachToken<MixOne>, &given.args, sizeof given.args, info.stream);
-    };
-    if (e->Next("call", layer))
-      e->Take(cgr_record_call(e->recorder, function, &call, sizeof call));
-    h = of.called;
-  }
+  if (options_.staged)
+    h = RecordStaged(e, layer, h);
+  if (options_.copies)
+    h = RecordCopies(e, layer, h);
+  if (options_.branch)
+    h = RecordBranch(e, layer, h);
+  if (options_.call)
+    h = RecordCall(e, layer, h);
   if (options_.variants) {
     if (e->info.key.variant == 5)
       e->Kernel("varied", layer, EachToken<MixOne>, of.varied, h);
@@ -333,9 +334,7 @@ cgr_status HashEngine::Record(cgr_recorder *recorder, void *engine) {
 // --------------------------------------------------------------------------------------------------------------------- calls
 
 cgr_status HashEngine::Capture(const std::vector<cgr_key> &keys) {
-  cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = Record;
-  capture.engine = this;
+  cgr_capture capture = CaptureStruct();
   capture.keys = keys.empty() ? nullptr : keys.data();
   capture.num_keys = int32_t(keys.size());
   return cgr_runtime_capture(rt, &capture);
@@ -343,20 +342,18 @@ cgr_status HashEngine::Capture(const std::vector<cgr_key> &keys) {
 
 std::vector<cgr_key> HashEngine::Keys() {
   std::vector<cgr_key> keys;
-  for (int32_t i = 0; i < cgr_test::NumKeys(rt); i++) {
-    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-    CGR_EXPECT_OK(cgr_runtime_graph_stats(rt, i, &stats));
-    keys.push_back(stats.key);
-  }
+  for (int32_t i = 0; i < NumKeys(rt); i++)
+    keys.push_back(GraphStats(i).key);
   return keys;
 }
 
 cgr_status HashEngine::SelfTest(uint32_t seed, std::vector<cgr_finding> *findings, bool ranges) {
   static const cgr_staged_range staged[] = { { 0, 0, 0, 1000 }, { 1, 0, 0, 7 }, { 2, 0, -100, 100 } };
   std::vector<int32_t> pages;
-  for (int g = 0; g < num_groups_; g++)
-    for (int32_t p = 0; p < kTestPages; p++)
-      pages.push_back(2 + options_.max_rows * (kMaxSeqLen / kPageSize) + p);
+  for (size_t g = 0; g < o.groups.size(); g++) {
+    const std::vector<int32_t> spare = SparePages(kTestPages, g);
+    pages.insert(pages.end(), spare.begin(), spare.end());
+  }
   cgr_self_test test = CGR_SELF_TEST_INIT;
   test.num_pages = kTestPages;
   test.pages = pages.data();
@@ -372,28 +369,16 @@ cgr_status HashEngine::SelfTest(uint32_t seed, std::vector<cgr_finding> *finding
 }
 
 int32_t HashEngine::Open() {
-  int32_t row = -1;
-  CGR_EXPECT_OK(cgr_request_open(rt, 1, &row));
-  const int32_t count = kMaxSeqLen / kPageSize;
-  for (int g = 0; g < num_groups_; g++)
-    for (int32_t p = 0; p < count; p++) {
-      const int32_t page = 2 + row * count + p;
-      CGR_EXPECT_OK(cgr_request_set_pages(rt, row, g, p, &page, 1));
-    }
+  const int32_t row = Engine::Open();
+  Reserve(row, kMaxSeqLen);
   return row;
 }
 
-void HashEngine::Close(int32_t row) { CGR_EXPECT_OK(cgr_request_close(rt, row)); }
+int32_t HashEngine::Length(int32_t row) { return Info(row).num_tokens; }
 
-int32_t HashEngine::Length(int32_t row) {
-  cgr_request_info info = CGR_REQUEST_INFO_INIT;
-  CGR_EXPECT_OK(cgr_request_get_info(rt, row, &info));
-  return info.num_tokens;
-}
-
-std::vector<int32_t> HashEngine::Step(const std::vector<Request> &requests, const cgr_key *key, uint32_t variant) {
+std::vector<int32_t> HashEngine::Step(const std::vector<Request> &asked, const cgr_key *key, uint32_t word) {
   std::vector<int32_t> rows, lens, tokens, extra, adapters;
-  for (const Request &request : requests) {
+  for (const Request &request : asked) {
     rows.push_back(request.row);
     lens.push_back(int32_t(request.tokens.size()));
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
@@ -408,15 +393,15 @@ std::vector<int32_t> HashEngine::Step(const std::vector<Request> &requests, cons
   cgr_batch batch = CGR_BATCH_INIT;
   batch.num_requests = int32_t(rows.size());
   batch.rows = rows.data(), batch.query_lens = lens.data(), batch.tokens = tokens.data();
-  batch.variant = variant;
+  batch.variant = word;
   batch.forced_key = key;
   batch.staged = staged;
   batch.num_staged = options_.staged ? 2 : 0;
-  cgr_step step = CGR_STEP_INIT;
+  step = CGR_STEP_INIT;
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   cgr_status status = cgr_step_prepare(rt, &batch, &step);
   if (status == CGR_OK)
-    status = cgr_step_launch(rt, &step, stream_);
+    status = cgr_step_launch(rt, &step, stream);
   if (status == CGR_OK)
     status = cgr_step_wait(rt, step.mark, -1, &result);
   if (status != CGR_OK || result.num_requests != int32_t(rows.size()))

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/devices.h"
-#include "tests/support/expect.h"
+#include "tests/support/engine.h"
 
 namespace cgr_test {
 
@@ -27,7 +26,13 @@ struct HashOptions {
   std::function<void(cgr_config *)> adjust; // the last word
 };
 
-class HashEngine {
+// What the configuration of a HashEngine names.
+struct HashParts {
+  std::vector<std::string> logs; // warnings
+  cgr_buffer_decl decls[3] = { CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT };
+};
+
+class HashEngine : public HashParts, public Engine {
 public:
   enum { kMaxTokens = 16, kMaxSeqLen = 48, kPageSize = 16, kTestPages = 24, kVocabulary = 100000, kDim = 8 };
   // What a hook may leave out: it is asked before each operation, by name and layer.
@@ -35,8 +40,6 @@ public:
 
   HashEngine(const DeviceParam &device, const HashOptions &options);
   ~HashEngine();
-  HashEngine(const HashEngine &) = delete;
-  HashEngine &operator=(const HashEngine &) = delete;
 
   // All keys, or those.
   cgr_status Capture(const std::vector<cgr_key> &keys = {});
@@ -44,21 +47,17 @@ public:
   // The ranges for staged buffers are given unless `ranges` is false.
   cgr_status SelfTest(uint32_t seed, std::vector<cgr_finding> *findings, bool ranges = true);
   int32_t Open();
-  void Close(int32_t row);
   // A request of a step; its data in staged buffers follows from `data`.
   struct Request {
     int32_t row;
     std::vector<int32_t> tokens;
     int32_t data;
   };
-  // The sampled tokens; empty after a failure. `key`: to be forced; NULL: the runtime chooses.
-  std::vector<int32_t> Step(const std::vector<Request> &requests, const cgr_key *key, uint32_t variant);
+  // A step of variant `word`: the sampled tokens; empty after a failure. `key`: to be forced; NULL: the runtime chooses.
+  std::vector<int32_t> Step(const std::vector<Request> &asked, const cgr_key *key, uint32_t word);
   int32_t Length(int32_t row);
 
-  cgr_device *dev = nullptr;
-  cgr_runtime *rt = nullptr;
-  Hook skip;                     // true: the operation is not enqueued
-  std::vector<std::string> logs; // warnings
+  Hook skip; // true: the operation is not enqueued
 
 private:
   struct Tokens { // [kMaxTokens + 1] each
@@ -69,19 +68,20 @@ private:
   struct Enqueuer;
   static cgr_status Record(cgr_recorder *recorder, void *engine);
   void RecordLayer(Enqueuer *e, int layer, const uint32_t **hidden);
-  template <class T> T *Alloc(size_t count);
-  void MakeRuntime();
+  // Parts of a layer, by option; each returns what comes out.
+  const uint32_t *RecordStaged(Enqueuer *e, int layer, const uint32_t *h);
+  const uint32_t *RecordCopies(Enqueuer *e, int layer, const uint32_t *h);
+  const uint32_t *RecordBranch(Enqueuer *e, int layer, const uint32_t *h);
+  const uint32_t *RecordCall(Enqueuer *e, int layer, const uint32_t *h);
+  static EngineOptions Complete(const DeviceParam &device, const HashOptions &options, HashParts *parts);
+  template <class T> T *Zeros(size_t count);
   int32_t *Buffer(cgr_buffer buffer);
 
   HashOptions options_;
-  cudaStream_t stream_ = nullptr, side_ = nullptr;
-  cgr_event *fork_ = nullptr, *join_ = nullptr;
-  std::vector<void *> memory_;
+  cgr_event *join_ = nullptr;
   std::vector<Tokens> layers_;
-  std::vector<cgr_attention> attention_;
   uint32_t *embedded_ = nullptr, *state_ = nullptr;
   int32_t *adapters_ = nullptr, *extra_ = nullptr, *of_rows_ = nullptr;
-  int32_t num_groups_ = 1;
 };
 
 } // namespace cgr_test

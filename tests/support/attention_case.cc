@@ -1,0 +1,205 @@
+#include "tests/support/attention_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cgr/names.h"
+
+namespace cgr_test {
+
+Bytes TensorShape::Take(const Bytes &memory) const {
+  Bytes dense, rest = memory;
+  size_t bytes = size_t(width * ElementSize(dtype));
+  EachHead([&](size_t at) {
+    dense.insert(dense.end(), memory.begin() + int64_t(at), memory.begin() + int64_t(at + bytes));
+    std::fill_n(rest.begin() + int64_t(at), bytes, kPoisonByte);
+  });
+  EXPECT_TRUE(rest == Bytes(rest.size(), kPoisonByte)) << "something was written between the elements of a tensor";
+  return dense;
+}
+
+std::string AttentionShape::Text() const {
+  return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
+         "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
+         " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
+}
+
+cgr_layer LayerOf(const AttentionShape &shape) {
+  cgr_layer layer = CGR_LAYER_INIT;
+  layer.num_q_heads = shape.num_q_heads;
+  layer.num_kv_heads = shape.num_kv_heads;
+  layer.head_dim = shape.head_dim;
+  layer.scale = shape.scale;
+  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = shape.dtype;
+  SetKind(&layer, shape.kind);
+  return layer;
+}
+
+const cgr__kernel_kind *KernelKindFor(const cgr_device_info &info, const cgr_layer &layer, FieldNames *refused) {
+  std::vector<cgr_finding> list(32);
+  cgr__findings findings;
+  cgr__findings_init(&findings, list.data(), int32_t(list.size()));
+  const cgr__kernel_kind *kernel_kind = cgr__kernel_kind_choose(&info, &layer, 1, &findings);
+  for (int32_t i = 0; i < findings.count && refused != nullptr; i++)
+    refused->insert(list[size_t(i)].field);
+  return kernel_kind;
+}
+
+const cgr__kernel_kind *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
+  cgr_layer layer = LayerOf(shape);
+  if (Contradictions(layer).empty()) {
+    layer.flags &= ~uint32_t(CGR_LAYER_NO_CACHE);
+    layer.length_set = 0;
+  }
+  return KernelKindFor(info, layer);
+}
+
+bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
+  AttentionShape shape;
+  shape.dtype = dtype;
+  shape.head_dim = head_dim;
+  return KernelKindFor(info, LayerOf(shape)) != nullptr;
+}
+
+AttentionCase::AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
+      : random(seed), shape_(shape), batch_(batch) {
+  num_tokens_ = std::accumulate(batch.query_lens.begin(), batch.query_lens.end(), 0);
+  if (shape_.scale == 0.0f)
+    shape_.scale = 1.0f / std::sqrt(float(shape_.head_dim));
+  PlacePages();
+  MakeTable();
+  MakeValues();
+}
+
+CacheShape AttentionCase::Cache_() const {
+  return { shape_.dtype, shape_.num_kv_heads, shape_.head_dim, shape_.page_size,
+           num_pages_,   shape_.page_bytes,   shape_.layouts,  shape_.head_dim_v() };
+}
+
+int32_t AttentionCase::NumKeys(int32_t i) const {
+  bool in_step = shape_.kind.keys == Keys::kStep;
+  return in_step ? std::min(batch_.query_lens[i], batch_.seq_lens[i]) : batch_.seq_lens[i];
+}
+
+int32_t AttentionCase::NumPages(int32_t i) const {
+  return shape_.kind.keys == Keys::kStep ? 0 : (NumKeys(i) + shape_.page_size - 1) / shape_.page_size;
+}
+
+bool AttentionCase::IsSeen(int32_t i, int32_t key) const {
+  const int32_t context = NumKeys(i) - batch_.query_lens[i];
+  for (int32_t j = 0; j < batch_.query_lens[i]; j++)
+    if (Sees(shape_.kind, context + j, key))
+      return true;
+  return false;
+}
+
+bool AttentionCase::IsNeeded(int32_t i, int32_t index) const {
+  const int32_t end = std::min(NumKeys(i), (index + 1) * shape_.page_size);
+  for (int32_t key = index * shape_.page_size; key < end; key++)
+    if (IsSeen(i, key))
+      return true;
+  return false;
+}
+
+std::vector<int32_t> AttentionCase::Pages(int32_t i) const {
+  const int32_t *begin = &table_[row(i) * table_stride_];
+  std::vector<int32_t> pages(begin, begin + NumPages(i));
+  for (int32_t &page : pages)
+    if (page < 0 || page >= num_pages_ || page == shape_.write_trash)
+      page = shape_.read_trash;
+  return pages;
+}
+
+AttentionAnswer AttentionCase::Solve(const PagedCache &cache, int32_t i) const {
+  AttentionProblem problem;
+  problem.dtype = shape_.dtype;
+  problem.query_len = batch_.query_lens[i];
+  problem.seq_len = NumKeys(i);
+  problem.kind = shape_.kind;
+  problem.num_q_heads = shape_.num_q_heads;
+  problem.num_kv_heads = shape_.num_kv_heads;
+  problem.head_dim = shape_.head_dim;
+  problem.scale = shape_.scale;
+  problem.q = q[i];
+  const bool in_step = shape_.kind.keys == Keys::kStep;
+  problem.k = in_step ? kv[kCacheK][i] : cache.Gather(kCacheK, Pages(i), problem.seq_len);
+  problem.v = in_step ? kv[kCacheV][i] : cache.Gather(kCacheV, Pages(i), problem.seq_len);
+  return SolveAttention(problem);
+}
+
+void AttentionCase::Fill(PagedCache *cache, Poison poison, bool sparse) {
+  poison_ = poison;
+  for (Cache which : kCaches) {
+    for (int64_t p = 0; p < num_pages_ && !sparse; p++)
+      cache->Put(which, p,
+                 p == shape_.read_trash ? cache->UniformPage(which, 0.5) : cache->PoisonedPage(which, poison, random));
+    for (int32_t i = 0; i < num_requests(); i++)
+      FillRequest(which, i, poison, cache);
+  }
+}
+
+void AttentionCase::PlacePages() {
+  int64_t needed = 0, longest = 1;
+  for (int32_t i = 0; i < num_requests(); i++) {
+    needed += NumPages(i);
+    longest = std::max<int64_t>(longest, NumPages(i));
+  }
+  num_pages_ = shape_.num_pages != 0 ? shape_.num_pages : needed + 5;
+  table_stride_ = longest + 2;
+  for (int32_t *trash : { &shape_.read_trash, &shape_.write_trash })
+    if (*trash < 0)
+      *trash = int32_t(num_pages_ - 1);
+  for (int64_t p = shape_.pages_at_end ? num_pages_ - needed : 0; int64_t(owned_pages.size()) < needed; p++)
+    if (p != shape_.read_trash && p != shape_.write_trash)
+      owned_pages.push_back(int32_t(p));
+  std::shuffle(owned_pages.begin(), owned_pages.end(), random);
+}
+
+void AttentionCase::MakeTable() {
+  rows_.resize(size_t(max_rows()));
+  std::iota(rows_.begin(), rows_.end(), 0);
+  std::shuffle(rows_.begin(), rows_.end(), random);
+  table_.assign(size_t((max_rows() + 1) * table_stride_), kNoPage);
+  size_t next = 0;
+  for (int32_t i = 0; i < num_requests(); i++)
+    for (int32_t p = 0; p < NumPages(i); p++, next++)
+      if (batch_.query_lens[i] == 0 || IsNeeded(i, p))
+        table(i, p) = owned_pages[next];
+}
+
+Values AttentionCase::RandomValues(int64_t count) {
+  std::normal_distribution<double> normal(0.0, 1.0);
+  Values values;
+  for (int64_t e = 0; e < count; e++)
+    values.push_back(cgr__reference_round(shape_.dtype, normal(random)));
+  return values;
+}
+
+void AttentionCase::MakeValues() {
+  for (int32_t i = 0; i < num_requests(); i++) {
+    q.push_back(RandomValues(int64_t{ 1 } * batch_.query_lens[i] * shape_.num_q_heads * shape_.head_dim));
+    for (Cache which : kCaches)
+      kv[which].push_back(RandomValues(int64_t{ 1 } * NumKeys(i) * shape_.num_kv_heads * Cache_().Width(which)));
+  }
+}
+
+void AttentionCase::FillRequest(Cache which, int32_t i, Poison poison, PagedCache *cache) {
+  const int32_t width = Cache_().Width(which);
+  const double *from = kv[which][i].data();
+  for (int32_t p = 0; p < NumPages(i); p++) {
+    if (table(i, p) == kNoPage)
+      continue;
+    Bytes image = cache->PoisonedPage(which, poison, random);
+    int32_t tokens = std::min(shape_.page_size, NumKeys(i) - p * shape_.page_size);
+    for (int32_t t = 0; t < tokens; t++) {
+      const int32_t key = p * shape_.page_size + t;
+      for (int32_t h = 0; h < shape_.num_kv_heads && (batch_.query_lens[i] == 0 || IsSeen(i, key)); h++)
+        StoreElements(shape_.dtype, from + (int64_t{ key } * shape_.num_kv_heads + h) * width, width,
+                      cache->InPage(which, &image, t, h));
+    }
+    cache->Put(which, table(i, p), image);
+  }
+}
+
+} // namespace cgr_test

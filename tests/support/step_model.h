@@ -1,0 +1,78 @@
+// A plain host model of what kernels/step.h says about each buffer around a step.
+#ifndef CGR_TESTS_SUPPORT_STEP_MODEL_H
+#define CGR_TESTS_SUPPORT_STEP_MODEL_H
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/step_slot.h"
+
+namespace cgr_test {
+
+constexpr cgr__step_error kNoError = { CGR_GUARD_NONE, -1, 0, 0, 0 };
+
+bool SameError(const cgr__step_error &a, const cgr__step_error &b);
+
+std::string ErrorText(const cgr__step_error &e);
+
+void ExpectError(const cgr__step_error &got, const cgr__step_error &expected);
+
+// What the kernels must leave in the buffers, in the readback ring and in the completion record; and the errors that may be a
+// step's first.
+class StepModel {
+public:
+  // `seq`: of the last step, before the first one of the test.
+  explicit StepModel(const StepLimits &limits, uint64_t seq = 0);
+
+  void Prologue(const StagedStep &staged);
+
+  void Epilogue(bool abandon);
+
+  // The device's error must be one that may be the first; the model then takes it over.
+  void TakeError(const cgr__step_error &got);
+
+  const cgr__readback_layout &readback_slot() const { return b.arena().layout.readback; }
+
+  StepBuffers b;
+  Bytes readback;
+  Words row_data;
+  cgr__completion completion;
+  std::vector<cgr__step_error> candidates; // empty: no error
+
+private:
+  void Trip(int32_t error, int32_t row, int32_t index, int64_t value);
+  // Refuses the whole step. It is a loss, unless the loss was counted before.
+  bool Refuse(int32_t error, int32_t index, int64_t value, bool lost = true);
+
+  // The batch layout of the step is in it afterwards.
+  bool IsAcceptable(StagedStep *given);
+
+  // Turns the step into one with a batch section. The device may see any of the bad edits first.
+  bool ApplyEdits(StagedStep *step);
+
+  static bool IsBadPage(const StepGroup &group, int32_t page);
+  void ApplyChanges(const StagedStep &step);
+  bool ApplyChange(const cgr__change &change);
+  bool ApplyPage(size_t g, const cgr__change &change);
+  void TakeBatch(const StagedStep &step);
+
+  void Derive(const StagedStep &step);
+  void DeriveRequest(const StagedStep &step, int32_t i);
+  // In each set; the new tokens are added to the sequence alone.
+  Words LengthsOf(int32_t i, int32_t query_len);
+  void DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position);
+  int64_t SlotOf(size_t g, int32_t row, int32_t position);
+
+  // What request i sampled.
+  int32_t Commit(int32_t i);
+
+  StepLimits limits_;
+  int32_t set_ = 0;   // of the last step
+  Words first_token_; // of each request, of a step with edits
+  bool phase_ended_ = false;
+};
+
+} // namespace cgr_test
+
+#endif // CGR_TESTS_SUPPORT_STEP_MODEL_H
