@@ -63,12 +63,19 @@ cgr_status cgr__sized_read(const char *what, const char *init, const void *given
   return CGR_OK;
 }
 
+bool cgr__sized_has_stride(const void *first, size_t size) {
+  uint32_t stride = size_of(first);
+  return !is_rubbish(stride) && tail_is_zero(first, stride, size);
+}
+
 cgr_status cgr__sized_read_at(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size) {
   if (!first)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
   uint32_t stride = size_of(first);
   if (is_rubbish(stride))
     return refuse_size(array, "[0]", init, stride);
+  if (!cgr__sized_has_stride(first, size))
+    i = 0;
   const unsigned char *given = (const unsigned char *)first + (size_t)i * stride;
   uint32_t have = size_of(given);
   if (have != stride)

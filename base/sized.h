@@ -4,6 +4,7 @@
 #ifndef CGR_BASE_SIZED_H
 #define CGR_BASE_SIZED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ cgr_status cgr__sized_read(const char *what, const char *init, const void *given
 
 /* The same for element i of an array. The first element's size is the array's stride, and all elements have it. */
 cgr_status cgr__sized_read_at(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size);
+/* Whether the first element's size can be the stride. If not, cgr__sized_read_at refuses each element for that and looks at no
+ * other: they may be anywhere. */
+bool cgr__sized_has_stride(const void *first, size_t size);
 
 /* Checks an output struct before the work: whether its size can be a size. */
 cgr_status cgr__sized_check(const char *what, const char *init, const void *output);

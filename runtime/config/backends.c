@@ -26,11 +26,8 @@ static void read_backend_name(cgr__setup *setup, int32_t i, cgr__findings *f) {
 
 static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_backend *b = &setup->backends[1 + i];
-  cgr_status status = cgr__sized_read_at("backends", "CGR_BACKEND_INIT", setup->config.backends, i, b, sizeof *b);
-  if (status != CGR_OK) {
-    cgr__findings_add_failure(f, status, cgr__field_of("backends", i, "").name);
+  if (!cgr__read_element("backends", "CGR_BACKEND_INIT", setup->config.backends, i, b, sizeof *b, f))
     return;
-  }
   read_backend_name(setup, i, f);
   cgr__in_range(f, cgr__field_of("backends", i, "reorder_threshold").name, b->reorder_threshold, 0, INT32_MAX);
   if (!b->record)

@@ -80,11 +80,8 @@ static void check_row_data(const cgr__declared *d, int32_t i, cgr__findings *f) 
 static void read_decl(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_buffer_decl decl;
   cgr__declared *out = &setup->declared[i];
-  cgr_status status = cgr__sized_read_at("buffers", "CGR_BUFFER_DECL_INIT", setup->config.buffers, i, &decl, sizeof decl);
-  if (status != CGR_OK) {
-    cgr__findings_add_failure(f, status, cgr__field_of("buffers", i, "").name);
+  if (!cgr__read_element("buffers", "CGR_BUFFER_DECL_INIT", setup->config.buffers, i, &decl, sizeof decl, f))
     return;
-  }
   if (decl.source == 0)
     decl.source = CGR_SOURCE_DEVICE;
   if (decl.width == 0)

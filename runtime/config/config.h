@@ -146,6 +146,10 @@ bool cgr__is_one(cgr__findings *findings, const char *field, int64_t value, cons
  * a number of 0 it may be any address: that of an emptied vector, say. */
 bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,
                      const void *list);
+/* Reads element i of such an array of structs (cgr__sized_read_at): a finding if it cannot be read, one for all if none after the
+ * first can be found. */
+bool cgr__read_element(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size,
+                       cgr__findings *findings);
 /* A finding if a reserved field is set. */
 void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t value);
 /* Formats a field's name: "groups[1].page_size". */

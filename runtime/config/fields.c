@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cgr/names.h"
+#include "base/sized.h"
 #include "runtime/config/config.h"
 
 cgr__field cgr__field_of(const char *array, int32_t i, const char *field) {
@@ -45,6 +46,14 @@ bool cgr__check_list(cgr__findings *findings, const char *count_name, const char
   if (count > 0 && !list)
     cgr__findings_add(findings, CGR_ERROR_NULL_POINTER, name, "is NULL, expected an array of %d (%s)", count, count_name);
   return count == 0 || list;
+}
+
+bool cgr__read_element(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size,
+                       cgr__findings *findings) {
+  cgr_status status = cgr__sized_read_at(array, init, first, i, copy, size);
+  if (status != CGR_OK && (i == 0 || cgr__sized_has_stride(first, size)))
+    cgr__findings_add_failure(findings, status, cgr__field_of(array, i, "").name);
+  return status == CGR_OK;
 }
 
 void cgr__findings_add_used(cgr__findings *findings, const char *field, int64_t value) {

@@ -74,11 +74,8 @@ static void check_group_numbers(cgr__setup *setup, int32_t i, cgr__findings *f) 
 
 static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i];
-  cgr_status status = cgr__sized_read_at("groups", "CGR_GROUP_INIT", setup->config.groups, i, g, sizeof *g);
-  if (status != CGR_OK) {
-    cgr__findings_add_failure(f, status, cgr__field_of("groups", i, "").name);
+  if (!cgr__read_element("groups", "CGR_GROUP_INIT", setup->config.groups, i, g, sizeof *g, f))
     return;
-  }
   if (g->page_size == 0)
     g->page_size = CGR__PAGE_SIZE_UNIT;
   if (g->read_trash_page == 0 && g->write_trash_page == 0)

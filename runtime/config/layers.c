@@ -206,11 +206,8 @@ static bool is_backend(const cgr__setup *setup, int32_t backend, int32_t i, cgr_
 static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_layer *l = &setup->layers[i];
   const cgr_config *c = &setup->config;
-  cgr_status status = cgr__sized_read_at("layers", "CGR_LAYER_INIT", c->layers, i, l, sizeof *l);
-  if (status != CGR_OK) {
-    cgr__findings_add_failure(f, status, cgr__field_of("layers", i, "").name);
+  if (!cgr__read_element("layers", "CGR_LAYER_INIT", c->layers, i, l, sizeof *l, f))
     return;
-  }
   check_layer_reserved(l, i, f);
   check_layer_numbers(l, i, f);
   check_layer_group(c, l, i, f);

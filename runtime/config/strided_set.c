@@ -138,6 +138,8 @@ bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part p
   if (!cgr__owns_cache(layer))
     return false;
   bool is_scale = part == CGR__PART_K_SCALE || part == CGR__PART_V_SCALE;
+  if (is_scale && !view->scale)
+    return false; /* or it was refused, and its strides can be any */
   *strided = is_scale ? scale_of(layer, group, view) : view_set(layer, group, view);
-  return !is_scale || view->scale;
+  return true;
 }

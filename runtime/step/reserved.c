@@ -62,8 +62,12 @@ cgr_status cgr__reserved_copy(cgr_runtime *rt, cudaStream_t stream) {
   cgr__reserved *r = &rt->reserved;
   const cgr__setup *setup = &rt->setup;
   unsigned char *to = r->copies;
-  if (!to || r->seq > 0 || rt->lane.launched < r->next)
+  if (to && r->seq == rt->lane.prepared.seq && r->stream != stream)
+    r->seq = 0; /* a launch failed after the copy, and this one does not follow it on its stream */
+  if (!to || r->seq > 0 || rt->lane.launched < r->next || (r->unseen && r->stream != stream))
     return CGR_OK;
+  r->stream = stream;
+  r->unseen = true;
   for (int32_t i = 0; i < setup->config.num_layers; i++)
     for (int v = 0; v < 2 && cgr__owns_cache(&setup->layers[i]); v++) {
       const page_of p = page_of_layer(setup, &setup->layers[i], v == 1);
@@ -136,6 +140,7 @@ void cgr__reserved_look(cgr_runtime *rt) {
         report_reserved(rt, i, v == 1, &p, token, head);
       copy += page_bytes(&p);
     }
+  r->unseen = false;
   r->next = found ? 0 : r->seq + LAUNCHES_BETWEEN;
   r->seq = 0;
 }

@@ -239,6 +239,16 @@ TEST(SizedArray, SizesThatAreNoneAreRefusedForEveryElement) {
   }
 }
 
+// A wrong size of the first that could be one: elements after it are nowhere, and none of them is looked at.
+TEST(SizedArray, AFirstElementWithAnythingUnknownIsRefusedForEveryElement) {
+  Random random(1);
+  Bytes copy;
+  Bytes array = Array(random, 3, 40, 40);
+  SetSize(&array, 80);
+  for (int32_t i : { 0, 1, 2 })
+    ExpectMessage(ReadAt(array, i, 40, &copy), CGR_ERROR_NEWER_STRUCT, { "things[0]", "80", "40", "use CGR_THING_INIT" });
+}
+
 TEST(SizedArray, AnythingUnknownIsRefusedByName) {
   Random random(1);
   Bytes copy;
