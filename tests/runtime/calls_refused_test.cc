@@ -15,7 +15,7 @@ TEST_P(CallsRefused, OfACapture) {
   unknown.kind = 3, negative.kind = -1;
   const std::string kinds = ", expected ... cgr_graph_kind ... 0 none ... 1 piecewise ... 2 full";
   const std::vector<Mistake<cgr_capture>> rows = {
-    { kInvalid, "capture.program is 1", [](cgr_capture &c) { c.program = 1; } },
+    { kArgument, "capture.program is 1", [](cgr_capture &c) { c.program = 1; } },
     { kArgument, "max_ms is -1", [](cgr_capture &c) { c.max_ms = -1.0; } },
     { kNull, "capture.record is NULL", [](cgr_capture &c) { c.record = nullptr; } },
     { kEnum, "capture.flags is 0x2 ... CGR_CAPTURE_* ... missed", [](cgr_capture &c) { c.flags = 2; } },

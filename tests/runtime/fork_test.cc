@@ -106,7 +106,7 @@ TEST_P(Fork, TheChildOpensItsOwn) {
   if (GetParam().IsCuda())
     GTEST_SKIP() << "CUDA cannot be used in a child of a process that uses it";
 #if defined(__SANITIZE_THREAD__)
-  if (GetParam().Name() == "host_async")
+  if (GetParam().HasThreads())
     GTEST_SKIP() << "the thread sanitizer ends a child that starts threads";
 #endif
   InChild("open", [&] {

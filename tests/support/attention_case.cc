@@ -20,8 +20,8 @@ Bytes TensorShape::Take(const Bytes &memory) const {
 }
 
 std::string AttentionShape::Text() const {
-  return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) +
-         "x" + std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
+  return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) + "x" +
+         std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
          " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
 }
 
@@ -63,7 +63,7 @@ bool Supports(const cgr_device_info &info, cgr_dtype dtype, int32_t head_dim) {
 }
 
 AttentionCase::AttentionCase(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed)
-      : random(seed), shape_(shape), batch_(batch) {
+    : random(seed), shape_(shape), batch_(batch) {
   num_tokens_ = std::accumulate(batch.query_lens.begin(), batch.query_lens.end(), 0);
   if (shape_.scale == 0.0f)
     shape_.scale = 1.0f / std::sqrt(float(shape_.head_dim));
@@ -132,8 +132,7 @@ void AttentionCase::Fill(PagedCache *cache, Poison poison, bool sparse) {
   poison_ = poison;
   for (Cache which : kCaches) {
     for (int64_t p = 0; p < num_pages_ && !sparse; p++)
-      cache->Put(which, p,
-                 p == shape_.read_trash ? cache->UniformPage(which, 0.5) : cache->PoisonedPage(which, poison, random));
+      cache->Put(which, p, p == shape_.read_trash ? cache->UniformPage(which, 0.5) : cache->PoisonedPage(which, poison, random));
     for (int32_t i = 0; i < num_requests(); i++)
       FillRequest(which, i, poison, cache);
   }

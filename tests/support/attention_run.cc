@@ -22,8 +22,7 @@ void AttentionRun::Keep(int32_t i) {
   plan_.Put(Plan());
 }
 
-AttentionOutput AttentionRun::Run(bool with_lse, const cgr__append_args *append,
-                    const cgr__kernel &kernel) {
+AttentionOutput AttentionRun::Run(bool with_lse, const cgr__append_args *append, const cgr__kernel &kernel) {
   out_.Put(Bytes(out_.size(), kPoisonByte));
   lse_.Put(Bytes(lse_.size(), kPoisonByte));
   partial_out_.Put(std::vector<float>(partial_out_.size(), NAN));
@@ -253,8 +252,7 @@ void ExpectAttention(AttentionCase &made, const PagedCache &cache, const Attenti
   ExpectNothing(part(out, first, tokens - first, heads * width), part(lse, first, tokens - first, heads));
 }
 
-bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count,
-                       const AttentionShape &shape) {
+bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count, const AttentionShape &shape) {
   size_t before = size_t(first) * size_t(shape.num_q_heads), heads = size_t(count) * size_t(shape.num_q_heads);
   size_t head = size_t(shape.head_dim_v() * ElementSize(shape.dtype));
   return std::memcmp(&a.out[before * head], &b.out[before * head], heads * head) == 0 &&

@@ -112,8 +112,7 @@ private:
 void ExpectAttention(AttentionCase &made, const PagedCache &cache, const AttentionOutput &output, double lse_slack = 0.0);
 
 // Tokens [first, first + count) are equal in both.
-bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count,
-                       const AttentionShape &shape);
+bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count, const AttentionShape &shape);
 
 // The first `tokens` tokens are equal in both.
 bool SameBits(const AttentionOutput &a, const AttentionOutput &b, int32_t tokens, const AttentionShape &shape);

@@ -14,11 +14,11 @@ StepLimits TwoGroups() {
 }
 
 StepDevice::StepDevice(Bench &bench, const StepLimits &limits, const StepModel &first)
-      : limits_(limits), slot_(first.b.arena().layout.slot), readback_slot_(first.b.arena().layout.readback),
-        arena_(std::make_shared<StepArena>(first.b.arena())), buffers_(bench, arena_->places, CGR__MEMORY_DEVICE),
-        staging_(bench, size_t(slot_.stride * limits.ring_depth), CGR__MEMORY_PINNED),
-        readback_(bench, first.readback, CGR__MEMORY_PINNED), completion_(bench, 1, CGR__MEMORY_PINNED),
-        row_data_(bench, first.row_data) {
+    : limits_(limits), slot_(first.b.arena().layout.slot), readback_slot_(first.b.arena().layout.readback),
+      arena_(std::make_shared<StepArena>(first.b.arena())), buffers_(bench, arena_->places, CGR__MEMORY_DEVICE),
+      staging_(bench, size_t(slot_.stride * limits.ring_depth), CGR__MEMORY_PINNED),
+      readback_(bench, first.readback, CGR__MEMORY_PINNED), completion_(bench, 1, CGR__MEMORY_PINNED),
+      row_data_(bench, first.row_data) {
   Put(first.b);
 }
 

@@ -122,9 +122,9 @@ bool StepModel::IsAcceptable(StagedStep *given) {
   if (!step.with_batch)
     starts.assign(b->query_start_loc, b->query_start_loc + step.num_requests + 1);
   for (int32_t i = 0; i <= step.num_requests; i++)
-    if (i == 0 ? starts[0] != 0
-               : starts[i] < starts[i - 1] ||
-                     (step.max_query_len > 0 && int64_t{ starts[i] } - starts[i - 1] > step.max_query_len))
+    if (i == 0
+            ? starts[0] != 0
+            : starts[i] < starts[i - 1] || (step.max_query_len > 0 && int64_t{ starts[i] } - starts[i - 1] > step.max_query_len))
       return Refuse(CGR_GUARD_COUNT, 2 + i, starts[i]);
   if (starts.back() != step.num_tokens)
     return Refuse(CGR_GUARD_COUNT, 2 + step.num_requests, starts.back());
