@@ -5,6 +5,7 @@ load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolcha
 load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":optimised.bzl", "OPTIMISED")
+load(":programs.bzl", "PROGRAMS")
 
 cc_binary = _cc_binary
 cc_import = _cc_import
@@ -53,8 +54,18 @@ def cgr_cc_test(srcs, copts = [], deps = [], linkopts = [], **kwargs):
         **kwargs
     )
 
+# The program that a test file of this package is linked into, from PROGRAMS.
+def _program_of(source):
+    for line in PROGRAMS:
+        pattern, program = line.split(": ")
+        start, end = (pattern + "*").split("*")[:2]
+        path = native.package_name() + "/" + source
+        if path.startswith(start) and path.endswith(end) and "/" not in path[len(start):]:
+            return program
+    return source[:-len(".cc")]
+
 def cgr_tests(deps, more = {}, exclude = [], gpu_short = [], data = {}):
-    """One test per *_test.cc of the folder: `deps` for all, and what `more` and `data` list for a file besides.
+    """A test per *_test.cc of the folder, or per PROGRAMS: `deps` for all, and what `more` and `data` list for a file besides.
 
     Files of `gpu_short` get that tag: short, and what sanitizers and repetitions run on a GPU.
     """
@@ -62,13 +73,20 @@ def cgr_tests(deps, more = {}, exclude = [], gpu_short = [], data = {}):
     for source in gpu_short + more.keys() + data.keys():
         if source not in sources:
             fail("cgr_tests: %s is not a test of this folder" % source)
+    programs = {}
     for source in sources:
+        name = _program_of(source)
+        programs[name] = programs.get(name, []) + [source]
+    for name, files in programs.items():
+        needed = {label: None for label in deps}
+        for source in files:
+            needed.update({label: None for label in more.get(source, [])})
         cgr_cc_test(
-            name = source[:-len(".cc")],
-            srcs = [source],
-            data = data.get(source, []),
-            deps = deps + more.get(source, []),
-            tags = ["gpu_short"] if source in gpu_short else [],
+            name = name,
+            srcs = files,
+            data = [label for source in files for label in data.get(source, [])],
+            deps = needed.keys(),
+            tags = ["gpu_short"] if [source for source in files if source in gpu_short] else [],
         )
 
 def _cgr_public_library_impl(ctx):

@@ -161,6 +161,13 @@ foreach(file ${CGR_TEST_SOURCES})
   endif()
 endforeach()
 
+foreach(program ${CGR_TEST_PROGRAMS})
+  cgr_program(${program} ${CGR_TEST_PROGRAM_${program}})
+  target_link_libraries(${program} PRIVATE cgr_test_support)
+  target_compile_options(${program} PRIVATE ${CGR_NOT_OPTIMISED})
+  target_precompile_headers(${program} REUSE_FROM cgr_test_headers)
+endforeach()
+
 foreach(file ${CGR_EMULATION_TESTS})
   cgr_test(${file} $<TARGET_OBJECTS:cgr_emulation>)
   get_filename_component(name ${file} NAME_WE)
