@@ -44,6 +44,7 @@ PARSERS = {
     "phases": texts.parse_phases,
     "graph_time": texts.parse_phases,
     "label_coverage": texts.parse_label_coverage,
+    "runs": texts.parse_runs,
     "tests": texts.parse_tests,
     "memcheck": texts.parse_tests,
     "racecheck": texts.parse_tests,
@@ -62,7 +63,7 @@ PARSERS = {
     "flashinfer_cost": tables.parse_kernel_cost,
     "flashmla_cost": tables.parse_kernel_cost,
 }
-SUFFIXES = (".txt", ".json", ".prom")
+SUFFIXES = (".txt", ".json", ".prom", ".csv")
 
 
 def parse_text(stem, text):

@@ -1,6 +1,8 @@
 """The records of texts that are not tables of a program: the example, metrics, tests and checkers, JSON, phases of a replay."""
 
 import contextlib
+import csv
+import io
 import json
 import re
 
@@ -113,6 +115,19 @@ def parse_tests(text):
     if errors:
         found.append(Record("tests", {}, "programs under a checker", "count", float(len(errors)), better=""))
         found.append(Record("tests", {}, "findings of the checker", "count", float(sum(int(a or b) for a, b in errors))))
+    return found
+
+
+def parse_runs(text):
+    """A line for each run of the tests or of a checker."""
+    found, have = [], {}
+    for row in csv.DictReader(io.StringIO(text)):
+        case = {name: row[name] for name in ("date", "device", "commit", "suite")}
+        have[tuple(case.values())] = part = have.get(tuple(case.values()), 0) + 1
+        if part > 1:
+            case["part"] = str(part)
+        for metric, better in (("passed", ""), ("failed", "lower"), ("skipped", "")):
+            found.append(Record("runs", case, metric, "count", float(row[metric]), better=better))
     return found
 
 

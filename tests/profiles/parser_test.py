@@ -104,8 +104,8 @@ class Parser(Folder):
         )
 
     def test_values_of_texts_without_tables(self):
-        self.assertEqual(value("h200_2026-11-23/tests.txt", "passed").value, 3818)
-        self.assertEqual(value("h200_2026-11-22/tests.txt", "failed").value, 1)
+        self.assertEqual(value("runs.csv", "passed", commit="d621248", suite="tests").value, 5585)
+        self.assertEqual(value("runs.csv", "failed", commit="d929090", suite="tests").value, 1)
         launch = value("h200_2026-11-22/llama_modes.txt", "launch", mode="piecewise", step="decode")
         self.assertEqual((launch.value, launch.p99), (39.90, 57.5))
         self.assertEqual(
