@@ -11,8 +11,8 @@
  *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
  * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; ON_DEMAND, the
- * same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that was not asked for has no copies;
- * WRITTEN, by the engine's or the library's kernels during the step; STATE, which lives across steps.
+ *   same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that was not asked for has no copies;
+ *   WRITTEN, by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
  *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
  *   NONE: they are never read, first 0. (For buffers of pages it determines only the first fill: kernels/on_demand.h says how far

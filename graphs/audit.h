@@ -1,4 +1,4 @@
-/* What an audit finds in the args of captured graphs. */
+/* What an audit finds in the words of captured graphs. */
 #ifndef CGR_GRAPHS_AUDIT_H
 #define CGR_GRAPHS_AUDIT_H
 
@@ -21,7 +21,7 @@ typedef struct cgr__audit {
   int64_t num_reported, reported_capacity;
 } cgr__audit;
 
-/* Compares two captures of one key: addresses of device memory that the graph does not hold, other args that differ, and nodes
+/* Compares two captures of one key: addresses of device memory that the graph does not hold, other words that differ, and nodes
  * that differ become findings. Returns a device's error, or 0. */
 int cgr__audit_node_args(cgr__audit *audit, const cgr__node_args *first, const cgr__node_args *second);
 void cgr__audit_free(cgr__audit *audit);

@@ -1,4 +1,4 @@
-/* What a captured graph holds: the args of its nodes' parameters, and of the calls that it breaks at. */
+/* What a captured graph holds: the 8-byte words of its nodes' parameters, and of the arguments of the calls that it breaks at. */
 #ifndef CGR_GRAPHS_NODE_ARGS_H
 #define CGR_GRAPHS_NODE_ARGS_H
 
@@ -22,14 +22,14 @@ typedef struct cgr__node {
   char name[88]; /* cut off */
 } cgr__node;
 
-/* A capture's args, in the order of its nodes; those of calls at breaks come after all pieces. */
+/* A capture's words, in the order of its nodes; those of calls at breaks come after all pieces. */
 struct cgr__node_args {
   cgr__node *node;    /* [num_nodes] */
   cgr__node_arg *arg; /* [count] */
   int64_t node_capacity, capacity, count;
   int32_t num_nodes, num_hidden; /* hidden: nodes whose parameters cannot be seen */
   int32_t first_node;            /* of the piece that is being listed */
-  uint64_t shape;                /* hash of everything but the args' values: nodes, parameters, where pieces begin */
+  uint64_t shape;                /* hash of everything but the words' values: nodes, parameters, where pieces begin */
   cgr__held held;
 };
 

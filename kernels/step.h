@@ -142,7 +142,7 @@ typedef struct cgr__step_args {
  *   P13 other       A bad kind, group or buffer, a row not below M, or an index not below page_table_stride or the words of a
  *                   row: the change is dropped (CGR_GUARD_CHANGE), state->lost.
  *
- * BatchLayout
+ * Batch layout
  *   P14 source      It comes from the batch section, or stays as it is; then the edits are made, in either case. (In a slot
  *                   that the host has filled, edits next to the section only repeat it.) An edit gives its place row, flags
  *                   and query_len. query_lens are the differences of query_start_loc, whatever it holds, and are summed anew,

@@ -95,7 +95,7 @@ static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, 
   return CGR_OK;
 }
 
-static void clear_seen(cgr__page_group *group, int32_t row) {
+static void clear_page_filter(cgr__page_group *group, int32_t row) {
   const cgr__row_pages *has = &group->row[row];
   const int32_t *table = table_of(group, row);
   uint64_t *words = group->page_filter + (int64_t)row * group->filter_words;
@@ -261,7 +261,7 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
   if (rows->has_ledger)
     give_pages(rows, row, g, first, (int32_t)end);
   if (first == has->first && end == has->end)
-    clear_seen(group, row);
+    clear_page_filter(group, row);
   if (first == has->first)
     has->first = (int32_t)end;
   else
@@ -280,7 +280,7 @@ void cgr__rows_clear_pages(cgr__rows *rows, int32_t row) {
     if (rows->has_ledger && !group->engine_table)
       give_pages(rows, row, g, group->row[row].first, group->row[row].end);
     if (!group->engine_table)
-      clear_seen(group, row);
+      clear_page_filter(group, row);
     group->row[row] = (cgr__row_pages){ 0 };
   }
   update_capacity(rows, row);

@@ -232,7 +232,7 @@ static inline void cgr__rows_sync(cgr__rows *rows) {
 void cgr__rows_leave_steady(cgr__rows *rows);
 /* A whole batch was launched: the members of every standing batch are looked at anew. */
 static inline void cgr__rows_make_members_stale(cgr__rows *rows) { rows->batches->steady.standing_stale = true; }
-/* Files the rows of the steady batch, which has just been validated, in its schedule. */
+/* Schedules the rows of the steady batch, which has just been validated. */
 void cgr__steady_schedule(cgr__rows *rows, cgr__lane_batches *batches);
 /* The steady batch whose schedule has the row; NULL: none has. */
 cgr__steady *cgr__steady_of_row(const cgr__rows *rows, int32_t row);

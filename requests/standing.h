@@ -8,9 +8,9 @@
  * - A member that runs out of pages is found in time: the schedule counts it under the step at which it may no longer fit, and
  *   moves it when it gets pages.
  * - Members that must be given something anew for every step are listed (`irregular`), and those that lack it are counted
- * (lacks_token).
+ *   (lacks_token).
  * - What the device must be told is kept by position (`dirty`) until a launch has told it; a cancelled step clears nothing.
- * - Results refer to rows and tags as they were, in a copy that an edit log of the edits brings up to date. */
+ * - Results refer to rows and tags as they were, in a copy that the edit log brings up to date. */
 #ifndef CGR_REQUESTS_STANDING_H
 #define CGR_REQUESTS_STANDING_H
 

@@ -231,10 +231,9 @@ static void make_on_demand_args(cgr_runtime *rt) {
 static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   int error = ops->stream_create(rt->dev, CGR__STREAM_NORMAL, &rt->own_stream);
+  /* Urgent, so that in eager steps the planner is not queued after the engine's blocks. In graphs, order decides. */
   if (!error)
-    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT,
-                               &rt->side_stream); /* Urgent, so that in eager steps the planner is not queued after the engine's
-                                                     blocks. In graphs, order decides. */
+    error = ops->stream_create(rt->dev, CGR__STREAM_URGENT, &rt->side_stream);
   if (!error)
     error = ops->event_create(rt->dev, &rt->fork_event);
   if (!error)

@@ -17,7 +17,7 @@ objects=$root/bazel-out/k8-optcoverage
 find "$objects" -name '*.gcda' -delete 2>/dev/null || true
 status=0 # a test that fails has run lines, too
 ./bazelw test --config=coverage_counters --test_env=GCOV_PREFIX="$root" --test_env=GCOV_PREFIX_STRIP=3 "${targets[@]}" >&2 || status=$?
-for folder in base buffers devices graphs interop kernels planners requests runtime; do
+for folder in base buffers devices graphs interop kernels planners requests runtime tracing; do
   find "$objects/bin/$folder" -path '*/_objs/*' -name '*.gcno'
 done | python3 tools/coverage.py $lines
 exit $status

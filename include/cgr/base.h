@@ -74,7 +74,7 @@ enum { CGR_HEADER_VERSION = CGR_VERSION };
   X(CGR_ERROR_EXPIRED, 21, "the result of that step has been overwritten")                        \
   X(CGR_ERROR_STEP, 22, "a guard on the device refused a part of the step")                       \
   X(CGR_ERROR_DEVICE, 23, "a call of the device failed")                                          \
-  X(CGR_ERROR_DEAD, 24, "the device is lost; only destroying still works")                        \
+  X(CGR_ERROR_DEAD, 24, "the device is lost: only reports and destroying still work")                        \
   X(CGR_ERROR_NEWER_STRUCT, 25, "a struct sets fields that this library does not know")           \
   X(CGR_ERROR_CHANGES_PENDING, 26, "more changes are pending than the free slots hold: flush them") \
   X(CGR_ERROR_SELF_TEST, 27, "a replay differs from the eager step")                              \

@@ -78,10 +78,10 @@ typedef struct cgr_capture {
 CGR_API cgr_status cgr_runtime_capture(cgr_runtime *runtime, const cgr_capture *capture);
 
 /* Releases graphs: stale ones first, then the least recently replayed, until the rest take at most `keep_bytes` of
- * device memory; 0 gives up all of them. If the device cannot tell memory, only 0 has an effect. Their keys are as before a
+ * device memory; 0 releases all. If the device cannot tell memory, only 0 has an effect. Their keys are as before a
  * capture; CGR_CAPTURE_MISSED brings back those that steps have asked for since. `*released` (may be NULL) is the device memory
- * of what was given up. Steps in flight are not disturbed. If backends keep states, which end with their graphs, it waits for
- * these steps (CGR_NOT_READY after wait_timeout_ms: nothing was given up). CGR_ERROR_STATE when one is prepared.
+ * of what was released. Steps in flight are not disturbed. If backends keep states, which end with their graphs, it waits for
+ * these steps (CGR_NOT_READY after wait_timeout_ms: nothing was released). CGR_ERROR_STATE when one is prepared.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_release_graphs(cgr_runtime *runtime, uint64_t keep_bytes, uint64_t *released);
 

@@ -41,9 +41,9 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
-/* Sets the number of tokens in the cache: back (preemption, rejected drafts), or forward over pages that the engine or other rows
- * fill (a shared prefix), these perhaps in the row's next step. The row's pages must cover it, and that step has to give its
- * token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had
+/* Sets how many of the row's tokens are in the cache: fewer (preemption, rejected drafts), or more, over pages that the engine or
+ * other rows fill (a shared prefix), at the latest in the row's next step. The row's pages must cover them, and that next step must
+ * give its token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had
  * passed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);

@@ -67,8 +67,8 @@ typedef struct cgr_batch {
  * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above
  * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
  * with `tokens` NULL (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags
- * (CGR_ERROR_INVALID_ENUM); drafts (CGR_ERROR_UNSUPPORTED); another lane or program (CGR_ERROR_INVALID_ARGUMENT); while a step is prepared, inside `record` and calls
- * (CGR_ERROR_STATE).
+ * (CGR_ERROR_INVALID_ENUM); drafts (CGR_ERROR_UNSUPPORTED); another lane or program (CGR_ERROR_INVALID_ARGUMENT); while a step is
+ * prepared, inside `record` and calls (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);
@@ -110,7 +110,7 @@ typedef struct cgr_step {
 #define CGR_STEP_INIT \
   { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, { 0, 0, 0 }, 0 }
 
-/* Tells the graph that a batch would use, without preparing it, even while another step is prepared: for ranks that must agree
+/* Tells which graph a batch would use, without preparing it, even while another step is prepared: for ranks that must agree
  * before any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, such as the mixed key of the
  * larger counts, and give it as forced_key; a rank without work prepares 0 requests with it.
  * Threads one · Capture no · Sync never · Alloc never */

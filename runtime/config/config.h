@@ -91,8 +91,7 @@ void cgr__setup_native(cgr__setup *setup, cgr__findings *findings);
 /* backend_plans.c: what backends that are in use keep for planning. After the engine's buffers. */
 void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
-/* length_sets.c: that a layer with a cache is of its group's
- * set; where the rows' lengths are kept, after all other buffers. */
+/* length_sets.c: that a layer with a cache is of its group's set; where the rows' lengths are kept, after all other buffers. */
 void cgr__check_length_set(const cgr__setup *setup, cgr_layer *layer, int32_t index, cgr__findings *findings);
 void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
 

@@ -1,4 +1,5 @@
-/* cgr_record_attention: checks the struct of the engine and calls the backend of the layer, after an append if it has none. */
+/* cgr_record_attention: checks the engine's struct, then enqueues the library's append, unless the layer's backend appends by
+ * itself, and the backend's call. */
 #include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
@@ -18,6 +19,34 @@ static cgr_status check_view(const cgr_view *view, const cgr__view_shape *shape)
   return cgr__view_check("cgr_record_attention", view, shape);
 }
 
+static cgr_status refuse_flags(const cgr_attention *a, const char *which, const char *expected) {
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: flags has %s for layer %d, %s, expected %s",
+                   a->flags & CGR_ATTENTION_APPEND_ONLY ? "APPEND_ONLY" : "NO_APPEND", a->layer, which, expected);
+}
+
+/* Whether the layer has a part in the step, and the flags one in the layer. */
+static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_attention *a) {
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  const uint32_t only = a->flags & CGR_ATTENTION_APPEND_ONLY;
+  if (cgr__layer_need_of(rec->runtime, a->layer, rec->set) == CGR__LAYER_STAYS_OUT)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_record_attention: layer %d of length set %d is called in a step of set %d (variant %u), expected it in "
+                     "those of %s",
+                     a->layer, l->length_set, rec->set, rec->base.key.variant,
+                     l->flags & CGR_LAYER_NO_CACHE || l->length_set == 0 ? "its own set" : "its own set or of set 0");
+  if (l->flags & CGR_LAYER_NO_CACHE && a->flags != 0)
+    return refuse_flags(a, "which has CGR_LAYER_NO_CACHE", "none");
+  if (only && l->kv_source != 0)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_record_attention: flags has APPEND_ONLY for layer %d, which reads layer %d's cache, expected a layer with a "
+        "cache of its own",
+        a->layer, l->kv_source - 1);
+  if (only && l->length_set != rec->set)
+    return refuse_flags(a, "whose cache the steps of another length set fill", "none");
+  return CGR_OK;
+}
+
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   if (rec->base.in_call)
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
@@ -30,7 +59,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
   if (a->flags == (CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
-  CGR__TRY(cgr__check_layer_call(rec, a));
+  CGR__TRY(check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
   if (a->q_scale || a->out_scale)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",

@@ -54,32 +54,3 @@ int32_t cgr__count_layers(const cgr_runtime *rt, int32_t set) {
   }
   return count;
 }
-
-/* ------------------------------------------------------------------------------------------------------------- the call's */
-
-static cgr_status refuse_flags(const cgr_attention *a, const char *which, const char *expected) {
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: flags has %s for layer %d, %s, expected %s",
-                   a->flags & CGR_ATTENTION_APPEND_ONLY ? "APPEND_ONLY" : "NO_APPEND", a->layer, which, expected);
-}
-
-cgr_status cgr__check_layer_call(const cgr__step_recorder *rec, const cgr_attention *a) {
-  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  const uint32_t only = a->flags & CGR_ATTENTION_APPEND_ONLY;
-  if (cgr__layer_need_of(rec->runtime, a->layer, rec->set) == CGR__LAYER_STAYS_OUT)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_record_attention: layer %d of length set %d is called in a step of set %d (variant %u), expected it in "
-                     "those of %s",
-                     a->layer, l->length_set, rec->set, rec->base.key.variant,
-                     l->flags & CGR_LAYER_NO_CACHE || l->length_set == 0 ? "its own set" : "its own set or of set 0");
-  if (l->flags & CGR_LAYER_NO_CACHE && a->flags != 0)
-    return refuse_flags(a, "which has CGR_LAYER_NO_CACHE", "none");
-  if (only && l->kv_source != 0)
-    return cgr__fail(
-        CGR_ERROR_INVALID_ARGUMENT,
-        "cgr_record_attention: flags has APPEND_ONLY for layer %d, which reads layer %d's cache, expected a layer with a "
-        "cache of its own",
-        a->layer, l->kv_source - 1);
-  if (only && l->length_set != rec->set)
-    return refuse_flags(a, "whose cache the steps of another length set fill", "none");
-  return CGR_OK;
-}

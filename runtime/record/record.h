@@ -69,8 +69,6 @@ cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t
 cgr_status cgr__check_layers(const cgr__step_recorder *recorder);
 /* How many layers `record` must come to. */
 int32_t cgr__count_layers(const cgr_runtime *rt, int32_t set);
-/* Whether the call may be made for its layer, with its flags, in this step. */
-cgr_status cgr__check_layer_call(const cgr__step_recorder *recorder, const cgr_attention *attention);
 
 /* ------------------------------------------------------------------------------------------------------------ backend_plans.c */
 

@@ -1,4 +1,4 @@
-"""A header that the compiler reads once: what all tests include takes half of the time that it takes to compile one."""
+"""A header that is compiled once: half of a test's compile time goes into what all tests include."""
 
 load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
 load("@rules_cc//cc/common:cc_common.bzl", "cc_common")

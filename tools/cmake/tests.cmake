@@ -1,4 +1,4 @@
-# ctest: every tests/**/*_test.cc is a program and a test, on every device that is there. Not here, but in Bazel: CUDA's kernels
+# ctest: every tests/**/*_test.cc is a test, in a program alone or with others (tools/bazel/programs.bzl), on every device that is there. Not here, but in Bazel: CUDA's kernels
 # emulated in most suites of kernels/ and runtime/ (they take as long again), and tests of what Bazel itself builds.
 enable_language(CXX)
 if(EXISTS /usr/src/googletest/CMakeLists.txt)

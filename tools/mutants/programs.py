@@ -14,7 +14,7 @@ import library
 
 # A mutant may fill memory or disk.
 LIMITED = 'ulimit -v 33554432; ulimit -f 4194304; ulimit -c 0; exec "$0"'
-TIMES_LONGER, SHORTEST_S = 5, 5.0  # of the normal time, after which a program hangs
+TIMES_LONGER, SHORTEST_S = 5, 5.0  # a program hangs after 5 times its normal time, but not before 5 s
 
 # reached: functions, as function_key has them, or None: not known.
 Program = collections.namedtuple("Program", "name seconds reached")

@@ -6,7 +6,7 @@
 
 A mutant is a library of its own. The test programs that reach the function run with it, by LD_LIBRARY_PATH, until one fails or takes five
 times as long as before. One line tells of each mutant, the last sums up: killed, survived, equal (the object code is the same), broken
-(it does not compile), unfinished (--seconds were over). The same seed and sources make the same mutants.
+(it does not compile), gone (its text is no longer there), unfinished (--seconds were over). The same seed and sources make the same mutants.
 """
 
 import argparse

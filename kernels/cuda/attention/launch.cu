@@ -1,5 +1,5 @@
-/* Launcher of the attention kernels. It chooses the instances by kind and head dims; their file chooses by dtype and lines
- * (kernel.cuh). kernels/registry.c says which layers have instances. */
+/* Launcher of the attention kernels. It chooses the instances by head dims, and plain or general ones; their file chooses by
+ * dtype and lines (kernel.cuh). kernels/registry.c says which layers have instances. */
 #include <cuda.h>
 
 #include "kernels/cuda/attention/sm80/traits.h"

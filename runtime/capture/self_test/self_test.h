@@ -5,8 +5,8 @@
  *   the other size: eager, of one of the case's rows, with another number of tokens than the key's. The same in every run.
  *
  *   the decoy: eager, of the same padded key, with other tokens, lengths and staged data. The case's rows begin at length 0,
- * which resets what a model keeps for a row. It leaves wrong values wherever the engine computes outside of cgr's buffers. One
- * run has a second one before it, one a second one after it.
+ *   which resets what a model keeps for a row. It leaves wrong values wherever the engine computes outside of cgr's buffers. One
+ *   run has a second one before it, one a second one after it.
  *
  *   the case: eager or a replay. This is what is compared.
  *
@@ -14,7 +14,8 @@
  *   has room for.
  *
  *   self_test.c   the call: memory, the walk over the graphs     check.c     what the caller gives
- *   case.c        what a graph is tried with                     decoy.c     the steps around it
+ *   case.c        what a graph is tried with                     requests.c  a request: its length and its pages
+ *   decoy.c       the steps around it
  *   run.c         the steps, and what they left                  data.c      the engine's staged buffers
  *   compare.c     two runs, and the pages */
 #ifndef CGR_RUNTIME_CAPTURE_SELF_TEST_SELF_TEST_H
@@ -144,6 +145,8 @@ cgr_status cgr__test_check(const cgr_runtime *rt, cgr_self_test *given);
 
 /* case.c. False: the given pages do not hold it, which is a finding. */
 bool cgr__test_compose(cgr__self_test *t, const cgr_key *key);
+
+/* requests.c */
 uint64_t cgr__test_random(cgr__self_test *t, uint64_t below);
 static inline int32_t cgr__test_pick(cgr__self_test *t, int32_t below) { return (int32_t)cgr__test_random(t, (uint64_t)below); }
 /* A request of `len` new tokens, after some that fit its `share` of pages; in other length sets it has any that fit. Returns with
