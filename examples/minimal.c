@@ -4,7 +4,6 @@
 #include <cgr/cgr.h>
 #include <stdio.h>
 #include "minimal_model.h"
-
 enum { LAYERS = 2, DIM = MINIMAL_HEAD_DIM, PAGE_SIZE = 16, PAGES = 6, MAX_TOKENS = MINIMAL_TOKENS, MAX_SEQ_LEN = 64 };
 enum { KV_BYTES = PAGES * 2 * PAGE_SIZE * DIM * 2 }; /* of a layer: K and V of each page, one head of bf16 */
 
@@ -41,6 +40,7 @@ static cgr_status start(struct engine *e, const char *device) {
   TRY(cgr_stream_create(e->device, &e->stream));
   TRY(cgr_memory_alloc(e->device, LAYERS * KV_BYTES, &e->cache));
   TRY(cgr_fill(e->device, e->cache, 0, LAYERS * KV_BYTES, e->stream)); /* page 0 has to hold finite values */
+  TRY(cgr_stream_synchronize(e->device, e->stream));                   /* the runtime's own stream does not wait for this one */
   cgr_group group = CGR_GROUP_INIT;
   group.page_size = PAGE_SIZE, group.num_pages = PAGES; /* 0 and 1 are reserved; 0 must hold numbers that are finite */
   cgr_layer layers[LAYERS] = { CGR_LAYER_INIT, CGR_LAYER_INIT };

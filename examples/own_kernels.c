@@ -91,7 +91,8 @@ static cgr_status open_device(struct engine *e, const char *device) {
   TRY(cgr_memory_alloc(e->device, LAYERS * KV_BYTES, &e->cache));
   TRY(cgr_fill(e->device, e->cache, 0, LAYERS * KV_BYTES, e->stream));
   TRY(cgr_memory_alloc(e->device, sizeof e->pages, &e->page_table));
-  return cgr_fill(e->device, e->page_table, 0, sizeof e->pages, e->stream); /* page 0, the read-trash page, everywhere */
+  TRY(cgr_fill(e->device, e->page_table, 0, sizeof e->pages, e->stream)); /* page 0, the read-trash page, everywhere */
+  return cgr_stream_synchronize(e->device, e->stream); /* the runtime's own stream does not wait for this one */
 }
 
 static cgr_status create_runtime(struct engine *e) {

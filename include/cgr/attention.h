@@ -126,7 +126,7 @@ typedef struct cgr_layer {
   int32_t num_q_heads;       /* a multiple of num_kv_heads, at most 1024 */
   int32_t num_kv_heads;
   int32_t head_dim;          /* of q and k, 1 .. 65536 */
-  int32_t head_dim_v;        /* of v and out; 0: head_dim */
+  int32_t head_dim_v;        /* of v and out, 1 .. 65536; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
   int32_t out_dtype;         /* of out; 0: dtype */
   int32_t window_left;       /* keys that a query sees, up to and including its own; 0: all */

@@ -42,7 +42,7 @@ typedef struct cgr_where {
 typedef struct cgr_mark {
   int32_t lane;
   int32_t reserved; /* 0 */
-  uint64_t seq;     /* the step's number, counted from 1 in each lane; 0: none */
+  uint64_t seq;     /* the step's number, counted from 1 in each lane, those of warm-up and self-tests too; 0: none */
 } cgr_mark;
 
 /* Which steps are captured, as (uniform query lengths, everything else). FULL is one graph; PIECEWISE is several, with every

@@ -36,9 +36,10 @@ static void check_table(cgr_group *g, int64_t pages, int32_t i, cgr__findings *f
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table_stride").name,
                       "is %lld, expected at least %lld (%s / page_size) and at most 2^31", (long long)g->page_table_stride,
                       (long long)pages, cgr__max_len_field(g->length_set).name);
-  if ((uintptr_t)g->page_table % sizeof(int32_t) != 0)
+  const uintptr_t last = (uintptr_t)INT64_MAX - ((uintptr_t)1 << 56); /* with room for the largest table after it */
+  if ((uintptr_t)g->page_table % sizeof(int32_t) != 0 || (uintptr_t)g->page_table > last)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "page_table").name,
-                      "is %p, expected a multiple of 4", (const void *)g->page_table);
+                      "is %p, expected a multiple of 4, at most %#llx", (const void *)g->page_table, (unsigned long long)last);
   if (!strided)
     g->page_table_stride = 0;
 }
@@ -97,15 +98,16 @@ void cgr__setup_groups(cgr__setup *setup, cgr__findings *f) {
   cgr_config *c = &setup->config;
   if (c->num_groups == 0 && needs_no_groups(c))
     return;
-  if (c->num_groups < 1 || c->num_groups > CGR__MAX_GROUPS)
+  bool counted = c->num_groups >= 1 && c->num_groups <= CGR__MAX_GROUPS; /* or the array may have any length */
+  if (!counted)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "num_groups",
                       "is %d, expected 1 .. %d; 0 only if there are layers, and all of them have CGR_LAYER_NO_CACHE",
                       c->num_groups, CGR__MAX_GROUPS);
   if (!c->groups)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, "groups", "is NULL, expected an array of groups (num_groups)");
-  if (c->num_groups < 1 || !c->groups)
+  if (!counted || !c->groups)
     return;
-  for (int32_t i = 0; i < c->num_groups && i < CGR__MAX_GROUPS; i++) {
+  for (int32_t i = 0; i < c->num_groups; i++) {
     f->group = i;
     read_group(setup, i, f);
   }

@@ -32,6 +32,8 @@ static void check_layer_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
                       "is %d, expected a multiple of num_kv_heads, %d", l->num_q_heads, l->num_kv_heads);
   if (!cgr__in_range(f, cgr__field_of("layers", i, "head_dim").name, l->head_dim, 1, CGR__MAX_HEAD_DIM))
     l->head_dim = 0;
+  if (!cgr__in_range(f, cgr__field_of("layers", i, "head_dim_v").name, l->head_dim_v, 0, CGR__MAX_HEAD_DIM))
+    l->head_dim_v = 0;
   if (!kv || l->num_kv_heads > CGR__MAX_Q_HEADS)
     l->num_kv_heads = 0;
   if (!grouped)

@@ -20,7 +20,7 @@ static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const c
   int64_t size = cgr__known_size(view);
   int64_t elements = (group->num_pages - 1) * view->stride_page + (group->page_size - 1) * view->stride_token +
                      (cgr__or_one(layer->num_kv_heads) - 1) * view->stride_head + cgr__known_dim(layer, view);
-  return elements <= MAX_SPAN / size && (int64_t)(uintptr_t)view->base <= INT64_MAX - elements * size;
+  return elements <= MAX_SPAN / size && (uintptr_t)view->base <= (uintptr_t)(INT64_MAX - elements * size);
 }
 
 static bool check_strides(const cgr_kv_view *view, const char *field, cgr__findings *f) {

@@ -69,6 +69,7 @@ static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key
   cgr_runtime *rt = context;
   memset(stats, 0, offsetof(cgr_key_stats, prepare));
   stats->bytes_estimated = stats->reserved = 0;
+  stats->turned_down = 0;
   stats->size = (uint32_t)sizeof *stats;
   cgr__statistics_of_key(&rt->statistics, index, with_times, stats);
   if (index < 0)

@@ -10,15 +10,17 @@
 /* Which of the reserved fields is set. */
 static cgr_status refuse_reserved(const cgr_batch *b) {
   const struct {
-    const char *name;
+    const char *name, *why;
     int64_t value;
-  } fields[] = {
-    { "lane", b->lane }, { "program", b->program }, { "common_prefix", b->common_prefix }, { "max_steps", b->max_steps }
-  };
+    cgr_status status;
+  } fields[] = { { "lane", "(num_lanes is 1)", b->lane, CGR_ERROR_INVALID_ARGUMENT },
+                 { "program", "(num_programs is 1)", b->program, CGR_ERROR_INVALID_ARGUMENT },
+                 { "common_prefix", "in this version", b->common_prefix, CGR_ERROR_UNSUPPORTED },
+                 { "max_steps", "in this version", b->max_steps, CGR_ERROR_UNSUPPORTED } };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].value != 0)
-      return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: %s is %lld, expected 0 in this version", fields[i].name,
-                       (long long)fields[i].value);
+      return cgr__fail(fields[i].status, "batch: %s is %lld, expected 0 %s", fields[i].name, (long long)fields[i].value,
+                       fields[i].why);
   return CGR_OK;
 }
 

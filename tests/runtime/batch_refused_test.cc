@@ -13,9 +13,9 @@ TEST_P(BatchIsRefused, ForItsStructAndWhatIsReserved) {
   EachBatchRefused({
       { kStruct, "batch: size is 0 ... a multiple of 8, 8 to 4096 ... _INIT", [](cgr_batch &b) { b.size = 0; } },
       { kStruct, "batch: size is 20 ... a multiple of 8", [](cgr_batch &b) { b.size = 20; } },
-      { kUnsupported, "batch: lane is 1 ... 0", [](cgr_batch &b) { b.lane = 1; } },
-      { kUnsupported, "batch ... lane is -1", [](cgr_batch &b) { b.lane = -1; } },
-      { kUnsupported, "batch ... program is 2", [](cgr_batch &b) { b.program = 2; } },
+      { kArgument, "batch: lane is 1 ... 0", [](cgr_batch &b) { b.lane = 1; } },
+      { kArgument, "batch ... lane is -1", [](cgr_batch &b) { b.lane = -1; } },
+      { kArgument, "batch ... program is 2", [](cgr_batch &b) { b.program = 2; } },
       { kUnsupported, "batch ... common_prefix is 16", [](cgr_batch &b) { b.common_prefix = 16; } },
       { kUnsupported, "batch ... max_steps is 4", [](cgr_batch &b) { b.max_steps = 4; } },
       { kArgument, "variant is 5 ... cgr_config.variants", [](cgr_batch &b) { b.variant = 5; } },

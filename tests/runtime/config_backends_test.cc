@@ -164,8 +164,7 @@ TEST_P(ConfigBackends, TheStructIsChecked) {
                     { -1, INT32_MIN }) });
   for (uint32_t bad : { 0u, 3u, 1u << 20 }) {
     const std::string size = "size is " + std::to_string(bad);
-    Refused([=](Good &c) { c.backends[0].size = bad; },
-            { { kStruct, "backends[0] " + size }, { kStruct, "backends[1] backends[0] ... " + size } });
+    Refused([=](Good &c) { c.backends[0].size = bad; }, { { kStruct, "backends[0] " + size } });
   }
   Accepted([](Good &c) {
     c.backends[0].name = longest.c_str();

@@ -223,7 +223,9 @@ TEST_P(ConfigMemory, HasNoPageTableInIt) {
           table(c, reinterpret_cast<char *>(far), 31);
           c.config.device_memory = reinterpret_cast<char *>(far);
         },
-        { { kArgument, "groups[0].page_table_stride is 31" }, { kArgument, "device_memory_size is 0" } });
+        { { kArgument, "groups[0].page_table_stride is 31" },
+          { kArgument, "groups[0].page_table is 0x ... at most 0x7effffffffffffff" },
+          { kArgument, "device_memory_size is 0" } });
   Refused([&](Good &c) { table(c, Good::Address(0) - 64, 32); }, kArgument, "groups[0].page_table overlaps layers[0].k");
   Accepted([&](Good &c) { table(c, Good::Address(0) - 17 * 128, 32); });
 }

@@ -172,9 +172,11 @@ TEST_P(ConfigFindings, ElementsThatCannotBeReadAreNamed) {
   });
   Refused([](Good &c) { c.groups[0].size = 3, c.config.ring_depth = 1; },
           { { kArgument, "ring_depth is 1" }, { kStruct, "groups[0] size is 3" } });
-  Refused([](Good &c) { c.layers[0].size = 0; }, { { kStruct, "layers[0] size is 0 ... CGR_LAYER_INIT" },
-                                                   { kStruct, "layers[1] layers[0] ... size is 0" },
-                                                   { kStruct, "layers[2] layers[0] ... size is 0" } });
+  for (int32_t count : { -1, 5, INT32_MAX }) // the array may have any length
+    Refused([=](Good &c) { c.config.num_groups = count, c.groups[0].size = 3; }, kArgument,
+            "num_groups is " + std::to_string(count));
+  // Where the others are is not known: they have no finding of their own.
+  Refused([](Good &c) { c.layers[0].size = 0; }, { { kStruct, "layers[0] size is 0 ... CGR_LAYER_INIT" } });
   Refused([](Good &c) { c.buffers[2].size = 0, c.buffers[0].dtype = 0; },
           { { kEnum, "buffers[0].dtype is 0" }, { kStruct, "buffers[2] size is 0 ... as in buffers[0]" } });
 }

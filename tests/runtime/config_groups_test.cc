@@ -109,6 +109,7 @@ TEST_P(ConfigGroups, TableOfTheEngineHasRoomForARowAndIsAligned) {
       Field(kArgument, "groups[0].page_table_stride is # ... at least 32 ... 2^31", stride, { 32, 33, most },
             { 0, -1, 31, INT64_MIN, most + 1, INT64_MAX }),
       Field(kArgument, "groups[0].page_table is 0x ... multiple of 4", address, { 0x8004 }, { 0x8001, 0x8002, 0x8003 }),
+      Field(kArgument, "groups[0].page_table is 0x ... at most", address, {}, { INT64_MAX / 4 * 4, -16 }),
   });
   Accepted([](Good &c) { c.groups[0].page_table_stride = -1; }); // of no table
 }

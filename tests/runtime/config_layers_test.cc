@@ -75,7 +75,10 @@ TEST_P(ConfigLayers, LargestHeadDim) {
 
 TEST_P(ConfigLayers, HeadDimOfV) {
   Accepted([](Good &c) { c.layers[1].head_dim_v = 64; });
-  for (int32_t other : { 8, 32, 33, 128, 264, -64 })
+  EachField({ Field(kArgument, "layers[1].head_dim_v is # ... 0 .. 65536",
+                    [](Good &c, int64_t value) { c.layers[1].head_dim_v = int32_t(value); }, {},
+                    { -1, -64, INT32_MIN, 65537, INT32_MAX }) });
+  for (int32_t other : { 8, 32, 33, 128, 264 })
     AsTheRegistrySays([&](cgr_layer &l) {
       l.head_dim_v = other;
       if (other > 0 && other % 8 == 0)

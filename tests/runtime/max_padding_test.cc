@@ -79,6 +79,25 @@ protected:
 
 enum { kOfOne = 0, kOfSixteen = 1, kMixed = 2 };
 
+// Leaves `byte` all over the stack that the next call uses.
+__attribute__((noinline)) void DirtyStack(int byte) {
+  volatile unsigned char stack[1 << 15];
+  for (volatile unsigned char &one : stack)
+    one = static_cast<unsigned char>(byte);
+}
+
+// The eager steps, which no graph turned down, have that count too.
+TEST_P(MaxPadding, StatisticsOfEagerStepsHaveNoFieldThatIsNotSet) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL));
+  for (int byte : { 0x5a, 0xa5 }) {
+    cgr_key_stats stats = CGR_KEY_STATS_INIT;
+    DirtyStack(byte);
+    CGR_ASSERT_OK(cgr_runtime_key_stats(engine_->rt, -1, &stats));
+    EXPECT_EQ(stats.turned_down, 0u);
+    EXPECT_EQ(stats.bytes_estimated, 0);
+  }
+}
+
 TEST_P(MaxPadding, AnEagerStepServes) {
   Make(CGR_MODE_FULL_DECODE_ONLY);
   for (int n = 0; n < 3; n++)
