@@ -1,6 +1,8 @@
 // CMake builds from the project's root what Bazel builds: the same sources, the same tests except those named here, and the same
 // installed tree.
 #include <algorithm>
+#include <fstream>
+#include <regex>
 #include <vector>
 
 #include "tests/install/tree.h"
@@ -54,6 +56,25 @@ TEST(CMakeBuild, HasTheSourcesOfBazel) {
   EXPECT_EQ(Difference(cmake, bazel), std::vector<std::string>()) << "CMake alone has these";
 }
 
+// The name of a test file's program in ctest. tools/bazel/programs.bzl has lines "PATTERN: PROGRAM" for files that share one; a
+// pattern has one *, for a part of a file's name.
+std::string ProgramOf(const fs::path &root, const fs::path &file) {
+  static const std::regex line_of("    \"tests/([a-z/]+/)([^*\"]*)\\*([^:\"]*): ([a-z_]+)\",");
+  std::string name = fs::path(file).replace_extension();
+  std::ifstream in(root / "tools/bazel/programs.bzl");
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, line_of) || (file.parent_path() / "").string() != match[1].str())
+      continue;
+    const std::string is = file.filename(), start = match[2], end = match[3];
+    if (is.size() >= start.size() + end.size() && is.compare(0, start.size(), start) == 0 &&
+        is.compare(is.size() - end.size(), end.size(), end) == 0)
+      name = match[1].str() + match[4].str();
+  }
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 // What ctest says it runs: every test except those of Bazel's outputs, of tools, and of the project's documentation.
 TEST(CMakeBuild, HasEveryTest) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
@@ -64,11 +85,8 @@ TEST(CMakeBuild, HasEveryTest) {
     const fs::path file = fs::relative(entry.path(), root / "tests");
     const std::string extension = file.extension(), stem = file.stem();
     const bool is_test = stem.size() > 5 && stem.compare(stem.size() - 5, 5, "_test") == 0;
-    if (is_test && (extension == ".cc" || extension == ".c") && of_bazel.count(file.begin()->string()) == 0) {
-      std::string name = fs::path(file).replace_extension();
-      std::replace(name.begin(), name.end(), '/', '_');
-      all.insert(name);
-    }
+    if (is_test && (extension == ".cc" || extension == ".c") && of_bazel.count(file.begin()->string()) == 0)
+      all.insert(ProgramOf(root, file));
   }
   const Scratch scratch;
   const std::string build = Quoted(scratch.path() / "build");
