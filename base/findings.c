@@ -18,7 +18,7 @@ cgr_status cgr__findings_check(const char *function, const cgr_finding *out, int
   if (capacity < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capacity is %d, expected 0 or more", function, capacity);
   if (capacity > 0 && !out)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: findings is NULL, expected room for %d", function, capacity);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: findings is NULL, expected room for %d", function, capacity);
   return CGR_OK;
 }
 

@@ -84,8 +84,10 @@ typedef struct cgr__steady {
 /* A member that is not just a request with one token a step, or with none. */
 typedef struct cgr__irregular {
   int32_t next, prev;
-  int32_t first_token; /* of its given tokens, in cgr__standing.tokens; -1: none, or used up */
+  int32_t first_token; /* of its given tokens, in cgr__standing.tokens, or one of the below */
 } cgr__irregular;
+#define CGR__TOKEN_LAST_GIVEN (-1) /* its one token is CGR_TOKEN_LAST, or it has none */
+#define CGR__TOKENS_USED_UP (-2)   /* a step has run it: it must be set again */
 
 /* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
 typedef struct cgr__standing {

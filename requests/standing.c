@@ -90,10 +90,10 @@ void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t r
   cgr__standing *s = &batches->standing;
   s->num_kept -= count_kept(rows, s, row);
   s->sum_tokens -= cgr__standing_count(rows, batches, row);
-  s->irregular[row].first_token = -1;
-  s->sum_tokens += cgr__standing_count(rows, batches, row);
+  s->irregular[row].first_token = CGR__TOKENS_USED_UP;
   if (rows->row[row].query_len <= 1 && s->members.flags[rows->row[row].position] == 0)
-    unlist_irregular(rows, s, row);
+    unlist_irregular(rows, s, row); /* it goes on by itself */
+  s->sum_tokens += cgr__standing_count(rows, batches, row);
   cgr__members_revalidate(rows, row);
 }
 
@@ -153,7 +153,7 @@ static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t 
   s->sum_tokens += query_len;
   rows->row[index].query_len = query_len;
   if (has_tokens || query_len > 1 || flags != 0) {
-    s->irregular[index].first_token = has_tokens ? keep_tokens(rows, s, tokens, query_len) : -1;
+    s->irregular[index].first_token = has_tokens ? keep_tokens(rows, s, tokens, query_len) : CGR__TOKEN_LAST_GIVEN;
     list_irregular(rows, s, index);
   }
 }

@@ -32,8 +32,8 @@ cgr_status cgr__standing_swap(cgr__rows *rows, cgr__lane_batches *batches, int32
 
 /* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */
 static inline int32_t cgr__standing_count(const cgr__rows *rows, const cgr__lane_batches *batches, int32_t row) {
-  int32_t query_len = rows->row[row].query_len;
-  return query_len > 1 && batches->standing.irregular[row].first_token < 0 ? 0 : query_len;
+  bool used_up = rows->row[row].irregular && batches->standing.irregular[row].first_token == CGR__TOKENS_USED_UP;
+  return used_up ? 0 : rows->row[row].query_len;
 }
 
 /* A step with the row's tokens was launched. */

@@ -44,7 +44,7 @@ static cgr_status refuse_missing_token(const cgr__rows *rows, const cgr__standin
     i++;
   int32_t row = members->rows[i], query_len = members->query_lens[i];
   const cgr__irregular *irregular = rows->row[row].irregular ? &s->irregular[row] : NULL;
-  if (query_len > 1 && irregular->first_token < 0)
+  if (irregular && irregular->first_token == CGR__TOKENS_USED_UP)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
         "batch: the standing batch has no tokens for row %d, expected %d: cgr_standing_update gives those of one step", row,

@@ -139,8 +139,8 @@ typedef struct cgr_layer {
                                 Every step reads slopes and sinks: they stay where they are while the runtime lives */
   const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; -inf, or less than
                                 1e38 in magnitude; NULL: none. A query that sees no key has out 0 and LSE -inf all the same */
-  cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE base and scale are NULL. They overlap nothing, except that
-                                one may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
+  cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE all is 0 but dtype. They overlap nothing, except that one
+                                may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \

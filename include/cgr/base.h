@@ -9,8 +9,8 @@
  *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer
  *   caller) is accepted if everything this library does not know is zero, and refused with CGR_ERROR_NEWER_STRUCT otherwise; one
  *   of more than 4096 bytes, or of a size that is no multiple of 8, is refused with CGR_ERROR_INVALID_STRUCT. An array of them is
- *   stepped through by the size of its first element. An output struct is filled as far as this library knows it and the caller
- *   has room; the rest stays as it is. Structs without `size` never grow.
+ *   stepped through by the size of its first element, and an element of another size is refused. An output struct is filled as
+ *   far as this library knows it and the caller has room; the rest stays as it is. Structs without `size` never grow.
  * - In every struct that is read, zero selects the default; a field without a default rejects zero. Fields named `reserved` are 0;
  *   in such a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the

@@ -127,6 +127,19 @@ static void resolve_source(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr
   l->v = source->v;
 }
 
+static void check_view_reserved(const cgr_layer *l, int32_t i, cgr__findings *f) {
+  cgr__findings_add_used(f, cgr__field_of("layers", i, "k.reserved").name, l->k.reserved);
+  cgr__findings_add_used(f, cgr__field_of("layers", i, "v.reserved").name, l->v.reserved);
+}
+
+static void check_no_stride(cgr__findings *f, int32_t i, const char *view, const char *name, int64_t stride) {
+  char field[32];
+  snprintf(field, sizeof field, "%s.%s", view, name);
+  if (stride != 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, field).name,
+                      "is %lld, expected 0 with CGR_LAYER_NO_CACHE", (long long)stride);
+}
+
 /* In a layer without a cache a view is only its dtype, which is that of k or v in the attention call. */
 static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, const char *name, cgr__findings *f) {
   if (view->base || view->scale)
@@ -137,6 +150,9 @@ static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, cons
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
                       "has dtype %s, expected %s as in dtype, or 0, with CGR_LAYER_NO_CACHE",
                       cgr_dtype_name((cgr_dtype)view->dtype), cgr_dtype_name((cgr_dtype)l->dtype));
+  check_no_stride(f, i, name, "stride_page", view->stride_page);
+  check_no_stride(f, i, name, "stride_token", view->stride_token);
+  check_no_stride(f, i, name, "stride_head", view->stride_head);
   if (!view->scale)
     (void)cgr__check_no_scale_strides(view, i, name, f);
   *view = (cgr_kv_view){ .dtype = l->dtype };
@@ -144,6 +160,7 @@ static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, cons
 
 static void check_no_cache(cgr_layer *l, int32_t i, cgr__findings *f) {
   check_layer_dtype(&l->dtype, i, "dtype", f); /* there is no cache to take it from */
+  check_view_reserved(l, i, f);
   check_no_view(l, &l->k, i, "k", f);
   check_no_view(l, &l->v, i, "v", f);
   if (l->kv_source != 0)
@@ -178,8 +195,7 @@ static void set_defaults(cgr_layer *l) {
 }
 
 static void check_layer_cache(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
-  cgr__findings_add_used(f, cgr__field_of("layers", i, "k.reserved").name, l->k.reserved);
-  cgr__findings_add_used(f, cgr__field_of("layers", i, "v.reserved").name, l->v.reserved);
+  check_view_reserved(l, i, f);
   cgr__check_kv_view(setup, l, i, &l->k, "k", f);
   cgr__check_kv_view(setup, l, i, &l->v, "v", f);
   if (!cgr__check_kv_scale(setup, l, i, &l->k, "k", f))

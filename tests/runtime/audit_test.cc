@@ -312,7 +312,7 @@ TEST_P(Audit, RefusesWhatItCannotDo) {
                 { "cgr_runtime_audit: runtime" });
   EXPECT_EQ(count, 0);
   ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 0, nullptr), CGR_ERROR_NULL_POINTER, { "count" });
-  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 1, &count), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 1, &count), CGR_ERROR_NULL_POINTER,
                 { "findings is NULL, expected room for 1" });
   ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, &finding, -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
   const int32_t row = engine_->Open();

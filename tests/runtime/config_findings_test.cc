@@ -60,7 +60,7 @@ TEST_P(ConfigFindings, ListsThatAreNoneAreRefused) {
   Good good(device_);
   FindingList list;
   int32_t count = -1;
-  ExpectMessage(cgr_validate(&good.config, nullptr, nullptr, 1, &count), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_validate(&good.config, nullptr, nullptr, 1, &count), CGR_ERROR_NULL_POINTER,
                 { "findings is NULL, expected room for 1" });
   ExpectMessage(cgr_validate(&good.config, nullptr, list.data(), -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
   ExpectMessage(cgr_validate(&good.config, nullptr, list.data(), 1, nullptr), CGR_ERROR_NULL_POINTER, { "count", "NULL" });

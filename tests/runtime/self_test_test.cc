@@ -467,7 +467,7 @@ TEST_P(SelfTest, RefusesBadArguments) {
                 { "cgr_runtime_self_test: test" });
   EXPECT_EQ(count, 0);
   ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 0, nullptr), CGR_ERROR_NULL_POINTER, { "count" });
-  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 3, &count), CGR_ERROR_INVALID_ARGUMENT,
+  ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, 3, &count), CGR_ERROR_NULL_POINTER,
                 { "findings is NULL, expected room for 3" });
   ExpectMessage(cgr_runtime_self_test(engine_->rt, &test, nullptr, -1, &count), CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1" });
   test.num_pages = 3;

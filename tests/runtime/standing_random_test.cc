@@ -21,6 +21,7 @@ struct Member {
   int32_t row, query_len;
   bool partial;
   std::vector<int32_t> tokens; // empty: the last one
+  bool used_up = false;        // it has run, and does not go on by itself
 };
 
 struct Row {
@@ -69,7 +70,7 @@ protected:
   cgr_status Limits() const {
     int32_t sum = 0;
     for (const Member &m : members_)
-      sum += m.query_len > 1 && m.tokens.empty() ? 0 : m.query_len;
+      sum += m.used_up ? 0 : m.query_len;
     return members_.size() > rows::kMaxRequests ? CGR_ERROR_TOO_MANY_REQUESTS
            : sum > kTokens                      ? CGR_ERROR_TOO_MANY_TOKENS
                                                 : CGR_OK;
@@ -77,9 +78,7 @@ protected:
   bool Lacks(const Member &m) const {
     if (m.query_len == 0)
       return false;
-    if (m.tokens.empty())
-      return m.query_len > 1 || rows_.at(m.row).last < 0;
-    return m.tokens[0] == CGR_TOKEN_LAST && rows_.at(m.row).last < 0;
+    return m.used_up || ((m.tokens.empty() || m.tokens[0] == CGR_TOKEN_LAST) && rows_.at(m.row).last < 0);
   }
   bool AnyLacks() const {
     for (const Member &m : members_)
@@ -334,8 +333,10 @@ protected:
     const std::vector<Answer> expected = whole_->Run(Items(true)), got = edited_->Run(items, true);
     Compare(items, got, expected);
     Learn(items, got);
-    for (Member &m : members_)
+    for (Member &m : members_) {
       m.tokens.clear();
+      m.used_up = m.query_len > 1 || (m.query_len == 1 && m.partial);
+    }
     steps_++;
   }
   // A batch given whole to both, of members and others.

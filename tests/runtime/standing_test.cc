@@ -154,9 +154,9 @@ TEST_P(Standing, ARequestWithoutItsTokensIsRefused) {
   StepRefused(CGR_ERROR_INVALID_ARGUMENT, none);
   CGR_ASSERT_OK(Set(row, 1, {}, CGR_REQUEST_PARTIAL));
   ASSERT_NO_FATAL_FAILURE(Step({ { rows_[0], { kLast } }, { fresh, {} }, { row, { kLast }, true } }));
-  StepRefused(CGR_ERROR_INVALID_ARGUMENT, last); // a partial one samples nothing
+  StepRefused(CGR_ERROR_INVALID_ARGUMENT, none);
   CGR_ASSERT_OK(Set(row, 1, {}));
-  StepRefused(CGR_ERROR_INVALID_ARGUMENT, last);
+  StepRefused(CGR_ERROR_INVALID_ARGUMENT, last); // a partial one samples nothing
   CGR_ASSERT_OK(Set(row, 1, { 9 }));
   ASSERT_NO_FATAL_FAILURE(Step({ { rows_[0], { kLast } }, { fresh, {} }, { row, { 9 } } }));
   ASSERT_NO_FATAL_FAILURE(Step({ { rows_[0], { kLast } }, { fresh, {} }, { row, { kLast } } }));
@@ -180,6 +180,27 @@ TEST_P(Standing, LastTokensOfWholeBatchesCount) {
   StepRefused(CGR_ERROR_INVALID_ARGUMENT, { "row " + std::to_string(fresh) });
   e.Step({ { fresh, { 5 } } });
   ASSERT_NO_FATAL_FAILURE(Step());
+}
+
+// A chunk that has run is set again, whatever token a whole batch has given its row meanwhile.
+TEST_P(Standing, ARowsNewTokenIsNotItsNextChunk) {
+  Engine &e = *engine_;
+  const int32_t row = rows_[0], standing = e.Open();
+  const Words none = { "row " + std::to_string(row), "no tokens", "cgr_standing_update" };
+  e.Reserve(row, 40);
+  e.Reserve(standing, 40);
+  CGR_ASSERT_OK(Put(standing, 0, {}, CGR_REQUEST_PARTIAL)); // stands still: it needs nothing
+  for (int32_t chunk = 1; chunk <= 2; chunk++) {
+    const Rows tokens(size_t(chunk), 3);
+    CGR_ASSERT_OK(Put(row, chunk, tokens, CGR_REQUEST_PARTIAL));
+    ASSERT_NO_FATAL_FAILURE(Step({ { standing, {}, true }, { row, tokens, true } }));
+    StepRefused(CGR_ERROR_INVALID_ARGUMENT, none);
+    e.Step({ { row, { 5 } } });
+    StepRefused(CGR_ERROR_INVALID_ARGUMENT, none);
+    CGR_ASSERT_OK(Set(row, 1));
+    ASSERT_NO_FATAL_FAILURE(Step({ { standing, {}, true }, { row, { kLast } } }));
+    CGR_ASSERT_OK(Take(row));
+  }
 }
 
 // Exhausted pages are noticed at the very step at which they end, whatever was added, taken away or set in between.

@@ -401,8 +401,10 @@ void Simulation::Commit(const std::vector<Item> &items, bool standing) {
   }
   (standing ? counts_.standing : counts_.whole)++;
   for (Item &member : members_)
-    if (standing)
+    if (standing) {
       member.tokens.clear();
+      member.used_up = member.len > 1 || (member.len == 1 && member.partial);
+    }
   if (!standing)
     before_ = items;
 }

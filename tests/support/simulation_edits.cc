@@ -163,6 +163,7 @@ void Simulation::SetMember(size_t i) {
   m.len = OneIn(3) ? Pick(0, 6) : 1;
   m.partial = OneIn(10);
   m.tokens = Tokens(m.row, m.len);
+  m.used_up = false;
   Ok(cgr_standing_update(rt_, nullptr, m.row, m.len, m.tokens.empty() ? nullptr : m.tokens.data(), m.partial ? 1u : 0u), "set");
 }
 
@@ -196,7 +197,7 @@ void Simulation::TakeMember(size_t i) {
 cgr_status Simulation::StandingLimits() const {
   int32_t tokens = 0;
   for (const Item &m : members_)
-    tokens += m.len > 1 && m.tokens.empty() ? 0 : m.len;
+    tokens += m.used_up ? 0 : m.len;
   return members_.size() > size_t{ kRequests } ? CGR_ERROR_TOO_MANY_REQUESTS
          : tokens > kTokens                    ? CGR_ERROR_TOO_MANY_TOKENS
                                                : CGR_OK;
@@ -223,7 +224,7 @@ void Simulation::MakeStandingReady() {
     Item &m = members_[i];
     const auto lacks = [&] {
       const bool wants_last = m.tokens.empty() || m.tokens[0] == CGR_TOKEN_LAST;
-      return m.len > 0 && ((m.tokens.empty() && m.len > 1) || (wants_last && !HasToken(m.row)));
+      return m.len > 0 && (m.used_up || (wants_last && !HasToken(m.row)));
     };
     if (rows_[m.row].length + 6 > kSeqLen) // the longest that SetMember gives
       SetLength(m.row, 0);

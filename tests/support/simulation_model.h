@@ -22,6 +22,7 @@ struct Item {
   int32_t row, len;
   bool partial;
   std::vector<int32_t> tokens;
+  bool used_up = false; // of a member: it has run, and does not go on by itself
 };
 
 // A row as the host has it.
