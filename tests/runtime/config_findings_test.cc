@@ -122,6 +122,22 @@ TEST_P(ConfigFindings, OfAConfigurationThatCannotBeReadThereIsOne) {
   });
 }
 
+// A later minor version's configuration is longer, and may set what this one does not know: its number says all.
+TEST_P(ConfigFindings, OfALaterVersionIsRefusedByItsNumber) {
+  struct Longer {
+    cgr_config config;
+    int64_t more[2];
+  } longer = { Good(device_).config, { 0, 1 } };
+  int32_t count = 0;
+  longer.config.size = sizeof longer;
+  ExpectMessage(cgr_validate(&longer.config, nullptr, nullptr, 0, &count), CGR_ERROR_NEWER_STRUCT, { "config" });
+  longer.config.version = CGR_VERSION + 100;
+  ExpectMessage(cgr_validate(&longer.config, nullptr, nullptr, 0, &count), CGR_ERROR_INVALID_STRUCT,
+                { "config: version is " + std::to_string(CGR_VERSION + 100), "compile with the headers of cgr" });
+  longer.config.magic++; // no configuration at all
+  ExpectMessage(cgr_validate(&longer.config, nullptr, nullptr, 0, &count), CGR_ERROR_NEWER_STRUCT, { "config" });
+}
+
 // It is not named by two calls in two ways.
 TEST_P(ConfigFindings, OfAConfigurationThatCannotBeReadAllCallsSayTheSame) {
   Good c(device_);
