@@ -37,8 +37,8 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
                          cgr__findings *f) {
   if (!spans_memory(layer, group, view)) {
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
-                      "has base %p and strides %lld, %lld, %lld, expected %lld pages to lie within 2^56 bytes of memory",
-                      view->base, (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head,
+                      "has base %p and strides %lld, %lld, %lld, expected %lld pages within 2^56 bytes of memory", view->base,
+                      (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head,
                       (long long)group->num_pages);
     return false;
   }

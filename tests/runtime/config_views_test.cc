@@ -51,7 +51,8 @@ TEST_P(ConfigViews, LieWithinTheAddressSpace) {
     Refused([&](Good &c) { set(c, pages); }, { { kArgument, "layers[0].k" + says }, { kArgument, "layers[0].v" + says } });
   }
   const auto base = [](Good &c, int64_t address) { c.layers[1].k.base = reinterpret_cast<void *>(address); };
-  EachField({ Field(kArgument, "layers[1].k ... 2^56 bytes of memory", base, {}, { INT64_MAX - 15, INT64_MAX - 0x1ffff }) });
+  EachField({ Field(kArgument, "layers[1].k ... 2^56 bytes of memory", base, {},
+                    { INT64_MAX - 15, INT64_MAX - 0x1ffff, INT64_MIN, -0x20000, -16 }) });
 }
 
 TEST_P(ConfigViews, ReservedFieldsAreRefused) {
