@@ -238,9 +238,10 @@ static void check_args(struct validation *layer, const struct cgr__shim_call *ca
     uint64_t word;
     memcpy(&word, (const unsigned char *)call->args + at, sizeof word);
     const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, word, 1, UINT64_MAX);
+    if (!block)
+      continue;
     snprintf(what, sizeof what, "byte %zu of the arguments of %.30s", at, name);
-    if (block)
-      describe_freed(violation, call, what, word, block);
+    describe_freed(violation, call, what, word, block);
   }
 }
 
