@@ -1,6 +1,5 @@
 /* cgr_record_attention: checks the engine's struct, then enqueues the library's append, unless the layer's backend appends by
  * itself, and the backend's call. */
-#include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
 #include "runtime/report/ranges.h"
@@ -338,24 +337,4 @@ cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *att
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_attention"));
   cgr__step_recorder *rec = recorder->owner;
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
-}
-
-/* On-demand buffers are ready for what is enqueued from here on. */
-static cgr_status join_on_demand(cgr__step_recorder *rec, cgr_buffer buffer) {
-  if (rec->plans_first)
-    return cgr__fail(CGR_ERROR_STATE,
-                     "cgr_record_buffer: buffer is %s inside the plan of a backend with PLANS_FIRST, expected one that is not on "
-                     "demand",
-                     cgr_buffer_name(buffer));
-  return rec->base.in_plan ? CGR_OK : cgr__join_branch(rec); /* a plan is on the branch itself */
-}
-
-cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
-  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
-  cgr__step_recorder *rec = recorder->owner;
-  const cgr_where where = { recorder->key.lane, recorder->key.program };
-  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES && buffer != CGR_BUFFER_DECLARED ? join_on_demand(rec, buffer) : CGR_OK;
-  if (status == CGR_OK)
-    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", &where, buffer, index, view);
-  return cgr__recorder_latch(recorder, status);
 }
