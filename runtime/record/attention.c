@@ -96,7 +96,7 @@ typedef struct work {
 
 /* Decides whether k and v are appended, and by whom. A layer that only reads its cache in this step appends nothing, and its
  * backend learns that from the flags. */
-static work decide(const cgr__step_recorder *rec, cgr_attention *a) {
+static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const uint32_t flags = rec->runtime->setup.backends[l->backend].flags;
   work w;
@@ -321,7 +321,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
-  const work w = decide(rec, &a);
+  const work w = decide_work(rec, &a);
   CGR__TRY(hold_attention_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer, &comes));
