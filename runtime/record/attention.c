@@ -66,8 +66,6 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
   return CGR_OK;
 }
 
-static bool is_marked(const uint8_t *layers, int32_t layer) { return layers[layer / 8] & 1u << layer % 8; }
-
 /* The layer whose cache this one reads: its own, or an earlier one's. */
 static int32_t source_of(const cgr__step_recorder *rec, int32_t layer) {
   int32_t source = rec->runtime->setup.layers[layer].kv_source;
@@ -76,10 +74,10 @@ static int32_t source_of(const cgr__step_recorder *rec, int32_t layer) {
 
 /* Marks the layer; CGR_ERROR_INVALID_ARGUMENT when it is marked already. */
 static cgr_status mark_layer(uint8_t *layers, int32_t layer, const char *what) {
-  if (is_marked(layers, layer))
+  if (cgr__layer_is_marked(layers, layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer %d was %s already in this step, expected once",
                      layer, what);
-  layers[layer / 8] |= (uint8_t)(1u << layer % 8);
+  cgr__layer_mark(layers, layer);
   return CGR_OK;
 }
 
@@ -254,7 +252,7 @@ static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a
 
 static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   CGR__TRY(check_kv(rec, a, l));
-  if (is_marked(rec->marks.read, a->layer) && !is_marked(rec->marks.appended, a->layer))
+  if (cgr__layer_is_marked(rec->marks.read, a->layer) && !cgr__layer_is_marked(rec->marks.appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
                      a->layer);
@@ -291,7 +289,7 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   CGR__TRY(mark_layer(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
-    rec->marks.read[source / 8] |= (uint8_t)(1u << source % 8);
+    cgr__layer_mark(rec->marks.read, source);
   return CGR_OK;
 }
 
@@ -308,7 +306,7 @@ static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_
  * PCIe read, when nothing follows it. */
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
   cgr__range_enter_layer(rec, layer);
-  *comes = !is_marked(rec->marks.appended, layer) && !is_marked(rec->marks.attended, layer);
+  *comes = !cgr__layer_is_marked(rec->marks.appended, layer) && !cgr__layer_is_marked(rec->marks.attended, layer);
   if (!*comes)
     return CGR_OK;
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
