@@ -31,8 +31,6 @@ cgr__choices_text cgr__choices_refusal(const cgr__choices *choices, int64_t valu
   return out;
 }
 
-cgr_status cgr__check_choice(const char *function, const char *what, const cgr__choices *choices, int64_t value) {
-  if (cgr__is_choice(choices, value))
-    return CGR_OK;
+cgr_status cgr__refuse_choice(const char *function, const char *what, const cgr__choices *choices, int64_t value) {
   return cgr__fail(CGR_ERROR_INVALID_ENUM, "%s: %s %s", function, what, cgr__choices_refusal(choices, value).text);
 }

@@ -36,8 +36,12 @@ typedef struct cgr__choices_text {
 } cgr__choices_text;
 cgr__choices_text cgr__choices_refusal(const cgr__choices *choices, int64_t value);
 
-/* CGR_ERROR_INVALID_ENUM unless it is one. `what` names the argument: "capture.flags". */
-cgr_status cgr__check_choice(const char *function, const char *what, const cgr__choices *choices, int64_t value);
+/* The value is none of them. `what` names the argument: "capture.flags". */
+cgr_status cgr__refuse_choice(const char *function, const char *what, const cgr__choices *choices, int64_t value);
+/* CGR_ERROR_INVALID_ENUM unless it is one. */
+static inline cgr_status cgr__check_choice(const char *function, const char *what, const cgr__choices *choices, int64_t value) {
+  return cgr__is_choice(choices, value) ? CGR_OK : cgr__refuse_choice(function, what, choices, value);
+}
 
 #ifdef __cplusplus
 }

@@ -7,19 +7,10 @@
 #include "base/limits.h"
 #include "base/status.h"
 
-static uint32_t size_of(const void *given) {
-  uint32_t size;
-  memcpy(&size, given, sizeof size);
-  return size;
-}
-
 static void set_size(void *copy, size_t size) {
   uint32_t known = (uint32_t)size;
   memcpy(copy, &known, sizeof known);
 }
-
-/* A size that no struct has: it was not initialised, or the size would end inside of a field. */
-static bool is_rubbish(uint32_t size) { return size == 0 || size > CGR__MAX_STRUCT || size % CGR__STRUCT_UNIT != 0; }
 
 /* What the caller has beyond the known part must be zero. */
 static bool tail_is_zero(const unsigned char *given, uint32_t have, size_t known) {
@@ -54,9 +45,9 @@ static void copy_known(const unsigned char *given, uint32_t have, void *copy, si
   set_size(copy, size);
 }
 
-cgr_status cgr__sized_read(const char *what, const char *init, const void *given, void *copy, size_t size) {
+cgr_status cgr__sized_read_other(const char *what, const char *init, const void *given, void *copy, size_t size) {
   CGR__TRY(cgr__sized_check(what, init, given));
-  uint32_t have = size_of(given);
+  uint32_t have = cgr__sized_size_of(given);
   if (!tail_is_zero(given, have, size))
     return refuse_tail(what, init, have, size);
   copy_known(given, have, copy, size);
@@ -64,20 +55,20 @@ cgr_status cgr__sized_read(const char *what, const char *init, const void *given
 }
 
 bool cgr__sized_has_stride(const void *first, size_t size) {
-  uint32_t stride = size_of(first);
-  return !is_rubbish(stride) && tail_is_zero(first, stride, size);
+  uint32_t stride = cgr__sized_size_of(first);
+  return !cgr__sized_is_rubbish(stride) && tail_is_zero(first, stride, size);
 }
 
 cgr_status cgr__sized_read_at(const char *array, const char *init, const void *first, int32_t i, void *copy, size_t size) {
   if (!first)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
-  uint32_t stride = size_of(first);
-  if (is_rubbish(stride))
+  uint32_t stride = cgr__sized_size_of(first);
+  if (cgr__sized_is_rubbish(stride))
     return refuse_size(array, "[0]", init, stride);
   if (!cgr__sized_has_stride(first, size))
     i = 0;
   const unsigned char *given = (const unsigned char *)first + (size_t)i * stride;
-  uint32_t have = size_of(given);
+  uint32_t have = cgr__sized_size_of(given);
   if (have != stride)
     return refuse_stride(array, init, i, have, stride);
   if (!tail_is_zero(given, have, size)) {
@@ -89,36 +80,26 @@ cgr_status cgr__sized_read_at(const char *array, const char *init, const void *f
   return CGR_OK;
 }
 
-cgr_status cgr__sized_check(const char *what, const char *init, const void *given) {
-  if (!given)
+cgr_status cgr__sized_refuse(const char *what, const char *init, const void *output) {
+  if (!output)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", what);
-  if (is_rubbish(size_of(given)))
-    return refuse_size(what, "", init, size_of(given));
-  return CGR_OK;
+  return refuse_size(what, "", init, cgr__sized_size_of(output));
 }
 
 cgr_status cgr__sized_check_at(const char *array, const char *init, void *first, int32_t i, void **element) {
   if (!first)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s is NULL, expected an address", array);
-  uint32_t stride = size_of(first);
-  if (is_rubbish(stride))
+  uint32_t stride = cgr__sized_size_of(first);
+  if (cgr__sized_is_rubbish(stride))
     return refuse_size(array, "[0]", init, stride);
   unsigned char *output = (unsigned char *)first + (size_t)i * stride;
-  if (size_of(output) != stride)
-    return refuse_stride(array, init, i, size_of(output), stride);
+  if (cgr__sized_size_of(output) != stride)
+    return refuse_stride(array, init, i, cgr__sized_size_of(output), stride);
   *element = output;
   return CGR_OK;
 }
 
-void cgr__sized_write(void *output, const void *full, size_t size) {
-  uint32_t have = size_of(output);
-  memcpy(output, full, have < size ? have : size);
-  memcpy(output, &have, sizeof have);
-}
-
-cgr_status cgr__check_unused(const char *what, int64_t value) {
-  if (value == 0)
-    return CGR_OK;
+cgr_status cgr__refuse_used(const char *what, int64_t value) {
   return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s is %lld, expected 0: a later version may give it a meaning", what,
                    (long long)value);
 }

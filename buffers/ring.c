@@ -16,10 +16,6 @@ void cgr__ring_init(cgr__ring *ring, const cgr__layout *layout, int32_t depth, v
   ring->stride = layout->slot.stride;
 }
 
-const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq) {
-  return (const cgr__result_record *)(ring->readback + (int64_t)cgr__ring_index(ring, seq) * ring->readback_slot.stride);
-}
-
 cgr_status cgr__ring_refuse(const cgr__ring *ring, const char *function, uint64_t seq) {
   return cgr__fail(CGR_ERROR_BUSY, "%s: step %llu finds no free slot of %u, expected step %llu to be completed (cgr_step_wait)",
                    function, (unsigned long long)seq, ring->depth, (unsigned long long)(seq - ring->depth));

@@ -96,7 +96,9 @@ static inline void cgr__ring_prefetch(const cgr__ring *ring, uint64_t seq, int32
 }
 
 /* The result of a completed step. */
-const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq);
+static inline const cgr__result_record *cgr__ring_result(const cgr__ring *ring, uint64_t seq) {
+  return (const cgr__result_record *)(ring->readback + (int64_t)cgr__ring_index(ring, seq) * ring->readback_slot.stride);
+}
 static inline const int32_t *cgr__ring_result_counts(const cgr__ring *ring, const cgr__result_record *result) {
   return (const int32_t *)((const unsigned char *)result + ring->readback_slot.num_tokens);
 }

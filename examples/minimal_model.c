@@ -3,7 +3,7 @@
 
 #include "minimal_arithmetic.h"
 
-static cgr_status find(cgr_runtime *runtime, cgr_buffer buffer, void **address) {
+static cgr_status find_buffer(cgr_runtime *runtime, cgr_buffer buffer, void **address) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   cgr_status status = cgr_buffer_get(runtime, NULL, buffer, 0, &view);
   *address = view.data;
@@ -26,7 +26,7 @@ cgr_status minimal_create(cgr_runtime *runtime, minimal_model *model) {
   }
 #endif
   for (int i = 0; i < 4 && status == CGR_OK; i++)
-    status = find(runtime, names[i], &buffers[i]);
+    status = find_buffer(runtime, names[i], &buffers[i]);
   if (status == CGR_OK)
     status = cgr_memory_alloc(device, 4 * heads * sizeof *model->q + MINIMAL_TOKENS * MINIMAL_X * sizeof *model->x, &memory);
   if (status != CGR_OK)

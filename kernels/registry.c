@@ -57,27 +57,27 @@ typedef struct question {
 
 #define REFUSE(q, name, ...) cgr__findings_add((q)->findings, CGR_ERROR_UNSUPPORTED, name, __VA_ARGS__)
 
-static bool lacks(const question *q, uint32_t feature) { return !(q->kind->features & feature); }
+static bool lacks_feature(const question *q, uint32_t feature) { return !(q->kind->features & feature); }
 
-static bool differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
+static bool values_differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
 static void check_dtypes(const question *q) {
   const cgr_layer *l = q->layer;
   if (l->k.dtype != 0 && !(q->kind->dtypes & 1u << l->k.dtype))
     REFUSE(q, "k.dtype", "is %s, expected %s on this device", cgr_dtype_name((cgr_dtype)l->k.dtype),
            q->kind->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16");
-  if (differ(l->v.dtype, l->k.dtype))
+  if (values_differ(l->v.dtype, l->k.dtype))
     REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype),
            cgr_dtype_name((cgr_dtype)l->k.dtype));
-  if (differ(l->dtype, l->k.dtype) && lacks(q, CGR__FEATURE_CACHE_DTYPE))
+  if (values_differ(l->dtype, l->k.dtype) && lacks_feature(q, CGR__FEATURE_CACHE_DTYPE))
     REFUSE(q, "dtype", "is %s, expected %s as in the cache", cgr_dtype_name((cgr_dtype)l->dtype),
            cgr_dtype_name((cgr_dtype)l->k.dtype));
-  if (differ(l->out_dtype, l->dtype) && lacks(q, CGR__FEATURE_OUT_DTYPE))
+  if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE))
     REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype),
            cgr_dtype_name((cgr_dtype)l->dtype));
-  if (l->k.scale && lacks(q, CGR__FEATURE_CACHE_SCALES))
+  if (l->k.scale && lacks_feature(q, CGR__FEATURE_CACHE_SCALES))
     REFUSE(q, "k.scale", "is given, expected NULL in this version");
-  if (l->v.scale && lacks(q, CGR__FEATURE_CACHE_SCALES))
+  if (l->v.scale && lacks_feature(q, CGR__FEATURE_CACHE_SCALES))
     REFUSE(q, "v.scale", "is given, expected NULL in this version");
 }
 
@@ -102,9 +102,9 @@ static void check_head_dims(const question *q) {
   check_head_dim(q, "head_dim", l->head_dim);
   if (q->device->kind == CGR_DEVICE_KIND_CUDA)
     check_shared_memory(q);
-  if (!differ(l->head_dim_v, l->head_dim))
+  if (!values_differ(l->head_dim_v, l->head_dim))
     return;
-  if (lacks(q, CGR__FEATURE_HEAD_DIM_V))
+  if (lacks_feature(q, CGR__FEATURE_HEAD_DIM_V))
     REFUSE(q, "head_dim_v", "is %d, expected %d as in head_dim", l->head_dim_v, l->head_dim);
   else
     check_head_dim(q, "head_dim_v", l->head_dim_v);
@@ -112,28 +112,28 @@ static void check_head_dims(const question *q) {
 
 static void check_features(const question *q) {
   const cgr_layer *l = q->layer;
-  if (l->window_left != 0 && lacks(q, CGR__FEATURE_WINDOW))
+  if (l->window_left != 0 && lacks_feature(q, CGR__FEATURE_WINDOW))
     REFUSE(q, "window_left", "is %d, expected 0 in this version", l->window_left);
-  if (l->window_right != 0 && lacks(q, CGR__FEATURE_WINDOW))
+  if (l->window_right != 0 && lacks_feature(q, CGR__FEATURE_WINDOW))
     REFUSE(q, "window_right", "is %d, expected 0 in this version", l->window_right);
-  if (l->chunk != 0 && lacks(q, CGR__FEATURE_CHUNK))
+  if (l->chunk != 0 && lacks_feature(q, CGR__FEATURE_CHUNK))
     REFUSE(q, "chunk", "is %d, expected 0 in this version", l->chunk);
-  if (l->softcap != 0.0f && lacks(q, CGR__FEATURE_SOFTCAP))
+  if (l->softcap != 0.0f && lacks_feature(q, CGR__FEATURE_SOFTCAP))
     REFUSE(q, "softcap", "is %g, expected 0 in this version", (double)l->softcap);
-  if ((l->alibi_slopes || l->flags & CGR_LAYER_ALIBI_SQRT) && lacks(q, CGR__FEATURE_ALIBI))
+  if ((l->alibi_slopes || l->flags & CGR_LAYER_ALIBI_SQRT) && lacks_feature(q, CGR__FEATURE_ALIBI))
     REFUSE(q, "alibi_slopes", "is given, expected NULL and no CGR_LAYER_ALIBI_SQRT in this version");
-  if (l->sinks && lacks(q, CGR__FEATURE_SINKS))
+  if (l->sinks && lacks_feature(q, CGR__FEATURE_SINKS))
     REFUSE(q, "sinks", "is given, expected NULL in this version");
-  if (l->flags & CGR_LAYER_BIDIRECTIONAL && lacks(q, CGR__FEATURE_BIDIRECTIONAL))
+  if (l->flags & CGR_LAYER_BIDIRECTIONAL && lacks_feature(q, CGR__FEATURE_BIDIRECTIONAL))
     REFUSE(q, "flags", "has CGR_LAYER_BIDIRECTIONAL, expected none in this version");
-  if (l->flags & CGR_LAYER_NO_CACHE && lacks(q, CGR__FEATURE_NO_CACHE))
+  if (l->flags & CGR_LAYER_NO_CACHE && lacks_feature(q, CGR__FEATURE_NO_CACHE))
     REFUSE(q, "flags", "has CGR_LAYER_NO_CACHE, expected none in this version");
 }
 
 /* Keys of another sequence have no position relative to the query's, from which windows, chunks and slopes count. */
 static void check_cross(const question *q) {
   const cgr_layer *l = q->layer;
-  if (lacks(q, CGR__FEATURE_CROSS))
+  if (lacks_feature(q, CGR__FEATURE_CROSS))
     REFUSE(q, "length_set", "is %d, expected 0 in this version", l->length_set);
   if (!(l->flags & CGR_LAYER_BIDIRECTIONAL))
     REFUSE(q, "flags", "lacks CGR_LAYER_BIDIRECTIONAL, expected it with length_set %d: every query sees all of its keys",

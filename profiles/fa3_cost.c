@@ -21,7 +21,7 @@ typedef struct fa3 {
   cgr__fa3_args args;
 } fa3;
 
-static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+static void check_device(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
 
 static void open_fa3(fa3 *f, const char *device) {
   void *inputs, *device_inputs, *metadata;
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
   open_fa3(&f, argc > 1 ? argv[1] : NULL);
   b.dev = f.dev;
   b.stream = f.stream;
-  check(f.dev, f.dev->ops->preload(f.dev, &cgr__kernel_fa3), "preload");
+  check_device(f.dev, f.dev->ops->preload(f.dev, &cgr__kernel_fa3), "preload");
   bench_print_head(stdout, f.dev, "profiles/fa3_cost");
   double empty = bench_node_us(&b, &bench_kernel_empty, NULL);
   printf("# node: %.2f us of an empty kernel\n\n| decodes | upstream, us | vllm, us | upstream, for up to %d | target |\n"

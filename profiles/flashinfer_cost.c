@@ -45,7 +45,7 @@ typedef struct planner {
   size_t input_bytes;
 } planner;
 
-static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+static void check_device(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
 
 static void open_planner(planner *p, const char *device) {
   void *inputs, *device_inputs;
@@ -113,7 +113,7 @@ static double measure(planner *p, const bench_nodes *b, const shape *s) {
   args.qo_indptr = s->kind == PREFILL ? p->device_inputs : NULL;
   args.kv_indptr = p->device_inputs + MAX_REQUESTS + 1;
   args.int_workspace = workspace;
-  check(p->dev, p->dev->ops->preload(p->dev, &cgr__kernel_flashinfer), "preload");
+  check_device(p->dev, p->dev->ops->preload(p->dev, &cgr__kernel_flashinfer), "preload");
   double us = bench_node_us(b, &cgr__kernel_flashinfer, &args);
   bench_check(cgr_memory_free(p->dev, workspace), "free");
   return us;

@@ -30,33 +30,33 @@ typedef struct streams {
   cgr__event *forked, *joined;
 } streams;
 
-static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+static void check_device(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
 
 static void launch_empty(cgr_device *dev, cudaStream_t stream) {
-  check(dev, dev->ops->launch(dev, &bench_kernel_empty, NULL, stream), "an empty kernel");
+  check_device(dev, dev->ops->launch(dev, &bench_kernel_empty, NULL, stream), "an empty kernel");
 }
 
 /* A kernel alongside another, both after what was before. */
 static void enqueue_fork(cgr_device *dev, const streams *s, cudaStream_t side) {
-  check(dev, dev->ops->event_record(dev, s->forked, s->main), "event_record");
-  check(dev, dev->ops->event_wait(dev, s->forked, side), "event_wait");
+  check_device(dev, dev->ops->event_record(dev, s->forked, s->main), "event_record");
+  check_device(dev, dev->ops->event_wait(dev, s->forked, side), "event_wait");
   launch_empty(dev, side);
-  check(dev, dev->ops->event_record(dev, s->joined, side), "event_record");
+  check_device(dev, dev->ops->event_record(dev, s->joined, side), "event_record");
   launch_empty(dev, s->main);
-  check(dev, dev->ops->event_wait(dev, s->joined, s->main), "event_wait");
+  check_device(dev, dev->ops->event_wait(dev, s->joined, s->main), "event_wait");
 }
 
 /* The chains' kernels are enqueued in turn, so that they stay side by side. */
 static void enqueue_chains(cgr_device *dev, const streams *s, int32_t sides) {
   launch_empty(dev, s->main);
-  check(dev, dev->ops->event_record(dev, s->forked, s->main), "event_record");
+  check_device(dev, dev->ops->event_record(dev, s->forked, s->main), "event_record");
   for (int32_t i = 0; i < sides; i++)
-    check(dev, dev->ops->event_wait(dev, s->forked, s->side[i]), "event_wait");
+    check_device(dev, dev->ops->event_wait(dev, s->forked, s->side[i]), "event_wait");
   for (int32_t k = 0; k < KERNELS - 2; k++)
     launch_empty(dev, k % (sides + 1) == 0 ? s->main : s->side[k % (sides + 1) - 1]);
   for (int32_t i = 0; i < sides; i++) {
-    check(dev, dev->ops->event_record(dev, s->joined, s->side[i]), "event_record");
-    check(dev, dev->ops->event_wait(dev, s->joined, s->main), "event_wait");
+    check_device(dev, dev->ops->event_record(dev, s->joined, s->side[i]), "event_record");
+    check_device(dev, dev->ops->event_wait(dev, s->joined, s->main), "event_wait");
   }
   launch_empty(dev, s->main);
 }
@@ -65,7 +65,7 @@ static cgr__exec *make(cgr_device *dev, const streams *s, const shape *of, cgr__
   cgr__graph *graph;
   cgr__exec *exec;
   int32_t each = of->forks > 0 ? KERNELS / of->forks : KERNELS;
-  check(dev, dev->ops->capture_begin(dev, s->main), "capture_begin");
+  check_device(dev, dev->ops->capture_begin(dev, s->main), "capture_begin");
   if (of->forks == 0)
     enqueue_chains(dev, s, of->sides);
   for (int32_t k = 0, forks = 0; of->forks > 0 && k < KERNELS; k++) {
@@ -76,9 +76,9 @@ static cgr__exec *make(cgr_device *dev, const streams *s, const shape *of, cgr__
       launch_empty(dev, s->main);
     }
   }
-  check(dev, dev->ops->capture_end(dev, s->main, &graph), "capture_end");
-  check(dev, dev->ops->instantiate(dev, graph, &exec, info), "instantiate");
-  check(dev, dev->ops->graph_destroy(dev, graph), "graph_destroy");
+  check_device(dev, dev->ops->capture_end(dev, s->main, &graph), "capture_end");
+  check_device(dev, dev->ops->instantiate(dev, graph, &exec, info), "instantiate");
+  check_device(dev, dev->ops->graph_destroy(dev, graph), "graph_destroy");
   return exec;
 }
 
@@ -87,8 +87,8 @@ static void block(cgr_device *dev, cudaStream_t stream, cgr__exec *exec, bench_s
     double begin = bench_now_us();
     int error = dev->ops->exec_launch(dev, exec, stream);
     double end = bench_now_us();
-    check(dev, error, "exec_launch");
-    check(dev, dev->ops->stream_sync(dev, stream), "stream_sync");
+    check_device(dev, error, "exec_launch");
+    check_device(dev, dev->ops->stream_sync(dev, stream), "stream_sync");
     if (i >= 0)
       bench_series_add(series, end - begin);
   }
@@ -113,7 +113,7 @@ static void run(cgr_device *dev, const streams *s, const bench_blocks *b) {
     line = i == 0 ? median : line;
     printf("| %d | %d | %lld | %lld | %.2f (%.2f) | %.2f |\n", shapes[i].forks, shapes[i].sides, (long long)info[i].num_nodes,
            (long long)info[i].width, median, p99, median / line);
-    check(dev, dev->ops->exec_destroy(dev, exec[i]), "exec_destroy");
+    check_device(dev, dev->ops->exec_destroy(dev, exec[i]), "exec_destroy");
   }
 }
 
@@ -126,18 +126,18 @@ int main(int argc, char **argv) {
   printf("# blocks: %d of %d launches of each graph, in turn\n", b.blocks, b.steps);
   printf("\n## Host time of a launch, microseconds: median (p99)\n"
          "| forks | side streams | nodes | width | launch | against the line |\n|---:|---:|---:|---:|---:|---:|\n");
-  check(dev, dev->ops->preload(dev, &bench_kernel_empty), "preload");
-  check(dev, dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &s.main), "stream_create");
+  check_device(dev, dev->ops->preload(dev, &bench_kernel_empty), "preload");
+  check_device(dev, dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &s.main), "stream_create");
   for (int i = 0; i < SIDES; i++)
-    check(dev, dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &s.side[i]), "stream_create");
-  check(dev, dev->ops->event_create(dev, &s.forked), "event_create");
-  check(dev, dev->ops->event_create(dev, &s.joined), "event_create");
+    check_device(dev, dev->ops->stream_create(dev, CGR__STREAM_NORMAL, &s.side[i]), "stream_create");
+  check_device(dev, dev->ops->event_create(dev, &s.forked), "event_create");
+  check_device(dev, dev->ops->event_create(dev, &s.joined), "event_create");
   run(dev, &s, &b);
-  check(dev, dev->ops->event_destroy(dev, s.forked), "event_destroy");
-  check(dev, dev->ops->event_destroy(dev, s.joined), "event_destroy");
-  check(dev, dev->ops->stream_destroy(dev, s.main), "stream_destroy");
+  check_device(dev, dev->ops->event_destroy(dev, s.forked), "event_destroy");
+  check_device(dev, dev->ops->event_destroy(dev, s.joined), "event_destroy");
+  check_device(dev, dev->ops->stream_destroy(dev, s.main), "stream_destroy");
   for (int i = 0; i < SIDES; i++)
-    check(dev, dev->ops->stream_destroy(dev, s.side[i]), "stream_destroy");
+    check_device(dev, dev->ops->stream_destroy(dev, s.side[i]), "stream_destroy");
   bench_check(cgr_device_close(dev), "cgr_device_close");
   return 0;
 }

@@ -188,7 +188,7 @@ static void bare_block(run *r, bench_series *s) {
   bench_series_end_block(s);
 }
 
-static void compare(run *r) {
+static void compare_costs(run *r) {
   double median, p99, prepare, prepare_p99, bare = 0.0, bare_p99 = 0.0;
   r->prepare = bench_series_open(r->steps, r->blocks);
   bench_series ours = bench_series_open(r->steps, r->blocks), theirs = bench_series_open(r->steps, r->blocks);
@@ -232,7 +232,7 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
     }
     bench_open_rows(&engine, REQUESTS, 0, CHUNKS * CHUNK);
     run r = { .engine = &engine, .kind = kinds[i], .steps = steps, .blocks = blocks };
-    compare(&r);
+    compare_costs(&r);
     bench_close(&engine);
   }
 }

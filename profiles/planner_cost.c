@@ -46,7 +46,7 @@ typedef struct planner {
   size_t input_bytes;
 } planner;
 
-static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+static void check_device(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
 
 /* Layers of 8 and of 1 KV heads, at head dims 64 and 128. */
 static void make_plans(planner *p, cgr__plans *plans) {
@@ -79,10 +79,10 @@ static void open_planner(planner *p, const char *device) {
   const cgr__device_ops *ops = p->dev->ops;
   void *plan, *counters, *inputs, *device_inputs;
   p->input_bytes = (16 + 2 * MAX_REQUESTS + 1) * sizeof(int32_t);
-  check(p->dev, ops->mem_alloc(p->dev, (size_t)plans.plan_words * 4, CGR__MEMORY_DEVICE, &plan), "plan");
-  check(p->dev, ops->mem_alloc(p->dev, (size_t)plans.num_counters * 4, CGR__MEMORY_DEVICE, &counters), "counters");
-  check(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_PINNED, &inputs), "inputs");
-  check(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_DEVICE, &device_inputs), "inputs");
+  check_device(p->dev, ops->mem_alloc(p->dev, (size_t)plans.plan_words * 4, CGR__MEMORY_DEVICE, &plan), "plan");
+  check_device(p->dev, ops->mem_alloc(p->dev, (size_t)plans.num_counters * 4, CGR__MEMORY_DEVICE, &counters), "counters");
+  check_device(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_PINNED, &inputs), "inputs");
+  check_device(p->dev, ops->mem_alloc(p->dev, p->input_bytes, CGR__MEMORY_DEVICE, &device_inputs), "inputs");
   p->inputs = inputs;
   p->device_inputs = device_inputs;
   p->args.counts = p->device_inputs;
@@ -110,16 +110,16 @@ static void put_batch(planner *p, const shape *s) {
   p->inputs[CGR_COUNT_REQUESTS] = n;
   p->inputs[CGR_COUNT_TOKENS] = query_start[n];
   p->args.padded_requests = n > 0 ? n : 1;
-  check(p->dev, p->dev->ops->copy(p->dev, p->device_inputs, p->inputs, p->input_bytes, p->stream), "copy");
-  check(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "copy");
+  check_device(p->dev, p->dev->ops->copy(p->dev, p->device_inputs, p->inputs, p->input_bytes, p->stream), "copy");
+  check_device(p->dev, p->dev->ops->stream_sync(p->dev, p->stream), "copy");
 }
 
 static void close_planner(planner *p) {
   const cgr__device_ops *ops = p->dev->ops;
-  check(p->dev, ops->mem_free(p->dev, p->args.plan, CGR__MEMORY_DEVICE), "free");
-  check(p->dev, ops->mem_free(p->dev, p->args.counters, CGR__MEMORY_DEVICE), "free");
-  check(p->dev, ops->mem_free(p->dev, p->device_inputs, CGR__MEMORY_DEVICE), "free");
-  check(p->dev, ops->mem_free(p->dev, p->inputs, CGR__MEMORY_PINNED), "free");
+  check_device(p->dev, ops->mem_free(p->dev, p->args.plan, CGR__MEMORY_DEVICE), "free");
+  check_device(p->dev, ops->mem_free(p->dev, p->args.counters, CGR__MEMORY_DEVICE), "free");
+  check_device(p->dev, ops->mem_free(p->dev, p->device_inputs, CGR__MEMORY_DEVICE), "free");
+  check_device(p->dev, ops->mem_free(p->dev, p->inputs, CGR__MEMORY_PINNED), "free");
   bench_check(cgr_stream_destroy(p->dev, p->stream), "cgr_stream_destroy");
   bench_check(cgr_device_close(p->dev), "cgr_device_close");
 }

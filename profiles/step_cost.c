@@ -164,7 +164,7 @@ static void print_target(const run *r) {
   printf(" |\n");
 }
 
-static void compare(run *r) {
+static void compare_costs(run *r) {
   double median, p99, bare, bare_p99;
   bench_series ours = bench_series_open(r->steps, r->blocks), theirs = bench_series_open(r->steps, r->blocks);
   for (int32_t b = 0; b < r->blocks; b++) {
@@ -189,7 +189,7 @@ static void measure(bench_engine *e, int32_t bucket, bench_load_kind kind, const
   r.blocks = smaller(b->blocks, l->max_blocks);
   r.load = bench_load_open(e, kind, e->rt->graphs.entry[bucket].key.num_requests, LENGTH, WARMUP + r.steps);
   bench_set_pace(e, l->pace_ns);
-  compare(&r);
+  compare_costs(&r);
   bench_set_pace(e, 0);
   bench_load_close(&r.load);
 }

@@ -40,7 +40,7 @@ typedef struct search {
   cgr__check_values_args args;
 } search;
 
-static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+static void check_device(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
 
 #define NUM_WORDS (16 + 2 * MAX_REQUESTS + 1)
 
@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
   bench_nodes b = bench_read_nodes(argc, argv);
   search s;
   open_search(&s, argc > 1 ? argv[1] : NULL);
-  check(s.dev, s.dev->ops->preload(s.dev, &cgr__kernel_check_values), "preload");
+  check_device(s.dev, s.dev->ops->preload(s.dev, &cgr__kernel_check_values), "preload");
   b.dev = s.dev;
   b.stream = s.stream;
   bench_print_head(stdout, s.dev, "profiles/value_check_cost");

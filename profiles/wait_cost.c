@@ -32,7 +32,7 @@ typedef struct row {
   double processor_us, prepare_us, launch_us, late_us[SHORT_STEPS];
 } row;
 
-static void check(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
+static void check_device(cgr_device *dev, int error, const char *what) { bench_check(cgr__device_fail(dev, error, what), what); }
 
 static double processor_us(void) {
   struct timespec time;
@@ -62,7 +62,7 @@ static double clock_difference(const waits *w) {
   double least = 0.0;
   for (int i = 0; i < 8; i++) {
     __atomic_store_n(w->marked, 0, __ATOMIC_RELAXED);
-    check(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_mark, &mark, w->stream), "a mark");
+    check_device(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_mark, &mark, w->stream), "a mark");
     uint64_t ns;
     while ((ns = __atomic_load_n(w->marked, __ATOMIC_ACQUIRE)) == 0)
       ;
@@ -78,18 +78,18 @@ static double step(const waits *w, cgr_runtime *rt, double ms, row *r) {
   const bench_mark mark = { w->marked };
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step s = CGR_STEP_INIT;
-  check(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_spin, &spin, w->stream), "the long kernel");
+  check_device(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_spin, &spin, w->stream), "the long kernel");
   double begin = bench_now_us();
   bench_check(cgr_step_prepare_wait(rt, &batch, &s, -1, w->stream), "cgr_step_prepare_wait");
   double prepared = bench_now_us();
   bench_check(cgr_step_launch(rt, &s, w->stream), "cgr_step_launch");
   double launched = bench_now_us();
   if (w->event)
-    check(w->dev, bench_blocking_record(w->event, w->stream), "bench_blocking_record");
-  check(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_mark, &mark, w->stream), "the mark");
+    check_device(w->dev, bench_blocking_record(w->event, w->stream), "bench_blocking_record");
+  check_device(w->dev, w->dev->ops->launch(w->dev, &bench_kernel_mark, &mark, w->stream), "the mark");
   double before = processor_us();
   if (w->event)
-    check(w->dev, bench_blocking_wait(w->event), "bench_blocking_wait");
+    check_device(w->dev, bench_blocking_wait(w->event), "bench_blocking_wait");
   else
     bench_check(cgr_step_wait(rt, s.mark, -1, NULL), "cgr_step_wait");
   double back = bench_now_us();
@@ -119,10 +119,10 @@ static void run(const waits *w, cgr_wait_mode mode, double ms, int count) {
 static void run_driver(waits *w) {
   if (w->dev->kind != CGR_DEVICE_KIND_CUDA)
     return;
-  check(w->dev, bench_blocking_create(&w->event), "bench_blocking_create");
+  check_device(w->dev, bench_blocking_create(&w->event), "bench_blocking_create");
   run(w, CGR_WAIT_SPIN, 1.5, SHORT_STEPS);
   run(w, CGR_WAIT_SPIN, 300.0, LONG_STEPS);
-  check(w->dev, bench_blocking_destroy(w->event), "bench_blocking_destroy");
+  check_device(w->dev, bench_blocking_destroy(w->event), "bench_blocking_destroy");
   w->event = NULL;
 }
 
@@ -133,8 +133,8 @@ int main(int argc, char **argv) {
   bench_check(cgr_stream_create(w.dev, &w.stream), "cgr_stream_create");
   bench_check(cgr_memory_alloc_pinned(w.dev, sizeof *w.marked, &memory), "cgr_memory_alloc_pinned");
   w.marked = memory;
-  check(w.dev, w.dev->ops->preload(w.dev, &bench_kernel_spin), "preload");
-  check(w.dev, w.dev->ops->preload(w.dev, &bench_kernel_mark), "preload");
+  check_device(w.dev, w.dev->ops->preload(w.dev, &bench_kernel_spin), "preload");
+  check_device(w.dev, w.dev->ops->preload(w.dev, &bench_kernel_mark), "preload");
   bench_print_head(stdout, w.dev, "profiles/wait_cost");
   printf("# steps: %d of 1.5 ms and %d of 300 ms in each mode\n", SHORT_STEPS, LONG_STEPS);
   printf("\n## Waiting for a step: processor time of the thread, percent of the step; back after its end, microseconds: median "

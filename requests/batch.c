@@ -5,9 +5,12 @@
 
 #include "base/choices.h"
 #include "base/status.h"
+#include "requests/data.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
+#include "requests/pages.h"
 #include "requests/schedule.h"
+#include "requests/steady.h"
 
 /* ---------------------------------------------------------------------------------------------------------- batch layouts */
 

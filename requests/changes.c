@@ -1,5 +1,8 @@
 #include "requests/changes.h"
 
+#include "requests/pages.h"
+#include "requests/steady.h"
+
 static void list_row(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
   cgr__row *row = &rows->row[index];
   row->dirty |= (uint8_t)dirty;
@@ -98,14 +101,10 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   return words;
 }
 
-static const int32_t *table_of(const cgr__page_group *group, int32_t row) {
-  return group->pages + (int64_t)row * group->pages_per_row;
-}
-
 /* One stretch of a row's page changes in one group. Entries that the row does not have are the read-trash page. */
 static int32_t collect_stretch(const cgr__page_group *group, int32_t index, int32_t g, int32_t *stretch_first,
                                int32_t stretch_end, cgr__change *changes, int32_t capacity) {
-  const int32_t *table = table_of(group, index), trash = group->read_trash;
+  const int32_t *table = cgr__rows_table_of(group, index), trash = group->read_trash;
   const cgr__row_pages *has = &group->row[index];
   int32_t first = *stretch_first, end = stretch_end - first > capacity ? first + capacity : stretch_end;
   for (int32_t i = first; i < end; i++)
@@ -168,7 +167,7 @@ static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *
   int32_t i = has->dirty_first;
   if (has->dirty_end != i + 1 || i < has->first || i >= has->end || has->gone_first != has->gone_end)
     return false;
-  *change = (cgr__change){ CGR__CHANGE_PAGE, index, i, table_of(group, index)[i] };
+  *change = (cgr__change){ CGR__CHANGE_PAGE, index, i, cgr__rows_table_of(group, index)[i] };
   has->dirty_first = i + 1;
   row->dirty = 0;
   return true;
@@ -184,7 +183,7 @@ static void prefetch_row(const cgr__rows *rows, int32_t far, int32_t near) {
     return;
   __builtin_prefetch(&group->row[far], 1);
   if (rows->row[near].dirty & CGR__DIRTY_PAGES)
-    __builtin_prefetch(table_of(group, near) + group->row[near].dirty_first);
+    __builtin_prefetch(cgr__rows_table_of(group, near) + group->row[near].dirty_first);
 }
 
 int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capacity) {

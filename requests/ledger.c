@@ -1,7 +1,10 @@
 #include "requests/ledger.h"
 
 #include "base/status.h"
+#include "requests/data.h"
 #include "requests/members.h"
+#include "requests/pages.h"
+#include "requests/steady.h"
 
 static cgr__ledger_page *entry_of(const cgr__rows *rows, int32_t group, int32_t page) { return &rows->ledger.page[group][page]; }
 

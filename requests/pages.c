@@ -1,11 +1,14 @@
 /* The pages of rows: set, taken away, and checked. */
+#include "requests/pages.h"
+
 #include <string.h>
 
 #include "base/status.h"
 #include "requests/changes.h"
+#include "requests/data.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
-#include "requests/rows.h"
+#include "requests/steady.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (rows->limits->num_groups == 0)
@@ -16,8 +19,6 @@ cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, in
                      rows->limits->num_groups - 1);
   return CGR_OK;
 }
-
-static int32_t *table_of(const cgr__page_group *group, int32_t row) { return group->pages + (int64_t)row * group->pages_per_row; }
 
 /* Tokens up to which a group has pages. */
 static int64_t group_capacity(const cgr__page_group *group, int32_t row, int32_t most) {
@@ -70,7 +71,7 @@ static void update_capacity(cgr__rows *rows, int32_t row) {
 /* Whether pages[i] is among those before it, or among the row's pages that [first, first + count) leaves in place. */
 static bool has_repeated_page(const cgr__page_group *group, int32_t row, int32_t first, const int32_t *pages, int32_t count,
                               int32_t i) {
-  const int32_t *table = table_of(group, row);
+  const int32_t *table = cgr__rows_table_of(group, row);
   const cgr__row_pages *has = &group->row[row];
   for (int32_t j = 0; j < i; j++)
     if (pages[j] == pages[i])
@@ -97,7 +98,7 @@ static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, 
 
 static void clear_page_filter(cgr__page_group *group, int32_t row) {
   const cgr__row_pages *has = &group->row[row];
-  const int32_t *table = table_of(group, row);
+  const int32_t *table = cgr__rows_table_of(group, row);
   uint64_t *words = group->page_filter + (int64_t)row * group->filter_words;
   if (has->end - has->first > group->filter_words / 8) {
     memset(words, 0, (size_t)group->filter_words * sizeof *words);
@@ -156,7 +157,7 @@ static void take_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, c
   const cgr__page_group *group = &rows->group[g];
   const cgr__row_pages *has = &group->row[row];
   for (int32_t i = 0; i < count; i++) {
-    int32_t index = first + i, before = index >= has->first && index < has->end ? table_of(group, row)[index] : -1;
+    int32_t index = first + i, before = index >= has->first && index < has->end ? cgr__rows_table_of(group, row)[index] : -1;
     if (before == pages[i])
       continue;
     cgr__ledger_take(rows, row, g, pages[i]);
@@ -168,7 +169,7 @@ static void take_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, c
 /* Tells it of pages [first, end) that the row loses. */
 static void give_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t end) {
   for (int32_t p = first; p < end; p++)
-    cgr__ledger_give(rows, row, g, table_of(&rows->group[g], row)[p]);
+    cgr__ledger_give(rows, row, g, cgr__rows_table_of(&rows->group[g], row)[p]);
 }
 
 cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
@@ -180,7 +181,7 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
     return CGR_OK;
   if (rows->has_ledger)
     take_pages(rows, row, g, first, pages, count);
-  memcpy(table_of(group, row) + first, pages, (size_t)count * sizeof *pages);
+  memcpy(cgr__rows_table_of(group, row) + first, pages, (size_t)count * sizeof *pages);
   bool none = has->first == has->end;
   has->first = none || first < has->first ? first : has->first;
   has->end = none || first + count > has->end ? first + count : has->end;
@@ -202,7 +203,7 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int
   int32_t begin = first > has->first ? first : has->first;
   int64_t end = (int64_t)first + count < has->end ? (int64_t)first + count : has->end;
   for (int32_t p = begin; p < end; p++)
-    if (table_of(group, row)[p] != pages[p - first])
+    if (cgr__rows_table_of(group, row)[p] != pages[p - first])
       return true;
   return false;
 }

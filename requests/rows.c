@@ -5,8 +5,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "requests/changes.h"
+#include "requests/data.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
+#include "requests/pages.h"
+#include "requests/steady.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 

@@ -154,53 +154,13 @@ typedef struct cgr__rows_config {
 size_t cgr__rows_bytes(const cgr__rows_config *config);
 void cgr__rows_init(cgr__rows *rows, cgr__lane_batches *batches, const cgr__rows_config *config, void *memory);
 
-/* The calls of requests.h; `function` names them in messages. The caller checks that a row of the prepared step does not close,
- * lose or replace pages, or change its length: the step was validated, and its steady headroom counted, with what the row has. */
+/* The calls of requests.h, here and in pages.h and data.h; `function` names them in messages. The caller checks that a row of the
+ * prepared step does not close, lose or replace pages, or change its length: the step was validated, and its steady headroom
+ * counted, with what the row has. */
 cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row);
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
 cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens);
-
-/* pages.c */
-cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group);
-cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count);
-cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t count);
-/* Whether set_pages with these would take a page of the row's away. */
-bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
-                              int32_t count);
-/* The word, and the bit in it, of a page in a row's filter. Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring page numbers go to
- * different words. */
-static inline uint64_t *cgr__rows_filter_word(const cgr__page_group *group, int32_t row, int32_t page, uint64_t *bit) {
-  uint32_t hash = (uint32_t)page * 2654435769u;
-  *bit = (uint64_t)1 << (hash >> 26);
-  return group->page_filter + (int64_t)row * group->filter_words + ((hash >> 6) & (uint32_t)(group->filter_words - 1));
-}
-
-/* False: the page is surely none of the row's. */
-static inline bool cgr__rows_may_have(const cgr__page_group *group, int32_t row, int32_t page) {
-  uint64_t bit, *word = cgr__rows_filter_word(group, row, page, &bit);
-  return (*word & bit) != 0;
-}
-/* Forgets all pages of a row that closes, or opens. */
-void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
-/* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set
- * has no group, and only max_lens bounds it. In a set after 0, pages only hold tokens from page 0 on. */
-int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
-/* A group of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1: none does. *needed:
- * the first page that must be there. */
-int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed);
-
-/* data.c: sets a row's data, cgr__data.words words that need no alignment; padding when the row opens. */
-void cgr__rows_set_data(cgr__rows *rows, int32_t row, int32_t buffer, const void *words);
-void cgr__rows_clear_data(cgr__rows *rows, int32_t row);
-void cgr__rows_fill_data(cgr__rows *rows);
-
-/* lengths.c: lengths in sets after 0. The pages of their groups always cover them. */
-cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens);
-static inline int32_t cgr__rows_other_length(const cgr__rows *rows, int32_t row, int32_t set) {
-  const cgr__data *lengths = &rows->data[rows->lengths];
-  return lengths->words_of[(int64_t)row * lengths->words + set - 1];
-}
 
 /* Tokens in the cache of a member of the standing batch, with the steps that are not in the row yet. */
 static inline int32_t cgr__member_computed(const cgr__standing *standing, const cgr__row *row) {
@@ -220,24 +180,6 @@ static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
 static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
   return query_len == 0 || (row->computed >= row->least && (int64_t)row->computed + query_len <= row->capacity);
 }
-
-/* steady.c. Adds the pending steps of a steady batch to its rows. */
-void cgr__steady_add_pending(cgr__rows *rows, cgr__steady *steady);
-/* Brings the rows up to date with the steady batch of every lane. */
-static inline void cgr__rows_sync(cgr__rows *rows) {
-  if (rows->batches->steady.pending > 0)
-    cgr__steady_add_pending(rows, &rows->batches->steady);
-}
-/* The same, before a change to anything that a steady batch's headroom rests on. */
-void cgr__rows_leave_steady(cgr__rows *rows);
-/* A whole batch was launched: the members of every standing batch are looked at anew. */
-static inline void cgr__rows_make_members_stale(cgr__rows *rows) { rows->batches->steady.standing_stale = true; }
-/* Schedules the rows of the steady batch, which has just been validated. */
-void cgr__steady_schedule(cgr__rows *rows, cgr__lane_batches *batches);
-/* The steady batch whose schedule has the row; NULL: none has. */
-cgr__steady *cgr__steady_of_row(const cgr__rows *rows, int32_t row);
-/* A row has got pages. Does nothing for rows that are in no schedule. */
-void cgr__steady_add_pages(cgr__rows *rows, int32_t row);
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */
 void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__batch_layout *batch);

@@ -5,6 +5,7 @@
 
 #include "base/choices.h"
 #include "base/status.h"
+#include "requests/steady.h"
 
 /* -------------------------------------------------------------------------------------------------------------- positions */
 

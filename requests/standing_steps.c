@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "requests/schedule.h"
 #include "requests/standing.h"
+#include "requests/steady.h"
 
 _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
 

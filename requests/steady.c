@@ -1,4 +1,6 @@
 /* The steady batch: steps of one batch layout, whose rows are brought up to date only when they are read. */
+#include "requests/steady.h"
+
 #include <string.h>
 
 #include "requests/schedule.h"

@@ -104,7 +104,7 @@ cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *messag
   return cgr__fail(CGR_ERROR_DEAD, "%s", rt->dead_message);
 }
 
-cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what) {
+cgr_status cgr__runtime_device_failed(cgr_runtime *rt, int error, const char *what) {
   cgr_status status = cgr__device_fail(rt->dev, error, what);
   if (status != CGR_ERROR_DEAD)
     return status;

@@ -40,15 +40,6 @@ cgr_status cgr_region_unregister(cgr_runtime *runtime, int32_t region) {
   return status;
 }
 
-cgr_status cgr_record_use(cgr_recorder *recorder, int32_t region) {
-  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_use"));
-  const cgr__step_recorder *rec = recorder->owner;
-  cgr_status status = cgr__regions_check(&rec->runtime->regions, "cgr_record_use", region);
-  if (status == CGR_OK && recorder->capture)
-    status = cgr__capture_hold(recorder->capture, region, true);
-  return cgr__recorder_latch(recorder, status);
-}
-
 /* ----------------------------------------------------------------------------------------------------------- what is used */
 
 /* Bytes that are to be freed. */

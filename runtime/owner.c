@@ -25,7 +25,7 @@ cgr_status cgr__owner_enter(cgr_runtime *rt, const char *function) {
   return CGR_OK;
 }
 
-static void leave(cgr_runtime *rt) {
+static void leave_runtime(cgr_runtime *rt) {
   if (--rt->owner.depth > 0)
     return;
   __atomic_store_n(&rt->owner.function, NULL, __ATOMIC_RELAXED);
@@ -41,7 +41,7 @@ void cgr__runtime_tell(cgr_runtime *rt) {
 void cgr__runtime_end(cgr_runtime *rt) {
   cgr__runtime_tell(rt);
   if (rt->at_return & CGR__RETURN_LEAVES)
-    leave(rt);
+    leave_runtime(rt);
 }
 
 cgr_status cgr__owner_enter_outside(cgr_runtime *rt, const char *function) {

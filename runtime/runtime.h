@@ -39,9 +39,12 @@
 #include "kernels/values.h"
 #include "requests/batch.h"
 #include "requests/changes.h"
+#include "requests/data.h"
 #include "requests/ledger.h"
+#include "requests/pages.h"
 #include "requests/rows.h"
 #include "requests/standing.h"
+#include "requests/steady.h"
 #include "runtime/config/config.h"
 #include "runtime/record/recorder.h"
 #include "runtime/step/lane.h"
@@ -174,8 +177,12 @@ bool cgr__runtime_is(const cgr_runtime *rt);
 /* The device is lost, or its counter and the host's have diverged: from now on every call returns CGR_ERROR_DEAD with the message
  * of the first call to this. A dump is due. */
 cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message);
-/* The status of a device's error, CGR_OK for 0. A loss of the device is remembered. */
-cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what);
+/* The status of a device's error. A loss of the device is remembered. */
+cgr_status cgr__runtime_device_failed(cgr_runtime *rt, int error, const char *what);
+/* The same of what a call of the device has returned: CGR_OK for 0. */
+static inline cgr_status cgr__runtime_device_error(cgr_runtime *rt, int error, const char *what) {
+  return error == CGR__DEVICE_OK ? CGR_OK : cgr__runtime_device_failed(rt, error, what);
+}
 
 /* owner.c: where a layer checks, the calling thread is inside until it leaves, or is refused because another one is. Calls may be
  * nested. */

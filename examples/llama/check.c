@@ -62,7 +62,7 @@ static int arrive(check *c) {
   return llama_scheduler_add(c->scheduler, &found->request);
 }
 
-static int leave(check *c) {
+static int remove_client(check *c) {
   int32_t first = llama_random_between(&c->random, 0, c->num_clients - 1);
   for (int32_t i = 0; i < c->num_clients; i++) {
     client *who = &c->clients[(first + i) % c->num_clients];
@@ -83,7 +83,7 @@ static int change_load(check *c) {
   for (; alive < target; alive++)
     TRY(arrive(c));
   for (; alive > target; alive--)
-    TRY(leave(c));
+    TRY(remove_client(c));
   return 0;
 }
 

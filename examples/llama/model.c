@@ -19,7 +19,7 @@ static int refuse_shape(const llama_tensor *tensor, int64_t rows, int64_t column
 }
 
 /* A tensor of this name and shape [rows, columns], or [rows] when columns is 0. */
-static int find(const llama_model *model, const char *name, int64_t rows, int64_t columns, const llama_tensor **found) {
+static int find_tensor(const llama_model *model, const char *name, int64_t rows, int64_t columns, const llama_tensor **found) {
   const llama_tensor *tensor = llama_checkpoint_find(model->checkpoint, name);
   if (!tensor)
     return llama_fail("tensor %s is missing, expected it for this config.json", name);
@@ -36,7 +36,7 @@ static int find_in_layer(const llama_model *model, int layer, const char *part, 
                          const llama_tensor **found) {
   char name[128];
   snprintf(name, sizeof(name), "model.layers.%d.%s", layer, part);
-  return find(model, name, rows, columns, found);
+  return find_tensor(model, name, rows, columns, found);
 }
 
 /* What the attention of some models has besides its projections. */
@@ -82,9 +82,9 @@ static int find_ends(llama_model *model) {
   int has_embedding = llama_checkpoint_find(model->checkpoint, embedding) != NULL;
   int has_head = llama_checkpoint_find(model->checkpoint, head) != NULL;
   if (has_embedding || !has_head || !c->tied)
-    TRY(find(model, embedding, c->vocab_size, c->hidden_size, &model->embedding));
+    TRY(find_tensor(model, embedding, c->vocab_size, c->hidden_size, &model->embedding));
   if (has_head || !c->tied)
-    TRY(find(model, head, c->vocab_size, c->hidden_size, &model->head));
+    TRY(find_tensor(model, head, c->vocab_size, c->hidden_size, &model->head));
   if (!c->tied)
     return 0;
   if (!model->head || (model->embedding && llama_tensor_equal(model->embedding, model->head)))
@@ -98,7 +98,7 @@ static int find_ends(llama_model *model) {
 static int find_all(llama_model *model) {
   const llama_config *c = &model->config;
   TRY(find_ends(model));
-  TRY(find(model, "model.norm.weight", c->hidden_size, 0, &model->norm));
+  TRY(find_tensor(model, "model.norm.weight", c->hidden_size, 0, &model->norm));
   model->layers = calloc((size_t)c->num_layers, sizeof(*model->layers));
   if (!model->layers)
     return llama_fail("no memory");

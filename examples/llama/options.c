@@ -94,7 +94,7 @@ static int apply(const struct option *o, const char *value, llama_options *optio
   return 0;
 }
 
-static const struct option *find(const char *text, size_t length) {
+static const struct option *find_option(const char *text, size_t length) {
   for (size_t i = 0; i < NUM_OPTIONS; i++)
     if (strlen(table[i].name) == length && memcmp(table[i].name, text, length) == 0)
       return &table[i];
@@ -109,7 +109,7 @@ int llama_options_parse(int argc, char **argv, llama_options *options) {
   options->seed = 1;
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
-    const struct option *o = find(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
+    const struct option *o = find_option(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
     if (!o)
       return llama_fail("unknown option %s (--help lists them)", argv[i]);
     if (o->kind == SWITCH && equals)

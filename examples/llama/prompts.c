@@ -31,7 +31,7 @@ bool llama_tokens_are_bytes(const llama_model *model) {
   return !model->has_tokenizer && model->config.vocab_size >= 256 && model->config.vocab_size <= 260;
 }
 
-static int add(llama_prompts *prompts, int32_t *tokens, int32_t count) {
+static int add_prompt(llama_prompts *prompts, int32_t *tokens, int32_t count) {
   llama_prompt *items = realloc(prompts->items, (size_t)(prompts->count + 1) * sizeof(*items));
   if (!items) {
     free(tokens);
@@ -59,7 +59,7 @@ static int add_text(llama_prompts *prompts, const char *text, size_t length, int
     free(tokens);
     return llama_fail("an empty prompt");
   }
-  return add(prompts, tokens, count);
+  return add_prompt(prompts, tokens, count);
 }
 
 static int add_file(llama_prompts *prompts, const char *path, int32_t first_token) {
@@ -105,7 +105,7 @@ static int add_ids(llama_prompts *prompts, const llama_options *options, int32_t
   for (int i = 0; i < options->prompt_ids.count; i++) {
     int32_t *tokens, count;
     TRY(parse_ids(options->prompt_ids.items[i], vocab, &tokens, &count));
-    TRY(add(prompts, tokens, count));
+    TRY(add_prompt(prompts, tokens, count));
   }
   if (options->force_ids.count > prompts->count)
     return llama_fail("--force-ids: %d times for %d prompt%s", options->force_ids.count, prompts->count,

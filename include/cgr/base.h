@@ -13,6 +13,9 @@
  *   far as this library knows it and the caller has room; the rest stays as it is. Structs without `size` never grow.
  * - In every struct that is read, zero selects the default; a field without a default rejects zero. Fields named `reserved` are 0;
  *   in such a struct anything else is refused with CGR_ERROR_NEWER_STRUCT.
+ * - A text is written as far as it fits into `capacity` bytes, a closing zero included; `*length` is the length of the whole text
+ *   without that zero, so that a call with capacity 0 and `out` NULL asks for it. The next call may have more to write: steps have
+ *   completed, and times get longer. A text is whole if *length < capacity.
  * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the
  *   engine's own. CUDA's default streams (NULL, legacy, per-thread) are refused: they belong to the calling thread's current
  *   device, not to a handle.

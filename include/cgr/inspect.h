@@ -1,8 +1,5 @@
-/* What looks at a runtime: what captures will cost and have cost, tests of its graphs, its state as text. Not included by cgr.h.
- *
- * Texts are written as far as they fit into `capacity` bytes, a closing zero included; `*length` is the length of the whole text
- * without that zero, so that a call with capacity 0 and `out` NULL asks for it. The next call may have more to write. A text is
- * whole if *length < capacity. */
+/* What looks at a runtime: what captures will cost and have cost, tests of its graphs, its state as text (base.h says how
+ * texts are written). Not included by cgr.h. */
 #ifndef CGR_INSPECT_H
 #define CGR_INSPECT_H
 

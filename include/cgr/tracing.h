@@ -1,5 +1,5 @@
 /* cgr: what a runtime reports about itself: statistics of the whole and per key, also as text; the flight recorder; times taken
- * inside steps; traces. Not included by cgr.h.
+ * inside steps; traces. base.h says how texts are written. Not included by cgr.h.
  *
  * A record of 64 bytes is always kept of every step that is launched, cancelled, abandoned or refused (refusals in a
  * row that say the same share one): the last cgr_config.flight_depth of them are the flight recorder, and all statistics are
@@ -98,10 +98,6 @@ typedef struct cgr_key_stats {
 /* For the key with this index, as in cgr_runtime_graph_stats; -1: the eager steps. CGR_ERROR_INVALID_ARGUMENT for any other.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats);
-
-/* The texts below are written as far as they fit into `capacity` bytes, a closing zero included; `*length` is the length of the
- * whole text without that zero, so that a call with capacity 0 and `out` NULL asks for it. The next call may have more to write:
- * steps have completed, and times get longer. A text is whole if *length < capacity. */
 
 /* A table for people: every key that steps have used, missed or turned down, then what the runtime counts as a whole.
  * Threads one · Capture ok · Sync never · Alloc never */
@@ -228,7 +224,7 @@ CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, cgr_mark mark, cgr_s
 
 /* A whole trace: the host's part for the steps in the flight recorder, the device's for those of the last ring_depth that have
  * completed. On a dead runtime, or without cgr_config.timing, only the host's part. CGR_ERROR_STATE inside `record`, and
- * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. Written as the texts above. While steps run, a second
+ * CGR_ERROR_DEVICE if the device cannot be read; then there is no text. While steps run, a second
  * call may have much more to write than the first, so repeat it until *length < capacity.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);

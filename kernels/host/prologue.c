@@ -39,7 +39,7 @@ static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   return in;
 }
 
-static bool reject(const cgr__step_args *args, cgr_guard_error error, int32_t index, int64_t value) {
+static bool reject_content(const cgr__step_args *args, cgr_guard_error error, int32_t index, int64_t value) {
   cgr__host_claim_error(&args->state->error, error, -1, index, value);
   args->state->lost = 1;
   return false;
@@ -63,7 +63,7 @@ static bool apply_edit(const cgr__step_args *args, const incoming *in, int32_t e
   int32_t index = (int32_t)(place & 0xffffu);
   bool has_room = first < 0 || (int64_t)first + query_len <= args->max_tokens;
   if (index >= in->num_requests || query_len < 0 || first < -1 || !has_room)
-    return reject(args, CGR_GUARD_CHANGE, args->max_changes + e, (int32_t)place);
+    return reject_content(args, CGR_GUARD_CHANGE, args->max_changes + e, (int32_t)place);
   args->buffers.request_rows[index] = row;
   args->buffers.request_flags[index] = (int32_t)(place >> 16);
   args->buffers.query_start_loc[index + 1] = query_len;
@@ -74,7 +74,7 @@ static bool apply_edit(const cgr__step_args *args, const incoming *in, int32_t e
 /* A refused step rewrites what the edits before the bad one have written. */
 static bool apply_edits(const cgr__step_args *args, const incoming *in) {
   if (in->num_edits < 0 || in->num_edits > args->max_requests)
-    return reject(args, CGR_GUARD_CHANGE, -2, in->num_edits);
+    return reject_content(args, CGR_GUARD_CHANGE, -2, in->num_edits);
   for (int32_t i = 0; i < in->num_requests; i++)
     in->first_token[i] = -1;
   starts_to_lengths(args->buffers.query_start_loc, in->num_requests);
@@ -89,15 +89,15 @@ static bool apply_edits(const cgr__step_args *args, const incoming *in) {
 static bool check_starts(const cgr__step_args *args, const incoming *in) {
   int32_t before = args->buffers.query_start_loc[0];
   if (before != 0)
-    return reject(args, CGR_GUARD_COUNT, 2, before);
+    return reject_content(args, CGR_GUARD_COUNT, 2, before);
   for (int32_t i = 1; i <= in->num_requests; i++) {
     int32_t start = args->buffers.query_start_loc[i];
     if (start < before || (args->max_query_len > 0 && (int64_t)start - before > args->max_query_len))
-      return reject(args, CGR_GUARD_COUNT, 2 + i, start);
+      return reject_content(args, CGR_GUARD_COUNT, 2 + i, start);
     before = start;
   }
   if (before != in->num_tokens)
-    return reject(args, CGR_GUARD_COUNT, 2 + in->num_requests, before);
+    return reject_content(args, CGR_GUARD_COUNT, 2 + in->num_requests, before);
   return true;
 }
 
@@ -121,19 +121,19 @@ static bool take_batch_layout(const cgr__step_args *args, const incoming *in) {
 
 /* P5 to P10, in this order: whether the step can run at all; then its batch layout is in its buffers. No change has been applied
  * when it cannot. */
-static bool accept(const cgr__step_args *args, const incoming *in, uint64_t seq) {
+static bool accept_step(const cgr__step_args *args, const incoming *in, uint64_t seq) {
   if (in->seq != seq)
-    return reject(args, CGR_GUARD_SEQUENCE, 0, (int64_t)in->seq);
+    return reject_content(args, CGR_GUARD_SEQUENCE, 0, (int64_t)in->seq);
   if (in->generation != args->state->generation) { /* prepared before the host knew of a loss: it may rest on what was lost */
     cgr__host_claim_error(&args->state->error, CGR_GUARD_SEQUENCE, -1, 2, (int64_t)in->generation);
     return false;
   }
   if (in->num_requests < 0 || in->num_requests > args->max_requests || in->num_requests > args->padded_requests)
-    return reject(args, CGR_GUARD_COUNT, 0, in->num_requests);
+    return reject_content(args, CGR_GUARD_COUNT, 0, in->num_requests);
   if (in->num_tokens < 0 || in->num_tokens > args->max_tokens || in->num_tokens > args->padded_tokens)
-    return reject(args, CGR_GUARD_COUNT, 1, in->num_tokens);
+    return reject_content(args, CGR_GUARD_COUNT, 1, in->num_tokens);
   if (!(in->flags & CGR__SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
-    return reject(args, CGR_GUARD_SEQUENCE, 1, (int64_t)in->batch_seq);
+    return reject_content(args, CGR_GUARD_SEQUENCE, 1, (int64_t)in->batch_seq);
   return take_batch_layout(args, in);
 }
 
@@ -182,18 +182,18 @@ static bool apply_change(const cgr__step_args *args, uint32_t kind, int32_t row,
 /* P11 to P13. */
 static void apply_changes(const cgr__step_args *args, const incoming *in) {
   if (in->num_changes < 0 || in->num_changes > args->max_changes) {
-    reject(args, CGR_GUARD_CHANGE, -1, in->num_changes);
+    reject_content(args, CGR_GUARD_CHANGE, -1, in->num_changes);
     return;
   }
   for (int32_t c = 0; c < in->num_changes; c++) {
     const int32_t *words = in->changes + (int64_t)c * 4; /* cgr__change */
     int32_t kind = load_i32(&words[0]);
     if (!apply_change(args, (uint32_t)kind, load_i32(&words[1]), load_i32(&words[2]), load_i32(&words[3])))
-      reject(args, CGR_GUARD_CHANGE, c, kind);
+      reject_content(args, CGR_GUARD_CHANGE, c, kind);
   }
 }
 
-static void refuse(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
+static void refuse_metadata(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
   cgr__host_claim_error(context, error, row, index, value);
 }
 
@@ -222,7 +222,7 @@ static cgr__metadata_sets sets_of(const cgr__step_args *args) {
 }
 
 /* P15 to P24. The batch layout is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
-static void derive(const cgr__step_args *args, const incoming *in) {
+static void derive_metadata(const cgr__step_args *args, const incoming *in) {
   cgr_metadata_group groups[CGR__MAX_GROUPS];
   cgr_metadata m = CGR_METADATA_INIT;
   const cgr__metadata_sets sets = sets_of(args);
@@ -244,7 +244,8 @@ static void derive(const cgr__step_args *args, const incoming *in) {
   m.seq_lens = args->buffers.seq_lens[0];
   m.request_rows = args->buffers.request_rows;
   m.logits_indices = args->buffers.logits_indices;
-  cgr__metadata_fill(&m, args->num_sets > 1 ? &sets : NULL, in->num_tokens, args->token_stride, refuse, &args->state->error);
+  cgr__metadata_fill(&m, args->num_sets > 1 ? &sets : NULL, in->num_tokens, args->token_stride, refuse_metadata,
+                     &args->state->error);
   for (int32_t i = in->num_requests; i < args->padded_requests; i++)
     args->buffers.request_flags[i] = 0;
   for (int32_t t = in->num_tokens; t < args->padded_tokens; t++)
@@ -294,7 +295,7 @@ void cgr__host_prologue(const void *pointer) {
   in.first_token = first_token;
   args->state->error = (cgr__step_error){ CGR_GUARD_NONE, -1, 0, 0, 0 };
   args->state->lost = 0;
-  if (!args->empty && accept(args, &in, seq)) {
+  if (!args->empty && accept_step(args, &in, seq)) {
     apply_changes(args, &in);
   } else {
     in.num_requests = in.num_tokens = 0;
@@ -303,7 +304,7 @@ void cgr__host_prologue(const void *pointer) {
     args->state->batch_seq = 0;
   }
   args->state->staged = in.staged;
-  derive(args, &in);
+  derive_metadata(args, &in);
   if (in.flags & CGR__SLOT_EDITS)
     take_edited_tokens(args, &in);
   write_counts(args, &in);

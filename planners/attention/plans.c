@@ -30,10 +30,6 @@ int32_t cgr__plan_shared_bytes(const cgr__plan_traits *traits, const cgr_layer *
   return i < CGR__MAX_WIDTHS ? traits->width[i].shared : 0;
 }
 
-int32_t cgr__plan_block_heads(const cgr__plan_traits *traits, const cgr_layer *layer) {
-  return smaller(layer->num_q_heads / layer->num_kv_heads, traits->tile_lines);
-}
-
 int32_t cgr__plan_head_blocks(const cgr__plan_traits *traits, const cgr_layer *layer) {
   int32_t q_per_kv = layer->num_q_heads / layer->num_kv_heads, heads = cgr__plan_block_heads(traits, layer);
   return layer->num_kv_heads * ((q_per_kv + heads - 1) / heads);

@@ -37,7 +37,10 @@ typedef struct cgr__plan_traits {
 int32_t cgr__plan_shared_bytes(const cgr__plan_traits *traits, const cgr_layer *layer);
 
 /* Query heads of a head block, and head blocks of a layer. */
-int32_t cgr__plan_block_heads(const cgr__plan_traits *traits, const cgr_layer *layer);
+static inline int32_t cgr__plan_block_heads(const cgr__plan_traits *traits, const cgr_layer *layer) {
+  const int32_t q_per_kv = layer->num_q_heads / layer->num_kv_heads;
+  return q_per_kv < traits->tile_lines ? q_per_kv : traits->tile_lines;
+}
 int32_t cgr__plan_head_blocks(const cgr__plan_traits *traits, const cgr_layer *layer);
 
 /* CTAs that the device holds at once. */

@@ -29,7 +29,9 @@ typedef struct alone {
   int num_memory;
 } alone;
 
-static void check(const alone *a, int error, const char *what) { bench_check(cgr__device_fail(a->b->dev, error, what), what); }
+static void check_device(const alone *a, int error, const char *what) {
+  bench_check(cgr__device_fail(a->b->dev, error, what), what);
+}
 
 static void synchronize(const alone *a) { bench_check(cgr_stream_synchronize(a->b->dev, a->b->stream), "synchronize"); }
 
@@ -231,7 +233,7 @@ static void make_append(alone *a) {
   to->num_tokens = a->num_tokens;
   to->num_kv_heads = b->num_kv_heads;
   to->head_dim = to->head_dim_v = b->head_dim;
-  check(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
+  check_device(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
 }
 
 /* The first, the middle and the last token of the batch are where they belong. */
@@ -264,7 +266,7 @@ static void open_alone(alone *a, const bench_attention *b) {
   make_buffers(a);
   if (b->k)
     make_append(a);
-  check(a, b->dev->ops->preload(b->dev, &cgr__kernel_attention), "preload");
+  check_device(a, b->dev->ops->preload(b->dev, &cgr__kernel_attention), "preload");
 }
 
 static void close_alone(alone *a) {
@@ -285,12 +287,12 @@ static void enqueue(alone *a, int32_t node, int32_t queue) {
   if (a->b->k) {
     append.slot_mapping = a->slots + (ptrdiff_t)set * a->num_tokens;
     append.attention_follows = 1; /* as in a step */
-    check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_append, &append, a->b->stream), "append");
+    check_device(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_append, &append, a->b->stream), "append");
     args.after_append = 1;
   }
   args.request_rows = a->rows + set * a->b->num_requests;
   args.prefill_queue = a->queues + queue;
-  check(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_attention, &args, a->b->stream), "attention");
+  check_device(a, a->b->dev->ops->launch(a->b->dev, &cgr__kernel_attention, &args, a->b->stream), "attention");
 }
 
 static size_t out_bytes(const alone *a) { return (size_t)a->num_tokens * (size_t)a->b->num_q_heads * (size_t)a->b->head_dim * 2; }
@@ -320,13 +322,13 @@ static void *solve(alone *a) {
 static cgr__exec *capture(alone *a, cgr__graph **graph) {
   const bench_attention *b = a->b;
   cgr__exec *exec;
-  check(a, b->dev->ops->capture_begin(b->dev, b->stream), "capture");
+  check_device(a, b->dev->ops->capture_begin(b->dev, b->stream), "capture");
   if (a->header.num_items > 0)
     bench_check(cgr_fill(b->dev, a->queues, 0, (size_t)b->nodes * sizeof *a->queues, b->stream), "fill");
   for (int32_t i = 0; i < b->nodes; i++)
     enqueue(a, i, i);
-  check(a, b->dev->ops->capture_end(b->dev, b->stream, graph), "capture");
-  check(a, b->dev->ops->instantiate(b->dev, *graph, &exec, NULL), "instantiate");
+  check_device(a, b->dev->ops->capture_end(b->dev, b->stream, graph), "capture");
+  check_device(a, b->dev->ops->instantiate(b->dev, *graph, &exec, NULL), "instantiate");
   return exec;
 }
 
@@ -334,7 +336,7 @@ static cgr__exec *capture(alone *a, cgr__graph **graph) {
 static double launch(const alone *a, cgr__exec *exec, int32_t times) {
   double begin = bench_now_us();
   for (int32_t i = 0; i < times; i++)
-    check(a, a->b->dev->ops->exec_launch(a->b->dev, exec, a->b->stream), "launch");
+    check_device(a, a->b->dev->ops->exec_launch(a->b->dev, exec, a->b->stream), "launch");
   synchronize(a);
   return bench_now_us() - begin;
 }
@@ -389,8 +391,8 @@ bench_attention_result bench_attention_run(const bench_attention *b) {
   check_counters(&a);
   free(got);
   free(want);
-  check(&a, b->dev->ops->exec_destroy(b->dev, exec), "destroy");
-  check(&a, b->dev->ops->graph_destroy(b->dev, graph), "destroy");
+  check_device(&a, b->dev->ops->exec_destroy(b->dev, exec), "destroy");
+  check_device(&a, b->dev->ops->graph_destroy(b->dev, graph), "destroy");
   close_alone(&a);
   return a.result;
 }

@@ -59,8 +59,8 @@ static void gather(const bench_attention *b, const bench_attention_output *o, co
 }
 
 /* Within 1% of the reference over a head: bf16 alone makes about 0.2% of it, a missing KV tile of 512 makes 4%. */
-static void compare(const bench_attention *b, const sample *s, const uint16_t *out, const float *lse, const double *want,
-                    const double *want_lse, bench_attention_error *most) {
+static void compare_sample(const bench_attention *b, const sample *s, const uint16_t *out, const float *lse, const double *want,
+                           const double *want_lse, bench_attention_error *most) {
   for (int32_t h = 0; h < s->q_per_kv; h++) {
     double error = 0.0, norm = 0.0;
     for (int32_t d = 0; d < b->head_dim; d++) {
@@ -99,7 +99,7 @@ static void check_sample(const bench_attention *b, const bench_attention_output 
                                        .causal = 1,
                                        .scale = 1.0 / sqrt((double)b->head_dim) };
   cgr__reference_attention(&shape, load(b, raw, s->q_per_kv * b->head_dim, q), k, v, out, lse);
-  compare(b, s, o->out + line * b->head_dim, o->lse + line, out, lse, most);
+  compare_sample(b, s, o->out + line * b->head_dim, o->lse + line, out, lse, most);
   double *doubles[] = { k, v, q, out, lse };
   for (int i = 0; i < 5; i++)
     free(doubles[i]);

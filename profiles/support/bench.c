@@ -18,13 +18,13 @@ double bench_now_us(void) {
   return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
 }
 
-static int compare(const void *a, const void *b) {
+static int compare_values(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
 
 double bench_quantile(double *values, int32_t count, double quantile) {
-  qsort(values, (size_t)count, sizeof *values, compare);
+  qsort(values, (size_t)count, sizeof *values, compare_values);
   int32_t index = (int32_t)(quantile * (double)(count - 1) + 0.5);
   return values[index];
 }

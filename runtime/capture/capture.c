@@ -116,15 +116,25 @@ cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
   return cgr__enqueue_step(c->runtime, &enqueue, &result);
 }
 
+/* "the full graph for 8 requests, 8 tokens". */
+typedef struct graph_title {
+  char text[80];
+} graph_title;
+
+static graph_title title_of(const cgr_key *key) {
+  graph_title title;
+  snprintf(title.text, sizeof title.text, "the %s graph for %d request%s, %d token%s",
+           cgr_graph_kind_name((cgr_graph_kind)key->kind), key->num_requests, cgr__plural(key->num_requests), key->num_tokens,
+           cgr__plural(key->num_tokens));
+  return title;
+}
+
 static void warn_of_width(const cgr_runtime *rt, const cgr__graph_entry *entry) {
   char text[256];
   if (entry->width < WIDE)
     return;
-  snprintf(text, sizeof text,
-           "the %s graph for %d request%s, %d token%s has up to %lld nodes side by side: fewer streams would make its launches "
-           "cheaper",
-           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__plural(entry->key.num_requests),
-           entry->key.num_tokens, cgr__plural(entry->key.num_tokens), (long long)entry->width);
+  snprintf(text, sizeof text, "%s has up to %lld nodes side by side: fewer streams would make its launches cheaper",
+           title_of(&entry->key).text, (long long)entry->width);
   cgr__log(rt, CGR_LOG_WARNING, text);
 }
 
@@ -160,10 +170,8 @@ static cgr_status capture_entry(cgr_runtime *rt, const char *function, cgr__grap
     cgr__failure_keep(rt, 0, &entry->key, CGR_ERROR_DEAD);
   cgr__backend_plans_destroy(rt, entry);
   char text[480];
-  snprintf(text, sizeof text, "capture of the %s graph for %d request%s, %d token%s, query length %d, variant %u failed: %s",
-           cgr_graph_kind_name((cgr_graph_kind)entry->key.kind), entry->key.num_requests, cgr__plural(entry->key.num_requests),
-           entry->key.num_tokens, cgr__plural(entry->key.num_tokens), entry->key.query_len, entry->key.variant,
-           cgr_last_message());
+  snprintf(text, sizeof text, "capture of %s, query length %d, variant %u failed: %s", title_of(&entry->key).text,
+           entry->key.query_len, entry->key.variant, cgr_last_message());
   cgr__log(rt, CGR_LOG_WARNING, text);
   return cgr__fail(status, "%s", text);
 }

@@ -72,11 +72,18 @@ void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 /* groups.c, once the layers are known: how far those of a group see, and whether its pages hold what they do. */
 cgr__window_spans cgr__group_window_spans(const cgr__setup *setup, int32_t group);
 void cgr__check_pools(const cgr__setup *setup, cgr__findings *findings);
+/* buffers.c: the engine's own; where the rows' lengths in other sets are kept, after all others; those on demand that are asked
+ * for, once the limits are known. */
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_on_demand(cgr__setup *setup, cgr__findings *findings);
 /* backends.c: before the layers; one layer of a backend; what all that are in use allow. */
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);
 void cgr__check_backend(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
 void cgr__setup_support(cgr__setup *setup);
+/* The same: what those that are in use keep for planning, after the engine's buffers. */
+void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
+bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
 /* planned.c: what the layers of a backend must have in common. */
 void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
 /* Flags of cgr_backend that an engine's cannot have in this version, next to CGR_BACKEND_*. */
@@ -88,12 +95,6 @@ enum {
  * layers. */
 cgr_backend cgr__native_backend(cgr__setup *setup);
 void cgr__setup_native(cgr__setup *setup, cgr__findings *findings);
-/* backend_plans.c: what backends that are in use keep for planning. After the engine's buffers. */
-void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
-bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
-/* length_sets.c: that a layer with a cache is of its group's set; where the rows' lengths are kept, after all other buffers. */
-void cgr__check_length_set(const cgr__setup *setup, cgr_layer *layer, int32_t index, cgr__findings *findings);
-void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
 
 /* Where things are in the host's memory, from the first aligned address on. Without a backend in use there is nothing. */
 typedef struct cgr__backend_plans_layout {
@@ -102,8 +103,6 @@ typedef struct cgr__backend_plans_layout {
   size_t bytes;              /* 0: nothing */
 } cgr__backend_plans_layout;
 cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup);
-/* on_demand.c: the on-demand buffers that are asked for, once the limits are known. */
-void cgr__setup_on_demand(cgr__setup *setup, cgr__findings *findings);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
 

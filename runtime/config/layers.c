@@ -93,6 +93,19 @@ static void check_layer_group(const cgr_config *c, cgr_layer *l, int32_t i, cgr_
     l->group = c->num_groups > 1 ? -1 : 0;
 }
 
+/* That a layer with a cache is of its group's set. */
+static void check_layer_length_set(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  cgr__field field = cgr__field_of("layers", i, "length_set");
+  const cgr_group *g = cgr__group_of(setup, l->group);
+  int32_t given = l->length_set;
+  cgr__read_length_set(setup, field.name, &l->length_set, f);
+  if (l->length_set != given)
+    return;
+  if (l->group >= 0 && g->size != 0 && !(l->flags & CGR_LAYER_NO_CACHE) && l->length_set != g->length_set)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected %d as in groups[%d], whose pages are its cache",
+                      l->length_set, g->length_set, l->group);
+}
+
 /* Of two numbers, neither of which need be known. */
 static bool known_differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
@@ -229,7 +242,7 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_layer_reserved(l, i, f);
   check_layer_numbers(l, i, f);
   check_layer_group(c, l, i, f);
-  cgr__check_length_set(setup, l, i, f);
+  check_layer_length_set(setup, l, i, f);
   check_layer_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   set_defaults(l);

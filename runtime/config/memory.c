@@ -20,35 +20,35 @@ static void check_supplied(const char *name, const void *memory, size_t have, si
 
 /* -------------------------------------------------------------------------------------------------------------- overlaps */
 
-/* A stretch of memory that something of the caller's takes. */
-typedef struct stretch {
+/* Memory that a field of the configuration takes. */
+typedef struct claim {
   const char *field;
   int64_t base, bytes; /* bytes 0: it is not given */
-} stretch;
+} claim;
 
-/* A stretch that ends past all memory overlaps nothing. */
-static stretch stretch_of(const char *field, const void *base, int64_t bytes) {
+/* One that ends past all memory overlaps nothing. */
+static claim claim_of(const char *field, const void *base, int64_t bytes) {
   int64_t address = (int64_t)(uintptr_t)base;
   bool placed = bytes > 0 && address > 0 && address <= INT64_MAX - bytes;
-  return (stretch){ field, placed ? address : 0, placed ? bytes : 0 };
+  return (claim){ field, placed ? address : 0, placed ? bytes : 0 };
 }
 
 static void refuse_overlap(const char *field, const char *other, cgr__findings *f) {
   cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field, "overlaps %s, expected memory of its own", other);
 }
 
-static void check_apart(const stretch *a, const stretch *b, cgr__findings *f) {
+static void check_apart(const claim *a, const claim *b, cgr__findings *f) {
   bool apart = a->base + a->bytes <= b->base || b->base + b->bytes <= a->base;
   if (a->bytes > 0 && b->bytes > 0 && !apart)
     refuse_overlap(a->field, b->field, f);
 }
 
-/* Whether one of the rows of an engine's page table is in the stretch; of a table with a bad stride the first is known. */
-static bool meets_table(const cgr__setup *setup, int32_t group, const stretch *s) {
+/* Whether one of the rows of an engine's page table is in it; of a table with a bad stride the first is known. */
+static bool meets_table(const cgr__setup *setup, int32_t group, const claim *s) {
   const cgr_group *g = &setup->groups[group];
   const int64_t size = sizeof *g->page_table, stride = g->page_table_stride > 0 ? g->page_table_stride * size : 1;
   int64_t rows = g->page_table_stride > 0 ? (int64_t)setup->config.max_rows + 1 : 1;
-  stretch row = stretch_of("", g->page_table, setup->limits.pages_per_row[group] * size);
+  claim row = claim_of("", g->page_table, setup->limits.pages_per_row[group] * size);
   if (row.bytes == 0 || s->bytes == 0)
     return false;
   int64_t before = s->base - row.base - row.bytes;
@@ -73,8 +73,8 @@ static void check_layers(const cgr__setup *setup, const char *field, overlap ove
   }
 }
 
-static bool stretch_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
-  const stretch *s = context;
+static bool claim_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
+  const claim *s = context;
   const cgr__strided_set memory = cgr__strided_set_of_run((const void *)(uintptr_t)s->base, s->bytes);
   (void)setup;
   return s->bytes > 0 && cgr__strided_sets_meet(part, &memory);
@@ -83,11 +83,11 @@ static bool stretch_overlaps(const cgr__setup *setup, const cgr__strided_set *pa
 /* Here the gaps of a view count as used: no engine keeps a page table in them. */
 static bool table_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
   const int32_t *group = context;
-  const stretch all = { "", part->base, part->span };
+  const claim all = { "", part->base, part->span };
   return meets_table(setup, *group, &all);
 }
 
-static void check_tables(const cgr__setup *setup, const stretch *supplied, int32_t count, cgr__findings *f) {
+static void check_tables(const cgr__setup *setup, const claim *supplied, int32_t count, cgr__findings *f) {
   for (int32_t i = 0; i < setup->limits.num_groups; i++) {
     cgr__field field = cgr__field_of("groups", i, "page_table");
     f->group = i;
@@ -101,14 +101,14 @@ static void check_tables(const cgr__setup *setup, const stretch *supplied, int32
 
 void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *f) {
   const cgr_config *c = &setup->config;
-  const stretch supplied[] = {
-    stretch_of("device_memory", c->device_memory, (int64_t)min_of(c->device_memory_size, layout->bytes)),
-    stretch_of("pinned_memory", c->pinned_memory, (int64_t)min_of(c->pinned_memory_size, layout->pinned_bytes)),
+  const claim supplied[] = {
+    claim_of("device_memory", c->device_memory, (int64_t)min_of(c->device_memory_size, layout->bytes)),
+    claim_of("pinned_memory", c->pinned_memory, (int64_t)min_of(c->pinned_memory_size, layout->pinned_bytes)),
   };
   check_supplied("device_memory", c->device_memory, c->device_memory_size, layout->bytes, f);
   check_supplied("pinned_memory", c->pinned_memory, c->pinned_memory_size, layout->pinned_bytes, f);
   for (int32_t i = 0; i < 2; i++)
-    check_layers(setup, supplied[i].field, stretch_overlaps, &supplied[i], f);
+    check_layers(setup, supplied[i].field, claim_overlaps, &supplied[i], f);
   check_apart(&supplied[1], &supplied[0], f);
   check_tables(setup, supplied, 2, f);
 }

@@ -72,7 +72,7 @@ static text text_of(value v, member_kind kind) {
 }
 
 /* Compares layer i with the first of its backend, which it must match for the backend's plan. */
-static void compare(const cgr__setup *setup, int32_t i, int32_t first, cgr__findings *f) {
+static void compare_with_first(const cgr__setup *setup, int32_t i, int32_t first, cgr__findings *f) {
   const cgr_layer *l = &setup->layers[i];
   for (size_t m = 0; m < NUM_PLANNED; m++) {
     value here = value_of(l, m), there = value_of(&setup->layers[first], m);
@@ -98,7 +98,7 @@ void cgr__check_planned(const cgr__setup *setup, cgr__findings *f) {
     if (first[l->backend] < 0)
       first[l->backend] = i;
     else
-      compare(setup, i, first[l->backend], f);
+      compare_with_first(setup, i, first[l->backend], f);
   }
   f->layer = -1;
 }

@@ -1,6 +1,5 @@
 /* cgr_record_attention: checks the engine's struct, then enqueues the library's append, unless the layer's backend appends by
  * itself, and the backend's call. */
-#include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
 #include "runtime/report/ranges.h"
@@ -67,8 +66,6 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
   return CGR_OK;
 }
 
-static bool is_marked(const uint8_t *layers, int32_t layer) { return layers[layer / 8] & 1u << layer % 8; }
-
 /* The layer whose cache this one reads: its own, or an earlier one's. */
 static int32_t source_of(const cgr__step_recorder *rec, int32_t layer) {
   int32_t source = rec->runtime->setup.layers[layer].kv_source;
@@ -77,10 +74,10 @@ static int32_t source_of(const cgr__step_recorder *rec, int32_t layer) {
 
 /* Marks the layer; CGR_ERROR_INVALID_ARGUMENT when it is marked already. */
 static cgr_status mark_layer(uint8_t *layers, int32_t layer, const char *what) {
-  if (is_marked(layers, layer))
+  if (cgr__layer_is_marked(layers, layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: layer %d was %s already in this step, expected once",
                      layer, what);
-  layers[layer / 8] |= (uint8_t)(1u << layer % 8);
+  cgr__layer_mark(layers, layer);
   return CGR_OK;
 }
 
@@ -97,7 +94,7 @@ typedef struct work {
 
 /* Decides whether k and v are appended, and by whom. A layer that only reads its cache in this step appends nothing, and its
  * backend learns that from the flags. */
-static work decide(const cgr__step_recorder *rec, cgr_attention *a) {
+static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const uint32_t flags = rec->runtime->setup.backends[l->backend].flags;
   work w;
@@ -255,7 +252,7 @@ static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a
 
 static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   CGR__TRY(check_kv(rec, a, l));
-  if (is_marked(rec->marks.read, a->layer) && !is_marked(rec->marks.appended, a->layer))
+  if (cgr__layer_is_marked(rec->marks.read, a->layer) && !cgr__layer_is_marked(rec->marks.appended, a->layer))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d is appended after its cache was read in this step, expected before",
                      a->layer);
@@ -292,7 +289,7 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   CGR__TRY(mark_layer(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);
   if (!(a->flags & CGR_ATTENTION_NO_APPEND)) /* with the flag the engine answers for what is in the cache */
-    rec->marks.read[source / 8] |= (uint8_t)(1u << source % 8);
+    cgr__layer_mark(rec->marks.read, source);
   return CGR_OK;
 }
 
@@ -309,7 +306,7 @@ static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_
  * PCIe read, when nothing follows it. */
 static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
   cgr__range_enter_layer(rec, layer);
-  *comes = !is_marked(rec->marks.appended, layer) && !is_marked(rec->marks.attended, layer);
+  *comes = !cgr__layer_is_marked(rec->marks.appended, layer) && !cgr__layer_is_marked(rec->marks.attended, layer);
   if (!*comes)
     return CGR_OK;
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
@@ -322,7 +319,7 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
-  const work w = decide(rec, &a);
+  const work w = decide_work(rec, &a);
   CGR__TRY(hold_attention_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer, &comes));
@@ -338,24 +335,4 @@ cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *att
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_attention"));
   cgr__step_recorder *rec = recorder->owner;
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
-}
-
-/* On-demand buffers are ready for what is enqueued from here on. */
-static cgr_status join_on_demand(cgr__step_recorder *rec, cgr_buffer buffer) {
-  if (rec->plans_first)
-    return cgr__fail(CGR_ERROR_STATE,
-                     "cgr_record_buffer: buffer is %s inside the plan of a backend with PLANS_FIRST, expected one that is not on "
-                     "demand",
-                     cgr_buffer_name(buffer));
-  return rec->base.in_plan ? CGR_OK : cgr__join_branch(rec); /* a plan is on the branch itself */
-}
-
-cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {
-  CGR__TRY(cgr__recorder_check(recorder, "cgr_record_buffer"));
-  cgr__step_recorder *rec = recorder->owner;
-  const cgr_where where = { recorder->key.lane, recorder->key.program };
-  cgr_status status = buffer >= CGR_BUFFER_KV_INDICES && buffer != CGR_BUFFER_DECLARED ? join_on_demand(rec, buffer) : CGR_OK;
-  if (status == CGR_OK)
-    status = cgr__buffer_get(rec->runtime, "cgr_record_buffer", &where, buffer, index, view);
-  return cgr__recorder_latch(recorder, status);
 }

@@ -19,7 +19,7 @@ cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t
 /* A backend that appends by itself says with its own `record` how the cache is filled. */
 static bool is_done(const cgr__step_recorder *rec, int32_t layer) {
   const cgr__setup *setup = &rec->runtime->setup;
-  bool attended = rec->marks.attended[layer / 8] & 1u << layer % 8, appended = rec->marks.appended[layer / 8] & 1u << layer % 8;
+  bool attended = cgr__layer_is_marked(rec->marks.attended, layer), appended = cgr__layer_is_marked(rec->marks.appended, layer);
   int32_t backend = setup->layers[layer].backend;
   switch (cgr__layer_need_of(rec->runtime, layer, rec->set)) {
   case CGR__LAYER_STAYS_OUT:

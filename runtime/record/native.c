@@ -2,7 +2,7 @@
  * same struct as the backends of engines, and as there the append is not its affair. */
 #include "runtime/record/record.h"
 
-static cgr_status plan(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
+static cgr_status enqueue_planner(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
   cgr__planner_args args = recorder->owner->runtime->lane.planner_args;
   (void)context;
   (void)state;
@@ -53,7 +53,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   return args;
 }
 
-static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
+static cgr_status enqueue_attention(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
   cgr__step_recorder *rec = recorder->owner;
   cgr__attention_args args = attention_args(rec, attention);
   (void)context;
@@ -63,6 +63,6 @@ static cgr_status record(void *context, cgr_recorder *recorder, const cgr_attent
 }
 
 void cgr__native_complete(cgr_backend *backend) {
-  backend->plan = plan;
-  backend->record = record;
+  backend->plan = enqueue_planner;
+  backend->record = enqueue_attention;
 }

@@ -4,7 +4,7 @@
  *   merge.c      cgr_record_merge                         values.c         cgr_record_check_values
  *   native.c     the library's own backend                backend_plans.c  plans, states of all backends
  *   layers.c     what a step asks of its layers           view_check.c     what views must hold, which may share memory
- *   bounds.c     a step's longest lengths, its decodes */
+ *   bounds.c     a step's longest lengths, its decodes    buffer.c         cgr_record_buffer, cgr_record_use */
 #ifndef CGR_RUNTIME_RECORD_RECORD_H
 #define CGR_RUNTIME_RECORD_RECORD_H
 

@@ -13,6 +13,9 @@ typedef struct cgr__layer_marks {
   uint8_t read[CGR__MAX_LAYERS / 8]; /* their cache has been read */
 } cgr__layer_marks;
 
+static inline bool cgr__layer_is_marked(const uint8_t *marks, int32_t layer) { return marks[layer / 8] & 1u << layer % 8; }
+static inline void cgr__layer_mark(uint8_t *marks, int32_t layer) { marks[layer / 8] |= (uint8_t)(1u << layer % 8); }
+
 /* What `record` gets (base, whose owner this is), and what the runtime keeps with it. */
 typedef struct cgr__step_recorder {
   struct cgr_recorder base;

@@ -68,14 +68,24 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__launch_error *fail
 
 /* ----------------------------------------------------------------------------------------------------------- wait.c, result.c */
 
-/* Waits until step `seq` has completed, or the timeout, as cgr_config.wait_mode says. */
-cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms);
+/* Waits for a step that has not completed, as cgr_config.wait_mode says. */
+cgr_status cgr__wait_for_step(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms);
+/* Waits until step `seq` has completed, or the timeout. */
+static inline cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
+  return cgr__ring_completed(&rt->lane.ring) >= seq ? CGR_OK : cgr__wait_for_step(rt, function, seq, timeout_ms);
+}
 /* Waits until the stream is idle, at most until `deadline` of cgr__now_ms; the device's error, NOT_READY after that. */
 int cgr__wait_idle(cgr_runtime *rt, cudaStream_t stream, double deadline);
 /* The end of a wait of wait_timeout_ms that begins now. */
 double cgr__wait_deadline(const cgr_runtime *rt);
 /* The time-out of an argument: -1 is the configured one. Less is refused. */
-cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *function, int32_t *timeout_ms);
+static inline cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *function, int32_t *timeout_ms) {
+  if (*timeout_ms < -1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: timeout_ms is %d, expected -1 or more", function, *timeout_ms);
+  if (*timeout_ms == -1)
+    *timeout_ms = rt->setup.config.wait_timeout_ms;
+  return CGR_OK;
+}
 /* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */
 cgr_status cgr__resync_after_losses(cgr_runtime *rt);
 

@@ -1,4 +1,5 @@
-/* Waits for steps and streams. Every one of them ends: with the step, with a time-out, or with what the device answers. */
+/* Waits for steps that have not completed, and for streams. Every one of them ends: with the step, with a time-out, or with what
+ * the device answers. */
 #define _POSIX_C_SOURCE 200809L
 #include <float.h>
 #include <sched.h>
@@ -85,7 +86,7 @@ static cgr_status do_round(cgr_runtime *rt, const wait_plan *plan, uint64_t seq,
   return CGR_OK;
 }
 
-static cgr_status wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
+static cgr_status wait_until_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
   const cgr__ring *ring = &rt->lane.ring;
   double now = cgr__now_ms(), ask_at = now + MS_BEFORE_QUERY;
   const double deadline = now + timeout_ms;
@@ -106,16 +107,13 @@ static cgr_status wait_completed(cgr_runtime *rt, const char *function, uint64_t
   return cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed after %d ms", function, (unsigned long long)seq, timeout_ms);
 }
 
-cgr_status cgr__wait_completed(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
-  const cgr__ring *ring = &rt->lane.ring;
-  if (cgr__ring_completed(ring) >= seq)
-    return CGR_OK;
+cgr_status cgr__wait_for_step(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {
   if (timeout_ms > 0)
-    return wait_completed(rt, function, seq, timeout_ms);
+    return wait_until_completed(rt, function, seq, timeout_ms);
   if (rt->dev->kind == CGR_DEVICE_KIND_HOST)
     sched_yield();
   CGR__TRY(ask_device_progress(rt, seq));
-  return cgr__ring_completed(ring) >= seq ? CGR_OK : CGR_NOT_READY;
+  return cgr__ring_completed(&rt->lane.ring) >= seq ? CGR_OK : CGR_NOT_READY;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- streams */
@@ -138,13 +136,3 @@ int cgr__wait_idle(cgr_runtime *rt, cudaStream_t stream, double deadline) {
 }
 
 double cgr__wait_deadline(const cgr_runtime *rt) { return cgr__now_ms() + rt->setup.config.wait_timeout_ms; }
-
-/* ------------------------------------------------------------------------------------------------------------- time-outs */
-
-cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *function, int32_t *timeout_ms) {
-  if (*timeout_ms < -1)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: timeout_ms is %d, expected -1 or more", function, *timeout_ms);
-  if (*timeout_ms == -1)
-    *timeout_ms = rt->setup.config.wait_timeout_ms;
-  return CGR_OK;
-}

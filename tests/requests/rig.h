@@ -14,7 +14,10 @@
 
 #include "requests/batch.h"
 #include "requests/changes.h"
+#include "requests/data.h"
+#include "requests/pages.h"
 #include "requests/rows.h"
+#include "requests/steady.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
 

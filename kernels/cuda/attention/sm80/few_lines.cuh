@@ -9,7 +9,7 @@
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_FEW_LINES_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_FEW_LINES_CUH
 
-#include "kernels/cuda/attention/combine.cuh"
+#include "kernels/cuda/attention/sm80/combine.cuh"
 #include "kernels/cuda/attention/sm80/producer.cuh"
 #include "kernels/cuda/attention/sm80/scoring.cuh"
 

@@ -3,7 +3,7 @@
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_MANY_LINES_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_MANY_LINES_CUH
 
-#include "kernels/cuda/attention/combine.cuh"
+#include "kernels/cuda/attention/sm80/combine.cuh"
 #include "kernels/cuda/attention/sm80/producer.cuh"
 #include "kernels/cuda/attention/sm80/softmax.cuh"
 

@@ -11,7 +11,7 @@
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
 
 #include "devices/cuda/launch.cuh"
-#include "kernels/cuda/attention/items.cuh"
+#include "kernels/cuda/attention/sm80/items.cuh"
 #include "kernels/cuda/attention/sm80/mma.cuh"
 #include "kernels/cuda/attention/sm80/scoring.cuh"
 #include "kernels/cuda/attention/sm80/traits.h"

@@ -2,7 +2,7 @@
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_SCORING_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_SCORING_CUH
 
-#include "kernels/cuda/attention/items.cuh"
+#include "kernels/cuda/attention/sm80/items.cuh"
 #include "kernels/cuda/attention/sm80/mma.cuh"
 
 namespace cgr {

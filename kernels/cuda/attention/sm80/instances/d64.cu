@@ -1,5 +1,5 @@
 /* Plain attention with head_dim 64. */
-#include "kernels/cuda/attention/kernel.cuh"
+#include "kernels/cuda/attention/sm80/kernel.cuh"
 
 namespace cgr {
 

@@ -1,5 +1,5 @@
 /* Every kind of attention, with head dims up to 64. */
-#include "kernels/cuda/attention/kernel.cuh"
+#include "kernels/cuda/attention/sm80/kernel.cuh"
 
 namespace cgr {
 

@@ -1,6 +1,6 @@
 /* The items of a CTA, in the order in which it works on them: thread 0 finds them, all others read them from shared memory. */
-#ifndef CGR_KERNELS_CUDA_ATTENTION_ITEMS_CUH
-#define CGR_KERNELS_CUDA_ATTENTION_ITEMS_CUH
+#ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_ITEMS_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_SM80_ITEMS_CUH
 
 #include "kernels/cuda/attention/sm80/traits.h"
 

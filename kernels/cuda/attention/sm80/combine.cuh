@@ -1,6 +1,6 @@
 /* How results leave the attention kernel: outputs, partials, the merge of partials, and the tokens without an owner. */
-#ifndef CGR_KERNELS_CUDA_ATTENTION_COMBINE_CUH
-#define CGR_KERNELS_CUDA_ATTENTION_COMBINE_CUH
+#ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_COMBINE_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_SM80_COMBINE_CUH
 
 #include "kernels/cuda/attention/sm80/mma.cuh"
 #include "kernels/cuda/attention/sm80/softmax.cuh"

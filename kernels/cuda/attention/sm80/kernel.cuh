@@ -1,7 +1,7 @@
 /* Attention (kernels/attention.h): one CTA of four warps works on one part of the decode section, then on items of the prefill
  * queue, if there can be any. Stripes are the grid's x, parts its y. */
-#ifndef CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
-#define CGR_KERNELS_CUDA_ATTENTION_KERNEL_CUH
+#ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_KERNEL_CUH
+#define CGR_KERNELS_CUDA_ATTENTION_SM80_KERNEL_CUH
 
 #include <string.h>
 
