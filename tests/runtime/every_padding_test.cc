@@ -16,14 +16,14 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 
-enum { kPage = 16, kRowPages = 2, kHeads = 4, kKvHeads = 2, kDim = 64, kSpare = 4, kReserved = 2, kNumPoisons = 5 };
+enum { kPage = 16, kRowPages = 2, kHeads = 4, kKvHeads = 2, kSpare = 4, kReserved = 2, kNumPoisons = 5 };
 const char *const kPoisons[kNumPoisons] = { "zeros", "NaN", "infinity", "the largest value", "noise" };
 
 // An engine of one layer whose inputs are given; every row of the largest batch is open all the time.
 class PaddedEngine {
 public:
   PaddedEngine(const DeviceParam &device, uint64_t seed, int32_t max, cgr_graph_mode mode)
-      : max_(max), bf16_(device.IsCuda()), random_(seed) {
+      : max_(max), bf16_(device.IsCuda()), dim_(device.IsCuda() ? 64 : 16), random_(seed) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev_));
     CGR_EXPECT_OK(cgr_stream_create(dev_, &stream_));
     MakeMemory();
@@ -60,7 +60,7 @@ public:
 
 private:
   size_t Element() const { return bf16_ ? 2 : 4; }
-  size_t RowBytes(int32_t heads) const { return size_t(heads) * kDim * Element(); }
+  size_t RowBytes(int32_t heads) const { return size_t(heads) * size_t(dim_) * Element(); }
   size_t PageBytes() const { return kPage * RowBytes(kKvHeads); }
   int32_t NumPages() const { return kReserved + max_ * kRowPages + kSpare; }
   size_t PoolBytes() const { return size_t(NumPages()) * PageBytes(); }
@@ -100,7 +100,9 @@ private:
       const int32_t heads = which == 0 ? kHeads : kKvHeads;
       in_[which] = Alloc(tokens * RowBytes(heads));
       given_[which] = Alloc(tokens * RowBytes(heads));
-      values_[which] = Values(tokens * size_t(heads) * kDim);
+      values_[which] = Values(tokens * size_t(heads) * size_t(dim_));
+      for (int poison = 0; poison < kNumPoisons; poison++)
+        rest_[which][poison] = Filled(tokens * size_t(heads) * size_t(dim_), poison);
     }
     out_ = Alloc(tokens * RowBytes(kHeads));
     lse_ = Alloc(tokens * kHeads * 4);
@@ -142,14 +144,14 @@ private:
     cgr_layer layer = CGR_LAYER_INIT;
     layer.num_q_heads = kHeads;
     layer.num_kv_heads = kKvHeads;
-    layer.head_dim = kDim;
-    CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[0], dtype, kPage, kKvHeads, kDim, &layer.k));
-    CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[1], dtype, kPage, kKvHeads, kDim, &layer.v));
+    layer.head_dim = dim_;
+    CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[0], dtype, kPage, kKvHeads, dim_, &layer.k));
+    CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[1], dtype, kPage, kKvHeads, dim_, &layer.v));
     call_ = CGR_ATTENTION_INIT;
-    CGR_EXPECT_OK(cgr_view_make(in_[0], dtype, kHeads, kDim, &call_.q));
-    CGR_EXPECT_OK(cgr_view_make(in_[1], dtype, kKvHeads, kDim, &call_.k));
-    CGR_EXPECT_OK(cgr_view_make(in_[2], dtype, kKvHeads, kDim, &call_.v));
-    CGR_EXPECT_OK(cgr_view_make(out_, dtype, kHeads, kDim, &call_.out));
+    CGR_EXPECT_OK(cgr_view_make(in_[0], dtype, kHeads, dim_, &call_.q));
+    CGR_EXPECT_OK(cgr_view_make(in_[1], dtype, kKvHeads, dim_, &call_.k));
+    CGR_EXPECT_OK(cgr_view_make(in_[2], dtype, kKvHeads, dim_, &call_.v));
+    CGR_EXPECT_OK(cgr_view_make(out_, dtype, kHeads, dim_, &call_.out));
     call_.lse = { lse_, CGR_DTYPE_FP32, 0, kHeads, 1 };
     std::vector<int32_t> buckets;
     std::vector<cgr_bucket> pairs;
@@ -209,10 +211,8 @@ private:
     for (int which = 0; which < 3; which++) {
       const size_t row = RowBytes(which == 0 ? kHeads : kKvHeads);
       Copy(given_[which], values_[which].data(), size_t(real) * row);
-      if (real < max_) {
-        rest_[which] = Filled(size_t(max_ - real) * row / Element(), poison);
-        Copy(static_cast<char *>(given_[which]) + size_t(real) * row, rest_[which].data(), rest_[which].size());
-      }
+      if (real < max_)
+        Copy(static_cast<char *>(given_[which]) + size_t(real) * row, rest_[which][poison].data(), size_t(max_ - real) * row);
       CGR_EXPECT_OK(cgr_fill(dev_, in_[which], bytes[poison], size_t(max_) * row, stream_));
     }
     CGR_EXPECT_OK(cgr_fill(dev_, out_, bytes[poison], size_t(max_) * RowBytes(kHeads), stream_));
@@ -284,13 +284,14 @@ private:
 
   const int32_t max_;
   const bool bf16_;
+  const int32_t dim_; // narrow on the host, where time goes into copies of the caches
   Random random_;
   cgr_device *dev_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cgr_runtime *rt_ = nullptr;
   cgr_attention call_;
   void *in_[3], *given_[3], *out_, *lse_, *pool_[2];
-  Bytes values_[3], rest_[3]; // rest: what is on its way
+  Bytes values_[3], rest_[3][kNumPoisons]; // of real tokens, and of the others
   std::array<std::array<Bytes, kNumPoisons>, 2> images_;
   Bytes pool_got_, pool_want_; // kept from one comparison to the next: new memory takes as long as what is done with it
   std::array<std::array<void *, kNumPoisons>, 2> device_images_;
