@@ -1,6 +1,7 @@
 #include "kernels/reference/reference.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Significant bits and smallest normal exponent (as of frexp) of a dtype. */
@@ -34,9 +35,10 @@ double cgr__reference_round(int32_t dtype, double x) {
   int exponent = exponent_of(x) < min_exponent ? min_exponent : exponent_of(x);
   if (exponent > max_exponent)
     return copysign(INFINITY, x);
-  double unit = power_of_two(exponent - digits);
-  double rounded = nearbyint(x / unit) * unit; /* the processor's mode is to nearest, ties to even */
-  return fabs(rounded) >= power_of_two(max_exponent) ? copysign(INFINITY, x) : rounded;
+  /* The last place of this number is the unit of the result, so the processor rounds the sum: to nearest, ties to even. */
+  double aligned = power_of_two(exponent - digits + 52);
+  double rounded = (fabs(x) + aligned) - aligned;
+  return copysign(rounded >= power_of_two(max_exponent) ? INFINITY : rounded, x);
 }
 
 double cgr__reference_load(int32_t dtype, const void *element) {
@@ -121,19 +123,94 @@ static reference_row row_of(const cgr__reference_shape *shape, const double *q, 
   return row;
 }
 
-static const double *kv_row(const cgr__reference_shape *shape, const double *kv, int64_t token, int32_t head, int32_t head_dim) {
-  return kv + (token * shape->num_kv_heads + head) * head_dim;
+/* Tokens of keys that are side by side in memory, and elements that loops take at once: a number that compilers know, so that
+ * they use vectors. Each sum stays in its order. */
+enum { SIDE = 8 };
+
+/* One KV head in memory: keys as [seq_len / SIDE][head_dim][SIDE], zeros after the last, values as [seq_len][head_dim_v], and
+ * room for the scores of one row. The same in fp64 and in fp32. */
+typedef struct reference_head_fp64 {
+  double *keys, *values, *scores;
+} reference_head_fp64;
+
+typedef struct reference_head_fp32 {
+  float *keys, *values, *scores, *out;
+} reference_head_fp32;
+
+static int64_t padded_len(const cgr__reference_shape *shape) { return ((int64_t)shape->seq_len + SIDE - 1) / SIDE * SIDE; }
+
+static int64_t key_at(const cgr__reference_shape *shape, int64_t token, int32_t d) {
+  return (token / SIDE * shape->head_dim + d) * SIDE + token % SIDE;
 }
 
-static double dot(const double *a, const double *b, int32_t n) {
-  double sum = 0.0;
+static void *room_for(int64_t count, size_t size) {
+  void *room = calloc((size_t)count + 1, size);
+  if (!room)
+    abort(); /* a test's machine has this much */
+  return room;
+}
+
+static void put_head_fp64(const cgr__reference_shape *shape, int32_t head, const double *k, const double *v,
+                          reference_head_fp64 *to) {
+  for (int64_t t = 0; t < shape->seq_len; t++) {
+    const int64_t at = t * shape->num_kv_heads + head;
+    for (int32_t d = 0; d < shape->head_dim; d++)
+      to->keys[key_at(shape, t, d)] = k[at * shape->head_dim + d];
+    memcpy(to->values + t * shape->head_dim_v, v + at * shape->head_dim_v, (size_t)shape->head_dim_v * sizeof *v);
+  }
+}
+
+static void put_head_fp32(const cgr__reference_shape *shape, int32_t head, const double *k, const double *v,
+                          reference_head_fp32 *to) {
+  for (int64_t t = 0; t < shape->seq_len; t++) {
+    const int64_t at = t * shape->num_kv_heads + head;
+    for (int32_t d = 0; d < shape->head_dim; d++)
+      to->keys[key_at(shape, t, d)] = (float)k[at * shape->head_dim + d];
+    for (int32_t d = 0; d < shape->head_dim_v; d++)
+      to->values[t * shape->head_dim_v + d] = (float)v[at * shape->head_dim_v + d];
+  }
+}
+
+/* The products of a row with SIDE keys. */
+static void dots_fp64(const double *restrict q, const double *restrict keys, int32_t n, double *restrict dots) {
+  double sums[SIDE] = { 0.0 };
   for (int32_t d = 0; d < n; d++)
-    sum += a[d] * b[d];
-  return sum;
+    for (int i = 0; i < SIDE; i++)
+      sums[i] += q[d] * keys[d * SIDE + i];
+  memcpy(dots, sums, sizeof sums);
 }
 
-static double score_of(const cgr__reference_shape *shape, const reference_row *row, const double *k, int64_t t) {
-  double score = dot(row->q, kv_row(shape, k, t, row->kv_head, shape->head_dim), shape->head_dim) * shape->scale;
+static void dots_fp32(const double *restrict q, const float *restrict keys, int32_t n, float *restrict dots) {
+  float sums[SIDE] = { 0.0f };
+  for (int32_t d = 0; d < n; d++) {
+    const float x = (float)q[d];
+    for (int i = 0; i < SIDE; i++)
+      sums[i] += x * keys[d * SIDE + i];
+  }
+  memcpy(dots, sums, sizeof sums);
+}
+
+/* out += p * values. */
+static void add_fp64(double *restrict out, double p, const double *restrict values, int32_t n) {
+  int32_t d = 0;
+  for (; d + SIDE <= n; d += SIDE)
+    for (int i = 0; i < SIDE; i++)
+      out[d + i] += p * values[d + i];
+  for (; d < n; d++)
+    out[d] += p * values[d];
+}
+
+static void add_fp32(float *restrict out, float p, const float *restrict values, int32_t n) {
+  int32_t d = 0;
+  for (; d + SIDE <= n; d += SIDE)
+    for (int i = 0; i < SIDE; i++)
+      out[d + i] += p * values[d + i];
+  for (; d < n; d++)
+    out[d] += p * values[d];
+}
+
+static double score_fp64(const cgr__reference_shape *shape, const reference_row *row, int64_t t, double product) {
+  double score = product * shape->scale;
   if (shape->softcap > 0.0)
     score = shape->softcap * tanh(score / shape->softcap);
   if (shape->alibi_slopes) {
@@ -143,7 +220,7 @@ static double score_of(const cgr__reference_shape *shape, const reference_row *r
   return score;
 }
 
-static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const double *k, const double *v, double *out,
+static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const reference_head_fp64 *kv, double *out,
                        double *lse) {
   double max = -INFINITY, sum = 0.0;
   for (int32_t d = 0; d < shape->head_dim_v; d++)
@@ -151,16 +228,18 @@ static void attend_row(const cgr__reference_shape *shape, const reference_row *r
   *lse = -INFINITY;
   if (row->begin >= row->end)
     return;
-  for (int64_t t = row->begin; t < row->end; t++)
-    max = fmax(max, score_of(shape, row, k, t));
+  for (int64_t t = row->begin / SIDE * SIDE; t < row->end; t += SIDE)
+    dots_fp64(row->q, kv->keys + t * shape->head_dim, shape->head_dim, kv->scores + t);
+  for (int64_t t = row->begin; t < row->end; t++) {
+    kv->scores[t] = score_fp64(shape, row, t, kv->scores[t]);
+    max = fmax(max, kv->scores[t]);
+  }
   if (shape->sinks)
     max = fmax(max, shape->sinks[row->head]);
   for (int64_t t = row->begin; t < row->end; t++) {
-    double p = exp(score_of(shape, row, k, t) - max);
-    const double *from = kv_row(shape, v, t, row->kv_head, shape->head_dim_v);
+    double p = exp(kv->scores[t] - max);
     sum += p;
-    for (int32_t d = 0; d < shape->head_dim_v; d++)
-      out[d] += p * from[d];
+    add_fp64(out, p, kv->values + t * shape->head_dim_v, shape->head_dim_v);
   }
   if (shape->sinks)
     sum += exp(shape->sinks[row->head] - max);
@@ -171,21 +250,26 @@ static void attend_row(const cgr__reference_shape *shape, const reference_row *r
 
 void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
                               double *lse) {
-  for (int32_t j = 0; j < shape->query_len; j++) {
-    for (int32_t h = 0; h < shape->num_q_heads; h++) {
-      double ignored;
-      reference_row row = row_of(shape, q, j, h);
-      attend_row(shape, &row, k, v, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
-    }
+  const int32_t q_per_kv = shape->num_q_heads / shape->num_kv_heads;
+  reference_head_fp64 kv = { room_for(padded_len(shape) * shape->head_dim, sizeof(double)),
+                             room_for(padded_len(shape) * shape->head_dim_v, sizeof(double)),
+                             room_for(padded_len(shape), sizeof(double)) };
+  for (int32_t head = 0; head < shape->num_kv_heads; head++) {
+    put_head_fp64(shape, head, k, v, &kv);
+    for (int32_t j = 0; j < shape->query_len; j++)
+      for (int32_t h = head * q_per_kv; h < (head + 1) * q_per_kv; h++) {
+        double ignored;
+        reference_row row = row_of(shape, q, j, h);
+        attend_row(shape, &row, &kv, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
+      }
   }
+  free(kv.keys);
+  free(kv.values);
+  free(kv.scores);
 }
 
-static float score_in_fp32(const cgr__reference_shape *shape, const reference_row *row, const double *k, int64_t t) {
-  const double *from = kv_row(shape, k, t, row->kv_head, shape->head_dim);
-  float score = 0.0f;
-  for (int32_t d = 0; d < shape->head_dim; d++)
-    score += (float)row->q[d] * (float)from[d];
-  score *= (float)shape->scale;
+static float score_fp32(const cgr__reference_shape *shape, const reference_row *row, int64_t t, float product) {
+  float score = product * (float)shape->scale;
   if (shape->softcap > 0.0)
     score = (float)shape->softcap * tanhf(score / (float)shape->softcap);
   if (shape->alibi_slopes) {
@@ -195,40 +279,54 @@ static float score_in_fp32(const cgr__reference_shape *shape, const reference_ro
   return score;
 }
 
-static void attend_row_in(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const double *k,
-                          const double *v, double *out, double *lse) {
+static void attend_row_in(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row,
+                          const reference_head_fp32 *kv, double *out, double *lse) {
   float max = -INFINITY, sum = 0.0f;
-  for (int32_t d = 0; d < shape->head_dim_v; d++)
+  for (int32_t d = 0; d < shape->head_dim_v; d++) {
     out[d] = 0.0;
+    kv->out[d] = 0.0f;
+  }
   *lse = -INFINITY;
   if (row->begin >= row->end)
     return;
-  for (int64_t t = row->begin; t < row->end; t++)
-    max = fmaxf(max, score_in_fp32(shape, row, k, t));
+  for (int64_t t = row->begin / SIDE * SIDE; t < row->end; t += SIDE)
+    dots_fp32(row->q, kv->keys + t * shape->head_dim, shape->head_dim, kv->scores + t);
+  for (int64_t t = row->begin; t < row->end; t++) {
+    kv->scores[t] = score_fp32(shape, row, t, kv->scores[t]);
+    max = fmaxf(max, kv->scores[t]);
+  }
   if (shape->sinks)
     max = fmaxf(max, shape->sinks[row->head]);
   for (int64_t t = row->begin; t < row->end; t++) {
-    float p = expf(score_in_fp32(shape, row, k, t) - max);
-    const double *from = kv_row(shape, v, t, row->kv_head, shape->head_dim_v);
+    float p = expf(kv->scores[t] - max);
     sum += p;
     p = (float)cgr__reference_round(dtype, p);
-    for (int32_t d = 0; d < shape->head_dim_v; d++)
-      out[d] = (float)out[d] + p * (float)from[d]; /* fp32 values all along */
+    add_fp32(kv->out, p, kv->values + t * shape->head_dim_v, shape->head_dim_v);
   }
   if (shape->sinks)
     sum += expf(shape->sinks[row->head] - max);
   for (int32_t d = 0; d < shape->head_dim_v; d++)
-    out[d] = cgr__reference_round(dtype, (float)out[d] / sum);
+    out[d] = cgr__reference_round(dtype, kv->out[d] / sum);
   *lse = max + logf(sum);
 }
 
 void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
                                  const double *v, double *out, double *lse) {
-  for (int32_t j = 0; j < shape->query_len; j++) {
-    for (int32_t h = 0; h < shape->num_q_heads; h++) {
-      double ignored;
-      reference_row row = row_of(shape, q, j, h);
-      attend_row_in(dtype, shape, &row, k, v, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
-    }
+  const int32_t q_per_kv = shape->num_q_heads / shape->num_kv_heads;
+  reference_head_fp32 kv = { room_for(padded_len(shape) * shape->head_dim, sizeof(float)),
+                             room_for(padded_len(shape) * shape->head_dim_v, sizeof(float)),
+                             room_for(padded_len(shape), sizeof(float)), room_for(shape->head_dim_v, sizeof(float)) };
+  for (int32_t head = 0; head < shape->num_kv_heads; head++) {
+    put_head_fp32(shape, head, k, v, &kv);
+    for (int32_t j = 0; j < shape->query_len; j++)
+      for (int32_t h = head * q_per_kv; h < (head + 1) * q_per_kv; h++) {
+        double ignored;
+        reference_row row = row_of(shape, q, j, h);
+        attend_row_in(dtype, shape, &row, &kv, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
+      }
   }
+  free(kv.keys);
+  free(kv.values);
+  free(kv.scores);
+  free(kv.out);
 }

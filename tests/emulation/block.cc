@@ -1,6 +1,7 @@
 #include "tests/emulation/block.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tests/emulation/shared_memory.h"
@@ -57,13 +58,13 @@ void Block::Prepare(uint3 index) {
   index_ = index;
   num_threads_ = int(launch.block.x * launch.block.y * launch.block.z);
   num_exited_ = at_barrier_ = 0;
-  order_ = Order(Random()() % 3);
+  order_ = Order(Random().Below(3));
   while (int(lanes_.size()) < num_threads_) {
     lanes_.push_back(std::make_unique<Lane>());
-    lanes_.back()->fiber = std::make_unique<Fiber>(kStackBytes);
+    lanes_.back()->fiber = std::make_unique<Fiber>(kStackBytes, lanes_.size() - 1);
   }
   warps_.assign(size_t(num_threads_ + 31) / 32, Warp());
-  ready_.clear();
+  ready_.Clear();
   for (int i = 0; i < num_threads_; i++) {
     Lane &lane = *lanes_[size_t(i)];
     unsigned n = unsigned(i);
@@ -72,12 +73,13 @@ void Block::Prepare(uint3 index) {
     lane.exited = false;
     lane.site = Site(nullptr, 0);
     lane.copies.clear();
+    lane.first_copy = 0;
     lane.groups = 0;
     lane.fiber->Begin(Enter);
     WarpOf(lane).there |= 1u << (i % 32);
-    ready_.push_back(&lane);
+    ready_.PushBack(&lane);
   }
-  std::shuffle(ready_.begin(), ready_.end(), Random());
+  ready_.Shuffle();
   builtins.block = this;
   builtins.block_index = index;
   builtins.block_size = { launch.block.x, launch.block.y, launch.block.z };
@@ -116,19 +118,13 @@ void Block::Exit() {
 // ---------------------------------------------------------------------------------------------------------------- turns
 
 Lane *Block::Next() {
-  if (ready_.empty())
+  if (ready_.size() == 0)
     return nullptr;
-  Lane *next = ready_.back();
-  if (order_ == Order::kFirstReady) {
-    next = ready_.front();
-    ready_.pop_front();
-    return next;
-  }
+  if (order_ == Order::kFirstReady)
+    return ready_.PopFront();
   if (order_ == Order::kRandom)
-    std::swap(ready_[Random()() % ready_.size()], ready_.back());
-  next = ready_.back();
-  ready_.pop_back();
-  return next;
+    std::swap(ready_.At(Random().Below(ready_.size())), ready_.At(ready_.size() - 1));
+  return ready_.PopBack();
 }
 
 // Switches to a lane, or to the runner if there is none.
@@ -145,12 +141,12 @@ void Block::SwitchTo(Lane *lane, bool forever) {
 void Block::Wait(bool forever) { SwitchTo(Next(), forever); }
 
 void Block::Leave() {
-  ready_.clear();
+  ready_.Clear();
   throw Abandoned();
 }
 
 void Block::GiveWay() {
-  ready_.push_front(lane_);
+  ready_.PushFront(lane_);
   Wait();
   HandOver();
   if (HasFailed())
@@ -164,7 +160,7 @@ void Block::Sleep(Site site) {
 }
 
 void Block::GiveWayAtTimes() {
-  if (Random()() % 4 == 0)
+  if (Random().Below(4) == 0)
     GiveWay();
 }
 
@@ -205,7 +201,8 @@ void Block::MeetWarp(const WarpOperation &operation, uint32_t mask, void *operan
   if (at == warp.meetings.size())
     warp.meetings.push_back({ &operation, mask, 0, site });
   warp.meetings[at].arrived |= bit;
-  CheckElsewhere(warp, mask, warp.meetings[at].arrived, &warp.meetings[at], operation.name, site);
+  if (warp.meetings.size() > 1 || (mask & (~warp.there | warp.exited | warp.at_barrier)))
+    CheckElsewhere(warp, mask, warp.meetings[at].arrived, &warp.meetings[at], operation.name, site);
   me.operand = operand;
   me.site = site;
   if (warp.meetings[at].arrived != mask) {
@@ -218,11 +215,11 @@ void Block::MeetWarp(const WarpOperation &operation, uint32_t mask, void *operan
   for (uint32_t left = mask; left != 0; left &= left - 1) {
     Lane &lane = *lanes_[first + size_t(__builtin_ctz(left))];
     operands[__builtin_ctz(left)] = lane.operand;
-    ready_.push_back(&lane);
+    ready_.PushBack(&lane);
   }
   if (operation.combine != nullptr)
     operation.combine(operands, mask);
-  if (Random()() % kHandOverIn == 0)
+  if (Random().Below(kHandOverIn) == 0)
     HandOver();
   if (HasFailed())
     Leave();
@@ -249,14 +246,14 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
       votes += lanes_[size_t(i)]->vote != 0;
     for (int i = 0; i < num_threads_; i++) {
       lanes_[size_t(i)]->vote = votes;
-      ready_.push_back(lanes_[size_t(i)].get());
+      ready_.PushBack(lanes_[size_t(i)].get());
     }
     for (Warp &one : warps_)
       one.at_barrier = 0;
     at_barrier_ = 0;
     if (order_ != Order::kFirstReady)
-      std::shuffle(ready_.begin(), ready_.end(), Random());
-    if (Random()() % kHandOverAtBarrierIn == 0)
+      ready_.Shuffle();
+    if (Random().Below(kHandOverAtBarrierIn) == 0)
       HandOver();
     if (HasFailed())
       Leave();
@@ -270,23 +267,30 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
 
 // The source is read at the issue or when the copy is waited for, at random. The destination holds poison until then.
 void Block::CopyAsync(void *to, const void *from) {
-  uint16_t poison[8];
-  std::fill_n(poison, 8, kPoison);
-  std::memcpy(to, poison, sizeof poison);
-  AsyncCopy copy = { to, from, from != nullptr && Random()() % 2 == 0, {}, lane_->groups };
+  static const std::array<uint16_t, 8> poison = [] {
+    std::array<uint16_t, 8> made;
+    made.fill(kPoison);
+    return made;
+  }();
+  std::memcpy(to, poison.data(), sizeof poison);
+  AsyncCopy copy = { to, from, from != nullptr && Random().Below(2) == 0, {}, lane_->groups };
   if (copy.is_read)
     std::memcpy(copy.data, from, sizeof copy.data);
   lane_->copies.push_back(copy);
 }
 
 void Block::WaitForCopies(uint64_t pending) {
-  std::deque<AsyncCopy> &copies = lane_->copies;
-  for (; !copies.empty() && copies.front().group + pending < lane_->groups; copies.pop_front()) {
-    const AsyncCopy &copy = copies.front();
+  Lane &me = *lane_;
+  for (; me.first_copy < me.copies.size() && me.copies[me.first_copy].group + pending < me.groups; me.first_copy++) {
+    const AsyncCopy &copy = me.copies[me.first_copy];
     if (copy.from != nullptr)
       std::memcpy(copy.to, copy.is_read ? copy.data : copy.from, 16);
     else
       std::memset(copy.to, 0, 16);
+  }
+  if (me.first_copy == me.copies.size()) {
+    me.copies.clear();
+    me.first_copy = 0;
   }
 }
 

@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/emulation/fiber.h"
@@ -48,11 +48,39 @@ struct Lane {
   uint3 index = {};
   int number = 0;
   bool exited = false;
-  void *operand = nullptr;      // at a meeting of its warp
-  int vote = 0;                 // at a meeting of the block
-  Site site = Site(nullptr, 0); // where it waits
-  std::deque<AsyncCopy> copies;
+  void *operand = nullptr;       // at a meeting of its warp
+  int vote = 0;                  // at a meeting of the block
+  Site site = Site(nullptr, 0);  // where it waits
+  std::vector<AsyncCopy> copies; // from `first_copy` on
+  size_t first_copy = 0;
   uint64_t groups = 0; // closed groups of copies
+};
+
+// Lanes that can run, each at most once.
+class ReadyLanes {
+public:
+  uint32_t size() const { return count_; }
+  void Clear() { count_ = 0; }
+  void PushBack(Lane *lane) { At(count_++) = lane; }
+  void PushFront(Lane *lane) {
+    first_--;
+    count_++;
+    At(0) = lane;
+  }
+  Lane *PopFront() {
+    count_--;
+    return lanes_[first_++ % kMostThreads];
+  }
+  Lane *PopBack() { return At(--count_); }
+  Lane *&At(uint32_t i) { return lanes_[(first_ + i) % kMostThreads]; }
+  void Shuffle() {
+    for (uint32_t i = count_; i > 1; i--)
+      std::swap(At(i - 1), At(Random().Below(i)));
+  }
+
+private:
+  Lane *lanes_[kMostThreads];
+  uint32_t first_ = 0, count_ = 0;
 };
 
 class Block {
@@ -101,7 +129,7 @@ private:
   Fiber home_; // the runner's own stack
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<Warp> warps_;
-  std::deque<Lane *> ready_;
+  ReadyLanes ready_;
   Lane *lane_ = nullptr;
   Order order_ = Order::kRandom;
   int num_threads_ = 0, num_exited_ = 0, at_barrier_ = 0;

@@ -43,7 +43,7 @@ extern "C" void cgr_emulation_switch(void **save, void *load);
 
 namespace cgr_emulation {
 
-Fiber::Fiber(size_t stack_bytes) : bytes_(stack_bytes) {
+Fiber::Fiber(size_t stack_bytes, size_t number) : bytes_(stack_bytes), shift_(number * 5 % 64 * 64) {
   size_t page = size_t(sysconf(_SC_PAGESIZE));
   void *memory =
       mmap(nullptr, page + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
@@ -66,7 +66,7 @@ void Fiber::Begin(void (*entry)()) {
   ended_ = false;
 #endif
 #if defined(__x86_64__)
-  uintptr_t end = (reinterpret_cast<uintptr_t>(stack_) + bytes_) & ~uintptr_t{ 15 };
+  uintptr_t end = (reinterpret_cast<uintptr_t>(stack_) + bytes_ - shift_) & ~uintptr_t{ 15 };
   void **top = reinterpret_cast<void **>(end) - 8; // six registers, the entry, and no return address
   for (int i = 0; i < 8; i++)
     top[i] = nullptr;
@@ -75,7 +75,7 @@ void Fiber::Begin(void (*entry)()) {
 #else
   getcontext(&context_);
   context_.uc_stack.ss_sp = stack_;
-  context_.uc_stack.ss_size = bytes_;
+  context_.uc_stack.ss_size = bytes_ - shift_;
   context_.uc_link = nullptr;
   makecontext(&context_, entry, 0);
 #endif

@@ -14,7 +14,9 @@ namespace cgr_emulation {
 class Fiber {
 public:
   Fiber() = default; // the calling thread's own stack
-  explicit Fiber(size_t stack_bytes);
+  // `number`: of the fibers of a block. Their stacks begin at different places of a page, or all of them would compete for the
+  // same lines of the processor's cache.
+  Fiber(size_t stack_bytes, size_t number);
   ~Fiber();
   Fiber(const Fiber &) = delete;
   Fiber &operator=(const Fiber &) = delete;
@@ -29,7 +31,7 @@ public:
 
 private:
   void *stack_ = nullptr; // above a guard page
-  size_t bytes_ = 0;
+  size_t bytes_ = 0, shift_ = 0;
   [[maybe_unused]] void *shadow_ = nullptr; // for the address sanitizer
   bool ended_ = true;
 #if defined(__x86_64__)

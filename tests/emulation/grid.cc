@@ -26,7 +26,6 @@ struct Grid {
 
   const Launch *launch = nullptr;
   std::vector<uint3> blocks; // not begun yet
-  Draws random{ 1 };
   int64_t num_sleeps = 0;
   bool failed = false, in_order = false;
   Previous previous; // empty: there is none
@@ -58,7 +57,7 @@ int AnyAlive(Grid &grid, int but) {
   for (int i = 0; i < kRunners; i++)
     if (grid.alive[i] && i != but)
       others[count++] = i;
-  return count == 0 ? kNobody : others[grid.random() % unsigned(count)];
+  return count == 0 ? kNobody : others[draws.Below(unsigned(count))];
 }
 
 // Before a block runs.
@@ -100,7 +99,7 @@ void Begin(Grid &grid, const Launch &launch) {
   grid.launch = &launch;
   grid.failed = false;
   grid.num_sleeps = 0;
-  grid.random.seed(grid.seed * 0xd1342543de82ef95u + ++grid.number * 0xaf251af3b0f025b5u);
+  draws.seed(grid.seed * 0xd1342543de82ef95u + ++grid.number * 0xaf251af3b0f025b5u);
   grid.blocks.clear();
   for (unsigned z = 0; z < launch.grid.z; z++)
     for (unsigned y = 0; y < launch.grid.y; y++)
@@ -110,8 +109,8 @@ void Begin(Grid &grid, const Launch &launch) {
   if (grid.in_order) {
     std::reverse(grid.blocks.begin(), grid.blocks.end()); // the last one begins first
   } else {
-    std::shuffle(grid.blocks.begin(), grid.blocks.end(), grid.random);
-    runners = grid.previous.finish ? 1 : int(std::min<size_t>(grid.blocks.size(), 1 + grid.random() % kRunners));
+    std::shuffle(grid.blocks.begin(), grid.blocks.end(), draws);
+    runners = grid.previous.finish ? 1 : int(std::min<size_t>(grid.blocks.size(), 1 + draws.Below(kRunners)));
   }
   for (int i = 0; i < runners; i++)
     grid.alive[i] = true;
@@ -123,6 +122,8 @@ void Begin(Grid &grid, const Launch &launch) {
 }
 
 } // namespace
+
+Draws draws{ 1 };
 
 int Run(const Launch &launch) {
   std::lock_guard<std::mutex> only(OneAtATime());
@@ -172,8 +173,6 @@ void EndPrevious() { // the caller has the turn
     The().previous.finish();
   The().previous_ended = true;
 }
-
-Draws &Random() { return The().random; }
 
 void HandOver() {
   Grid &grid = The();

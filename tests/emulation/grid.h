@@ -20,7 +20,7 @@ namespace cgr_emulation {
 class Draws {
 public:
   using result_type = uint64_t;
-  explicit Draws(uint64_t from) : state_(from) {}
+  constexpr explicit Draws(uint64_t from) : state_(from) {}
   void seed(uint64_t from) { state_ = from; }
   static constexpr uint64_t min() { return 0; }
   static constexpr uint64_t max() { return UINT64_MAX; }
@@ -30,6 +30,8 @@ public:
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
   }
+  // 0 .. end - 1; `end` is much smaller than 2^32.
+  uint32_t Below(uint32_t end) { return uint32_t(((*this)() >> 32) * end >> 32); }
 
 private:
   uint64_t state_;
@@ -72,7 +74,9 @@ void SetPrevious(const Previous &previous);
 
 bool PreviousRuns();
 void EndPrevious();
-Draws &Random();
+// Of the thread that has the turn.
+extern Draws draws;
+inline Draws &Random() { return draws; }
 // Lets another block run in place of this one, if there is one.
 void HandOver();
 // False once lanes of the launch have slept more often than in any kernel that makes progress.

@@ -38,9 +38,15 @@ int FindSharedMemory(dl_phdr_info *info, size_t, void *) {
   return 1; // the first is the main program
 }
 
+// As much poison as is compared or copied at once.
+const char *ManyPoison() {
+  static const std::vector<uint16_t> *many = new std::vector<uint16_t>(kTail / sizeof kPoison, kPoison);
+  return reinterpret_cast<const char *>(many->data());
+}
+
 void Poison(char *begin, const char *end) {
-  for (; end - begin >= int(sizeof kPoison); begin += sizeof kPoison)
-    __builtin_memcpy(begin, &kPoison, sizeof kPoison);
+  for (size_t bytes; (bytes = std::min(kTail, size_t(end - begin) / sizeof kPoison * sizeof kPoison)) > 0; begin += bytes)
+    __builtin_memcpy(begin, ManyPoison(), bytes);
 }
 
 size_t DynamicBytes(size_t bytes) { return std::min(kMostShared, (bytes + 15) / 16 * 16); }
@@ -78,8 +84,8 @@ bool EndSharedMemory(size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
     ASAN_UNPOISON_MEMORY_REGION(data + bytes, kMostShared - bytes);
 #endif
-    for (size_t at = DynamicBytes(bytes); at < std::min(kMostShared, DynamicBytes(bytes) + kTail); at += sizeof kPoison)
-      good &= __builtin_memcmp(data + at, &kPoison, sizeof kPoison) == 0;
+    const size_t begin = DynamicBytes(bytes), end = std::min(kMostShared, begin + kTail);
+    good &= __builtin_memcmp(data + begin, ManyPoison(), end - begin) == 0;
   }
   return good;
 }

@@ -32,15 +32,15 @@ float MakeFromFp16(uint16_t bits) {
   return bits >> 15 ? -x : x;
 }
 
-float FromFp16(uint16_t bits) {
-  static const std::vector<float> *table = [] {
-    auto *made = new std::vector<float>;
-    for (uint32_t i = 0; i < 65536; i++)
-      made->push_back(MakeFromFp16(uint16_t(i)));
-    return made;
-  }();
-  return (*table)[bits];
-}
+// Made before any kernel runs.
+const float *const fp16_values = [] {
+  float *made = new float[65536];
+  for (uint32_t i = 0; i < 65536; i++)
+    made[i] = MakeFromFp16(uint16_t(i));
+  return made;
+}();
+
+float FromFp16(uint16_t bits) { return fp16_values[bits]; }
 
 uint16_t ToBf16(float x) {
   uint32_t bits = ToBits(x);

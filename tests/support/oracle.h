@@ -21,10 +21,12 @@ using Values = std::vector<double>;
 
 // `count` neighbouring elements of fp32, fp16 or bf16.
 inline Values LoadElements(int32_t dtype, const void *from, int64_t count) {
-  Values values;
+  Values values(static_cast<size_t>(count));
   int64_t size = int64_t(cgr_dtype_size(cgr_dtype(dtype)));
-  for (int64_t e = 0; e < count; e++)
-    values.push_back(cgr__reference_load(dtype, static_cast<const unsigned char *>(from) + e * size));
+  for (double &value : values) {
+    value = cgr__reference_load(dtype, from);
+    from = static_cast<const unsigned char *>(from) + size;
+  }
   return values;
 }
 inline void StoreElements(int32_t dtype, const double *values, int64_t count, void *to) {
