@@ -445,7 +445,7 @@ struct Kind {
 // A fault of one kind at every call, one after the other. Every kind meets each device and both modes, but not all of them
 // together: with the seed, and from one kind or device to the next, the mode alternates.
 void FaultAtEveryCall(const DeviceParam &param, int32_t number, const Kind &kind) {
-  const uint64_t seed = cgr_test::Seed();
+  static const uint64_t seed = cgr_test::Seed(); // one for all cases of a run, or they would not alternate
   SCOPED_TRACE(cgr_test::Repeat(seed));
   Options options;
   options.mode = (seed + uint64_t(number + param.config.host_schedule)) % 2 == 0 ? CGR_MODE_FULL : CGR_MODE_PIECEWISE;
