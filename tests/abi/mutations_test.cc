@@ -50,11 +50,15 @@ Interface Edited(const std::vector<Edit> &edits, const Symbols &symbols) {
 
 class Mutations : public testing::Test {
 protected:
+  static void SetUpTestSuite() {
+    if (!HasCompiler())
+      return;
+    symbols = ReadSymbols("libcgr.so");
+    kept = Describe("include", symbols);
+  }
   void SetUp() override {
     if (!HasCompiler())
       GTEST_SKIP() << "no C compiler: neither $CC nor gcc";
-    symbols = ReadSymbols("libcgr.so");
-    kept = Describe("include", symbols);
   }
   // What the edits change: "BREAKS text" or "grows text", a line each.
   std::string Changes(const std::vector<Edit> &edits) const { return Changes(Edited(edits, symbols)); }
@@ -64,8 +68,8 @@ protected:
       text += (change.breaks ? "BREAKS " : "grows ") + change.text + "\n";
     return text;
   }
-  Symbols symbols;
-  Interface kept;
+  static inline Symbols symbols;
+  static inline Interface kept;
 };
 
 TEST_F(Mutations, NoneChangesNothing) {

@@ -175,9 +175,10 @@ class Reference(unittest.TestCase):
 
 
 class Html(unittest.TestCase):
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
-            self.files = make_guide(folder)
+            cls.files = make_guide(folder)
 
     def dead(self, files):
         ids = {name: set(re.findall(r' id="([^"]+)"', text)) for name, text in files.items()}

@@ -111,7 +111,10 @@ public:
 
 private:
   static std::string Run(const std::string &arguments) {
-    const cgr_test::Outcome outcome = cgr_test::RunCommand("examples/llama/llama --device host " + arguments);
+    // Bazel builds it for the host alone as well, CMake does not.
+    static const std::string program =
+        cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
+    const cgr_test::Outcome outcome = cgr_test::RunCommand(program + " --device host " + arguments);
     return outcome.status == 0 ? outcome.text : "failed: " + outcome.text;
   }
 

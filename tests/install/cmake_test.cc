@@ -75,6 +75,24 @@ std::string ProgramOf(const fs::path &root, const fs::path &file) {
   return name;
 }
 
+// A build folder configured with everything but CUDA, once for the tests that only read it.
+class WholeBuild {
+public:
+  static const WholeBuild &The(const fs::path &root) {
+    static const WholeBuild build(root);
+    return build;
+  }
+  fs::path path() const { return scratch_.path() / "build-debug"; }
+  const Outcome &configured() const { return configured_; }
+
+private:
+  explicit WholeBuild(const fs::path &root)
+      : configured_(RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(path()) +
+                               " -DCGR_CUDA=OFF -DCGR_TESTS=ON -DCGR_EXAMPLES=ON")) {}
+  Scratch scratch_;
+  Outcome configured_;
+};
+
 // What ctest says it runs: every test except those of Bazel's outputs, of tools, and of the project's documentation.
 TEST(CMakeBuild, HasEveryTest) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
@@ -88,31 +106,41 @@ TEST(CMakeBuild, HasEveryTest) {
     if (is_test && (extension == ".cc" || extension == ".c") && of_bazel.count(file.begin()->string()) == 0)
       all.insert(ProgramOf(root, file));
   }
-  const Scratch scratch;
-  const std::string build = Quoted(scratch.path() / "build");
-  const Outcome configured = RunCommand("cmake -S " + Quoted(root) + " -B " + build + " -DCGR_CUDA=OFF -DCGR_TESTS=ON");
-  ASSERT_EQ(configured.status, 0) << configured.text;
-  const Outcome listed = RunCommand("ctest --test-dir " + build + " -N | sed -n 's/^ *Test *#[0-9]*: //p'");
+  const WholeBuild &build = WholeBuild::The(root);
+  ASSERT_EQ(build.configured().status, 0) << build.configured().text;
+  const Outcome listed = RunCommand("ctest --test-dir " + Quoted(build.path()) + " -N | sed -n 's/^ *Test *#[0-9]*: //p'");
   ASSERT_EQ(listed.status, 0) << listed.text;
   EXPECT_GT(all.size(), 150u);
   EXPECT_EQ(Difference(all, Lines(listed.text)), std::vector<std::string>()) << "no test of ctest";
   EXPECT_EQ(Difference(Lines(listed.text), all), std::vector<std::string>()) << "there is no such test";
 }
 
-// The targets of a configuration without tests and examples.
-std::set<std::string> Targets(const fs::path &root, const std::string &options) {
-  const Scratch scratch;
-  const std::string build = Quoted(scratch.path() / "build");
-  const Outcome configured = RunCommand("cmake -G 'Unix Makefiles' -S " + Quoted(root) + " -B " + build +
-                                        " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF " + options);
-  EXPECT_EQ(configured.status, 0) << configured.text;
-  return Lines(RunCommand("make -C " + build + " help | sed -n 's/^\\.\\.\\. //p'").text);
-}
+// Configures without tests and examples into one folder, with nothing of the options of the last time: what stays is what CMake
+// has found out about the compiler.
+class Library {
+public:
+  explicit Library(const fs::path &root) : root_(root) {}
+  fs::path path() const { return scratch_.path() / "build"; }
+  Outcome Configure(const std::string &options) const {
+    return RunCommand("cmake -G 'Unix Makefiles' -S " + Quoted(root_) + " -B " + Quoted(path()) +
+                      " -U 'CGR_*' -U 'CMAKE_INSTALL_*' -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF " + options);
+  }
+  std::set<std::string> Targets(const std::string &options) const {
+    const Outcome configured = Configure("-DCGR_CUDA=OFF " + options);
+    EXPECT_EQ(configured.status, 0) << configured.text;
+    return Lines(RunCommand("make -C " + Quoted(path()) + " help | sed -n 's/^\\.\\.\\. //p'").text);
+  }
+
+private:
+  Scratch scratch_;
+  fs::path root_;
+};
 
 TEST(CMakeBuild, HasTheProgramsOfProfilesWhenAskedTo) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
-  const std::set<std::string> with = Targets(root, "-DCGR_PROFILES=ON"), without = Targets(root, "");
+  const Library library(root);
+  const std::set<std::string> with = library.Targets("-DCGR_PROFILES=ON"), without = library.Targets("");
   std::set<std::string> programs;
   for (const std::string &target : Difference(with, without))
     if (target.find('.') == std::string::npos && target != "profiles" && target.rfind("cgr_profile_", 0) != 0)
@@ -127,14 +155,11 @@ TEST(CMakeBuild, HasTheProgramsOfProfilesWhenAskedTo) {
 TEST(CMakeBuild, HasNoPackagesOfBazelInItsFolder) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
-  const Scratch scratch;
-  const fs::path build = scratch.path() / "build-debug";
-  const Outcome configured =
-      RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) + " -DCGR_CUDA=OFF -DCGR_TESTS=ON -DCGR_EXAMPLES=ON");
-  ASSERT_EQ(configured.status, 0) << configured.text;
+  const WholeBuild &build = WholeBuild::The(root);
+  ASSERT_EQ(build.configured().status, 0) << build.configured().text;
   const char *stop = "DONT_FOLLOW_SYMLINKS_WHEN_TRAVERSING_THIS_DIRECTORY_VIA_A_RECURSIVE_TARGET_PATTERN";
   int links = 0;
-  for (const auto &entry : fs::recursive_directory_iterator(build)) {
+  for (const auto &entry : fs::recursive_directory_iterator(build.path())) {
     const std::string name = entry.path().filename();
     EXPECT_TRUE(name != "BUILD" && name != "BUILD.bazel") << entry.path();
     if (entry.is_symlink() && entry.is_directory()) {
@@ -145,18 +170,12 @@ TEST(CMakeBuild, HasNoPackagesOfBazelInItsFolder) {
   EXPECT_GT(links, 0);
 }
 
-// Configures on its own, into a temporary folder.
-Outcome Configure(const std::string &root, const std::string &options) {
-  const Scratch scratch;
-  return RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(scratch.path() / "build") +
-                    " -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF " + options);
-}
-
 TEST(CMakeBuild, TakesEveryNoToCuda) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
+  const Library library(root);
   for (const char *no : { "OFF", "off", "NO", "FALSE", "0" }) {
-    const Outcome outcome = Configure(root, std::string("-DCGR_CUDA=") + no);
+    const Outcome outcome = library.Configure(std::string("-DCGR_CUDA=") + no);
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     EXPECT_NE(outcome.text.find("the host device alone"), std::string::npos) << no << ": " << outcome.text;
   }
@@ -165,13 +184,14 @@ TEST(CMakeBuild, TakesEveryNoToCuda) {
 TEST(CMakeBuild, RefusesWhatItDoesNotUnderstand) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();
+  const Library library(root);
   for (const char *value : { "maybe", "" }) {
-    const Outcome outcome = Configure(root, std::string("-DCGR_CUDA=") + value);
+    const Outcome outcome = library.Configure(std::string("-DCGR_CUDA=") + value);
     EXPECT_NE(outcome.status, 0) << value;
     EXPECT_NE(outcome.text.find("expected AUTO, ON or OFF"), std::string::npos) << outcome.text;
   }
   for (const char *value : { "", "/usr/lib" }) { // an empty one would install into the root of the file system
-    const Outcome outcome = Configure(root, std::string("-DCGR_CUDA=OFF -DCMAKE_INSTALL_LIBDIR=") + value);
+    const Outcome outcome = library.Configure(std::string("-DCGR_CUDA=OFF -DCMAKE_INSTALL_LIBDIR=") + value);
     EXPECT_NE(outcome.status, 0) << value;
     EXPECT_NE(outcome.text.find("CMAKE_INSTALL_LIBDIR have to be folders below"), std::string::npos) << outcome.text;
   }
@@ -215,13 +235,11 @@ TEST(CMakeBuild, PkgConfigEscapesSpacesInItsFolders) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_TOOL("pkg-config");
   CGR_SKIP_WITHOUT_ROOT();
-  const Scratch scratch;
-  const fs::path build = scratch.path() / "build";
-  const Outcome configured = RunCommand("cmake -S " + Quoted(root) + " -B " + Quoted(build) +
-                                        " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF"
-                                        " -DCMAKE_INSTALL_LIBDIR='my lib' -DCMAKE_INSTALL_INCLUDEDIR='my include'");
+  const Library library(root);
+  const Outcome configured =
+      library.Configure("-DCGR_CUDA=OFF -DCMAKE_INSTALL_LIBDIR='my lib' -DCMAKE_INSTALL_INCLUDEDIR='my include'");
   ASSERT_EQ(configured.status, 0) << configured.text;
-  const Outcome flags = RunCommand("export PKG_CONFIG_PATH=" + Quoted(build / "generated") +
+  const Outcome flags = RunCommand("export PKG_CONFIG_PATH=" + Quoted(library.path() / "generated") +
                                    "; eval set -- \"$(pkg-config --cflags --libs cgr)\"; for f; do echo \"${f##*/}\"; done");
   EXPECT_EQ(flags.text, "my include\nmy lib\n-lcgr\n");
 }
@@ -270,7 +288,8 @@ TEST(CMakeBuild, InstallsTheTreeOfTheArchive) {
   const Outcome configured = RunCommand(
       "cmake -S " + Quoted(root) + " -B " + Quoted(build) +
       " -DCGR_CUDA=OFF -DCGR_TESTS=OFF -DCGR_EXAMPLES=OFF -DCGR_WERROR=ON -DCMAKE_INSTALL_LIBDIR=lib"
-      " -DCGR_PROFILES=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1"); // as a project around it may set them
+      " -DCGR_PROFILES=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_C_FLAGS=-D_GNU_SOURCE=1" // as a project around it may set them
+      " -DCMAKE_BUILD_TYPE=Debug"); // what is installed is the same, and it is compiled in a fourth of the time
   ASSERT_EQ(configured.status, 0) << configured.text;
   const Outcome built =
       RunCommand("cmake --build " + Quoted(build) + " -j2 && cmake --install " + Quoted(build) + " --prefix " + Quoted(prefix));

@@ -216,6 +216,7 @@ public:
   uint32_t variant = 0;  // of the batches; with several length sets the set of their tokens
   bool upload = true;    // new q, k and v for each step
   bool check_outputs = true;
+  bool check_answers = true;      // with the former: real tokens too, against fp64
   std::unique_ptr<InFlight> last; // the last step that was checked
   std::vector<bool> check_call;   // calls that CheckOne compares
   std::vector<Outputs> outputs;   // of the last step whose outputs were checked, by call

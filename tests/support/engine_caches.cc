@@ -135,16 +135,17 @@ template <class Do> void Caches::ForEachHead(int32_t page, int32_t token, Do wha
 }
 
 void Caches::Poison(int32_t page, int32_t first, double value) {
-  std::vector<std::array<unsigned char, 4>> encoded(layers_.size());
-  for (size_t l = 0; l < layers_.size(); l++)
-    cgr__reference_store(layers_[l].dtype, encoded[l].data(), value);
+  std::vector<std::vector<unsigned char>> heads(layers_.size());
+  for (size_t l = 0; l < layers_.size(); l++) {
+    const Shape &k = shapes_[l][0], &v = shapes_[l][1];
+    heads[l].resize(std::max(k.Head(), v.Head()));
+    for (size_t at = 0; at < heads[l].size(); at += k.element)
+      cgr__reference_store(layers_[l].dtype, &heads[l][at], value);
+  }
   for (int32_t token = first; token < int32_t(page_size_); token++) {
     doubtful_.erase({ page, token });
-    ForEachHead(page, token, [&](size_t at, size_t bytes, size_t layer) {
-      size_t element = shapes_[layer][0].element;
-      for (size_t e = 0; e < bytes; e += element)
-        std::memcpy(&image_[at + e], encoded[layer].data(), element);
-    });
+    ForEachHead(page, token,
+                [&](size_t at, size_t bytes, size_t layer) { std::memcpy(&image_[at], heads[layer].data(), bytes); });
   }
 }
 

@@ -206,11 +206,11 @@ AttentionProblem Engine::ProblemOf(int32_t layer, const std::vector<Entry> &cach
     source = o.layers[size_t(source)].kv_source - 1;
   auto values = [this](int32_t of, Tensor which, const std::vector<Entry> &entries) {
     const RecordLayer &shape = state.layer[of];
-    Values all;
+    Values all(entries.size() * size_t(shape.heads[which]) * size_t(shape.dim[which]));
+    double *to = all.data();
     for (const Entry &entry : entries)
-      for (int32_t h = 0; h < shape.heads[which]; h++)
-        for (int32_t d = 0; d < shape.dim[which]; d++)
-          all.push_back(ValueOf(shape.values, which, entry, h, d));
+      for (int32_t h = 0; h < shape.heads[which]; h++, to += shape.dim[which])
+        PutHead(shape.values, which, entry, h, shape.dim[which], to);
     return all;
   };
   AttentionProblem problem;
@@ -235,7 +235,8 @@ void Engine::CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int3
   const RecordLayer &layer = state.layer[a.layer];
   int32_t padded = computes ? std::max(p.step.key.num_tokens, real) : 0;
   size_t element = cgr_dtype_size(cgr_dtype(layer.dtype));
-  std::vector<bool> written(got.out.size(), o.in_place), written_lse(got.lse.size(), false);
+  std::vector<unsigned char> rest = o.in_place ? std::vector<unsigned char>() : got.out;
+  std::vector<float> rest_lse = got.lse;
   cgr_view out = a.out, lse = a.lse;
   out.data = const_cast<unsigned char *>(got.out.data());
   lse.data = const_cast<float *>(got.lse.data());
@@ -244,14 +245,15 @@ void Engine::CheckPadding(const InFlight &p, int32_t c, const Outputs &got, int3
   for (int32_t t = 0; t < padded; t++)
     for (int32_t h = 0; h < layer.heads[kQ]; h++) {
       size_t at = size_t(t * out.stride_token + h * out.stride_head) * element;
-      std::fill_n(written.begin() + int64_t(at), size_t(layer.dim[kV]) * element, true);
+      if (!o.in_place)
+        std::fill_n(rest.begin() + int64_t(at), size_t(layer.dim[kV]) * element, 0xff);
       if (o.lse)
-        written_lse[size_t(t * lse.stride_token + h * lse.stride_head)] = true;
+        rest_lse[size_t(t * lse.stride_token + h * lse.stride_head)] = NAN;
     }
-  for (size_t i = 0; i < written.size(); i++)
-    ASSERT_TRUE(written[i] || got.out[i] == 0xff) << "byte " << i << " of out was written, past the call's tokens";
-  for (size_t i = 0; i < written_lse.size(); i++)
-    ASSERT_TRUE(written_lse[i] || std::isnan(got.lse[i])) << "lse " << i << " was written, past the call's tokens";
+  const auto byte = std::find_if(rest.begin(), rest.end(), [](unsigned char b) { return b != 0xff; });
+  ASSERT_TRUE(byte == rest.end()) << "byte " << byte - rest.begin() << " of out was written, past the call's tokens";
+  const auto number = std::find_if(rest_lse.begin(), rest_lse.end(), [](float x) { return !std::isnan(x); });
+  ASSERT_TRUE(number == rest_lse.end()) << "lse " << number - rest_lse.begin() << " was written, past the call's tokens";
 }
 
 void Engine::CheckCall(const InFlight &p, int32_t c, const Outputs &got) {
@@ -274,7 +276,7 @@ void Engine::CheckCall(const InFlight &p, int32_t c, const Outputs &got) {
     t += queries;
     if (keys.empty()) { // not encoded yet
       ASSERT_NO_FATAL_FAILURE(ExpectNothing(got_out, got_lse));
-    } else {
+    } else if (check_answers) {
       ASSERT_NO_FATAL_FAILURE(ExpectAnswer(got_out, got_lse, SolveAttention(ProblemOf(a.layer, keys, taken.asked))));
     }
   }

@@ -39,7 +39,8 @@ inline double ValueOf(int32_t layer, Tensor which, const Entry &entry, int32_t h
 // The sampler's weight of an output element of a call.
 inline double WeightOf(int32_t token, int32_t call, int32_t e) { return ValueOf(call, kV, { -7, token }, 1, e); }
 
-// Elements (h, 0 .. head_dim - 1) in a dtype.
+// Elements (h, 0 .. head_dim - 1), and the same in a dtype.
+void PutHead(int32_t layer, Tensor which, const Entry &entry, int32_t h, int32_t head_dim, double *to);
 void StoreHead(int32_t dtype, int32_t layer, Tensor which, const Entry &entry, int32_t h, int32_t head_dim, void *to);
 
 } // namespace cgr_test

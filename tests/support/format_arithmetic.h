@@ -136,37 +136,33 @@ CGR__HOST_DEVICE void AttendRow(const FormatAttention &a, const FormatWork &w, i
   const int32_t kv_head = q_head / (a.num_q_heads / a.num_kv_heads);
   const int64_t seen = w.kv_len - w.rows + row + 1, end = w.kv_end < seen ? w.kv_end : seen;
   const int64_t q_at = token * a.q.stride_token + q_head * a.q.stride_head;
-  double largest = -INFINITY, sum = 0.0;
-  for (int64_t t = w.kv_begin; t < end; t++) {
-    const int32_t page = PageOf(a, w.request, t);
-    if (page < 0) {
-      CountError(a);
-      return;
-    }
-    const double score = Score(a, q_at, page * a.k.stride_page + t % a.page_size * a.k.stride_token + kv_head * a.k.stride_head);
-    largest = score > largest || score != score ? score : largest;
-  }
-  for (int32_t d = 0; d < a.head_dim; d++)
-    PutElement(a, to, d, 0.0);
-  if (w.kv_begin >= end) {
-    PutLse(a, to, -INFINITY);
-    return;
-  }
-  double out[256];
+  double largest = -INFINITY, sum = 0.0, out[256];
   for (int32_t d = 0; d < a.head_dim; d++)
     out[d] = 0.0;
   for (int64_t t = w.kv_begin; t < end; t++) {
     const int64_t page = PageOf(a, w.request, t), in_page = t % a.page_size;
-    const double weight =
-        exp(Score(a, q_at, page * a.k.stride_page + in_page * a.k.stride_token + kv_head * a.k.stride_head) - largest);
+    if (page < 0) {
+      CountError(a);
+      return;
+    }
+    const double score = Score(a, q_at, page * a.k.stride_page + in_page * a.k.stride_token + kv_head * a.k.stride_head);
+    if (score > largest || score != score) { // the sums so far were of a smaller maximum
+      const double shrink = exp(largest - score);
+      largest = score;
+      sum *= shrink;
+      for (int32_t d = 0; d < a.head_dim; d++)
+        out[d] *= shrink;
+    }
+    const double weight = exp(score - largest);
     const int64_t v_at = page * a.v.stride_page + in_page * a.v.stride_token + kv_head * a.v.stride_head;
     sum += weight;
     for (int32_t d = 0; d < a.head_dim; d++)
       out[d] += weight * LoadNumber(a.v.dtype, a.v.base, v_at + d);
   }
+  const bool none = w.kv_begin >= end;
   for (int32_t d = 0; d < a.head_dim; d++)
-    PutElement(a, to, d, out[d] / sum);
-  PutLse(a, to, largest + log(sum));
+    PutElement(a, to, d, none ? 0.0 : out[d] / sum);
+  PutLse(a, to, none ? -INFINITY : largest + log(sum));
 }
 
 CGR__HOST_DEVICE void RunWork(const FormatAttention &a, const FormatWork &w, int32_t thread, int32_t threads) {
@@ -195,14 +191,17 @@ CGR__HOST_DEVICE void MergeRow(const FormatAttention &a, int64_t row, int32_t he
   const bool none = largest == -INFINITY;
   for (int64_t i = 0; i < count && !none; i++)
     sum += exp(a.partial_lse[(first + i * step) * a.num_q_heads + head] - largest);
-  for (int32_t d = 0; d < a.head_dim; d++) {
-    double value = 0.0;
-    for (int64_t i = 0; i < count && !none; i++) {
-      const int64_t at = (first + i * step) * a.num_q_heads + head;
-      value += exp(a.partial_lse[at] - largest) / sum * a.partial_out[at * a.head_dim + d];
-    }
-    PutElement(a, to, d, value);
+  double out[256];
+  for (int32_t d = 0; d < a.head_dim; d++)
+    out[d] = 0.0;
+  for (int64_t i = 0; i < count && !none; i++) {
+    const int64_t at = (first + i * step) * a.num_q_heads + head;
+    const double weight = exp(a.partial_lse[at] - largest) / sum;
+    for (int32_t d = 0; d < a.head_dim; d++)
+      out[d] += weight * a.partial_out[at * a.head_dim + d];
   }
+  for (int32_t d = 0; d < a.head_dim; d++)
+    PutElement(a, to, d, out[d]);
   PutLse(a, to, none ? -INFINITY : largest + log(sum));
 }
 
