@@ -181,7 +181,7 @@ cgr_status cgr__standing_update(cgr__rows *rows, cgr__lane_batches *batches, int
   cgr__standing *s = &batches->standing;
   CGR__TRY(check_member(rows, "cgr_standing_update", index));
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
-  CGR__TRY(check_work(s, "cgr_standing_update", before, query_len, tokens, flags));
+  CGR__TRY(check_work(s, "cgr_standing_update", count_kept(rows, s, index), query_len, tokens, flags));
   cgr__rows_sync(rows);
   cgr__members_sync(rows, index);
   drop_work(rows, batches, index);

@@ -103,8 +103,8 @@ typedef struct cgr_self_test {
 #define CGR_SELF_TEST_INIT { (uint32_t)sizeof(cgr_self_test), 0, NULL, 0, 0, NULL, 0, 0, NULL, 0, 0 }
 
 /* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture:
- * three runs of equal inputs, one eager and two replays; twice for a single request, which is a long one, then one that begins at
- * position 0. Each run has four steps.
+ * three runs of equal inputs, one eager and two replays; twice, first with fewer requests and tokens than the key holds, then with
+ * as many, all of whose requests begin at position 0. Each run has four steps.
  * - An eager step of one request, of another size than the key's, after which host code that does something once for each size
  *   has to do it again. It is the same in every run.
  * - A decoy: an eager step of the same padded key. In it the rows of the test begin at length 0, with other tokens, lengths and
@@ -128,8 +128,7 @@ typedef struct cgr_self_test {
  *
  * The steps run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what writes
  * weights and caches first. Meanwhile no work of the engine may write the given pages, the read-trash pages or the watched
- * memory. Each graph takes up to fourteen steps, four of them replays (twice as many for one request), plus others that send
- * the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is
+ * memory. Each graph takes up to 28 steps, eight of them replays, plus others that send the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is
  * prepared, or no key has a graph that can be replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's;
  * CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is reserved.
  * Threads one · Capture no · Sync may · Alloc cold */

@@ -212,7 +212,7 @@ TEST_P(SelfTestDecoy, LeavesNothingBehind) {
 }
 
 // Engines without layers, of one kernel, that keep something of their own for each row.
-enum class Keeps { kState, kTokensOfRows, kTokensOfPages };
+enum class Keeps { kState, kTokensOfRows, kTokensOfPages, kSums };
 
 class KeepingEngine {
 public:
@@ -221,6 +221,9 @@ public:
   struct Lacks {
     int32_t last_tokens = 0; // that it passes over
     bool reset = false;      // at position 0
+    bool fill = false;       // before the first of two sums of each request
+    bool last = false;       // these for the last request alone
+    bool chunks = false;     // these for requests of several tokens alone
   };
   using Hook = std::function<Lacks(const cgr_record_info &)>;
 
@@ -302,10 +305,22 @@ private:
         return kept + row * kMaxSeqLen + position;
       return kept + page_table[row * page_stride + position / kPageSize] * kPageSize + position % kPageSize;
     }
-    uint32_t Token(int32_t row, int32_t t) const {
+    // Two sums, one after the other, in the same memory.
+    uint32_t Sums(int32_t i, bool lacking) const {
+      uint32_t value = 0;
+      for (int layer = 0; layer < 2; layer++) {
+        if (layer == 1 || !(lacks.fill && lacking))
+          kept[i] = 0;
+        for (int32_t t = starts[i]; t < starts[i + 1]; t++)
+          kept[i] += uint32_t(ids[t]) + 1;
+        value = value * 31 + kept[i];
+      }
+      return value % 1000003;
+    }
+    uint32_t Token(int32_t row, int32_t t, bool lacking) const {
       const uint32_t id = uint32_t(ids[t]) + 1;
       if (keeps == Keeps::kState) {
-        const uint32_t before = positions[t] == 0 && !lacks.reset ? 0 : kept[row];
+        const uint32_t before = positions[t] == 0 && !(lacks.reset && lacking) ? 0 : kept[row];
         return kept[row] = (before * 31 + id) % 1000003;
       }
       uint32_t value = 0;
@@ -318,10 +333,11 @@ private:
       Kernel k;
       std::memcpy(&k, args, sizeof k);
       for (int32_t i = 0; i < k.num_requests; i++) {
-        uint32_t value = 0;
-        for (int32_t t = k.starts[i]; t < k.starts[i + 1]; t++)
+        const bool lacking = (!k.lacks.last || i + 1 == k.num_requests) && (!k.lacks.chunks || k.starts[i + 1] - k.starts[i] > 1);
+        uint32_t value = k.keeps == Keeps::kSums ? k.Sums(i, lacking) : 0;
+        for (int32_t t = k.starts[i]; t < k.starts[i + 1] && k.keeps != Keeps::kSums; t++)
           if (t < k.num_tokens - k.lacks.last_tokens)
-            value = k.Token(k.rows[i], t);
+            value = k.Token(k.rows[i], t, lacking);
         k.values[i] = value;
         k.next[i] = int32_t(value % kVocabulary);
       }
@@ -355,7 +371,7 @@ private:
 // Tokens that an engine keeps by position are as good as a cache: no decoy leaves other ones, in one run alone, where the case
 // reads them.
 TEST_P(SelfTestDecoy, FindsNothingInEnginesThatKeepTokensThemselves) {
-  for (Keeps keeps : { Keeps::kState, Keeps::kTokensOfRows, Keeps::kTokensOfPages })
+  for (Keeps keeps : { Keeps::kState, Keeps::kTokensOfRows, Keeps::kTokensOfPages, Keeps::kSums })
     for (int32_t max_requests : { 1, 4 }) {
       SCOPED_TRACE(std::to_string(int(keeps)) + ", up to " + std::to_string(max_requests) + " requests");
       KeepingEngine engine(GetParam(), keeps, max_requests, nullptr);
@@ -395,6 +411,31 @@ TEST_P(SelfTestDecoy, FindsGraphsOfOneRequestThatResetNothing) {
         EXPECT_NE(std::string(finding.field).find(" 1r 4t q4"), std::string::npos) << finding.field << ": " << finding.text;
     }
   }
+}
+
+// What a graph lacks for its last request alone, or for a prompt that begins in it, shows in a full step of fresh requests.
+TEST_P(SelfTestDecoy, FindsWhatAFullStepOfFreshRequestsLacks) {
+  for (bool last : { false, true })
+    for (Keeps keeps : { Keeps::kState, Keeps::kSums })
+      for (int32_t query_len : { 0, 1, 4 }) {
+        if (!last && (keeps == Keeps::kSums || query_len == 1))
+          continue; // chunks begin
+        SCOPED_TRACE((last ? "the last request, query length " : "chunks, query length ") + std::to_string(query_len));
+        KeepingEngine engine(GetParam(), keeps, 4, [=](const cgr_record_info &info) {
+          KeepingEngine::Lacks lacks;
+          lacks.reset = lacks.fill = info.num_requests > 2 && info.key.query_len == query_len;
+          lacks.last = last;
+          lacks.chunks = !last;
+          return lacks;
+        });
+        for (uint32_t n = 0; n < 10; n++) {
+          const Found found = engine.SelfTest(uint32_t(Seed()) + n);
+          EXPECT_EQ(found.status, CGR_ERROR_SELF_TEST);
+          for (const cgr_finding &finding : found.findings)
+            EXPECT_NE(std::string(finding.field).find(" q" + std::to_string(query_len) + " v0"), std::string::npos)
+                << finding.field;
+        }
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SelfTestDecoy, ::testing::ValuesIn(HostDevices()), DeviceLabel);

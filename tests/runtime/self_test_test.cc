@@ -62,7 +62,7 @@ protected:
       cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
       CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &stats));
       if (stats.state == CGR_GRAPH_READY)
-        steps += stats.key.num_requests == 1 ? 28 : 14;
+        steps += 28;
     }
     return steps;
   }

@@ -1,11 +1,13 @@
-/* What a graph is tried with: fewer requests and tokens than it holds, of random lengths, over the given pages. */
+/* What a graph is tried with, over the given pages: fewer requests and tokens than it holds, of random lengths, or as many. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/capture/self_test/self_test.h"
 
-/* Somewhat fewer than there is room for, so that there is padding. */
-static int32_t fewer_than(cgr__self_test *t, int32_t count) {
+/* Somewhat fewer than there is room for, so that there is padding; of a full case as many, so that the last place is in use. */
+static int32_t share_of(cgr__self_test *t, int32_t count) {
+  if (t->is_full)
+    return count;
   return count > 1 ? count - 1 - cgr__test_pick(t, (count + 3) / 4) : 1;
 }
 
@@ -22,6 +24,8 @@ static int32_t draw_length(cgr__self_test *t, int32_t length, int64_t room) {
   if (t->rt->graphs.exact_lengths)
     return length;
   int64_t most = room - length > 1 ? room - length : 1;
+  if (t->is_full)
+    return length < room ? length : (int32_t)room;
   return 1 + cgr__test_pick(t, length < most ? length : (int32_t)most);
 }
 
@@ -51,7 +55,7 @@ static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t later, 
  * that the others leave. */
 static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t later, int32_t pages) {
   const int64_t longest = t->rt->setup.limits.max_lens[t->test_case.set];
-  int32_t tokens = fewer_than(t, t->test_case.key.num_tokens), page = cgr__test_smallest_page(t->rt);
+  int32_t tokens = share_of(t, t->test_case.key.num_tokens), page = cgr__test_smallest_page(t->rt);
   requests = requests < tokens ? requests : tokens;
   later = later < t->test_case.key.num_tokens - requests ? later : t->test_case.key.num_tokens - requests;
   int32_t all = requests + later, share = pages / (2 * all) > 0 ? pages / (2 * all) : 1;
@@ -189,7 +193,7 @@ bool cgr__test_compose(cgr__self_test *t, const cgr_key *key) {
   c->of.count = c->of.num_tokens = c->num_items = 0;
   c->content_bytes = 0;
   memset(c->of.owned, 0, sizeof c->of.owned);
-  int32_t requests = fewer_than(t, key->num_requests);
+  int32_t requests = share_of(t, key->num_requests);
   requests = requests < pages ? requests : pages;
   int32_t later = (key->num_requests < pages ? key->num_requests : pages) - requests;
   bool fits = key->query_len > 0 ? compose_uniform(t, requests, later, pages) : compose_mixed(t, requests, later, pages);

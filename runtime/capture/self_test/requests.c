@@ -18,12 +18,12 @@ int cgr__test_by_length(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Tokens before the step, of at most `room`. The case's first request is as long as can be, its second one begins; a single one
- * is either, as cgr__self_test.begins says. */
+/* Tokens before the step, of at most `room`. Of the case that is not full the first request is as long as can be, and the second
+ * one begins. */
 static int32_t draw_before(cgr__self_test *t, const cgr__test_requests *of, int32_t i, int32_t room) {
   bool of_case = of == &t->test_case.of;
-  if (of_case && i < 2)
-    return i == 0 && !t->begins ? room : 0;
+  if (of_case && (i < 2 || t->is_full))
+    return i == 0 && !t->is_full ? room : 0;
   return cgr__test_pick(t, room + 1);
 }
 

@@ -1,6 +1,6 @@
 /* cgr_runtime_self_test: each captured graph against eager steps, with one case per graph and three runs of it; a fourth if
- * they differ. A case of a single request is tried twice: with a long one, then with one that begins at position 0. A run has
- * four steps:
+ * they differ. Each graph is tried with two cases: one that is smaller than the graph, whose first request is as long as can be,
+ * and a full one, whose requests all begin at position 0, the chunk of a mixed one too. A run has four steps:
  *
  *   the other size: eager, of one of the case's rows, with another number of tokens than the key's. The same in every run.
  *
@@ -101,7 +101,7 @@ typedef struct cgr__self_test {
   unsigned char *device;    /* [groups][pages] of each: page numbers, tokens before and after the step; then digests */
   int32_t *tokens;          /* the second and the third, on the host */
   uint64_t *filled[3];      /* digests of the pages as each run fills them */
-  bool begins;              /* the case's first request is at position 0, not a long one */
+  bool is_full;             /* the case has as much as the graph, and its requests begin at position 0 */
   cgr__test_case test_case; /* one at a time */
   cgr__test_requests decoy; /* the requests of a decoy that are in no other step */
   cgr__test_batch batch;    /* of one step */
