@@ -224,7 +224,8 @@ TEST_P(ConfigBackends, TheAppendMustBeAble) {
     { kUnsupported, "layers[1].k.dtype ... fp8_e4m3 ... CGR_BACKEND_APPENDS",
       [](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3; } },
     { kUnsupported, "layers[1].k.dtype ... bf16, v.dtype fp16 and", [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
-    { kUnsupported, "layers[1].k.dtype ... the layer's dtype fp32, expected", [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP32; } },
+    { kUnsupported, "layers[1].k.dtype ... the layer's dtype fp32, expected",
+      [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP32; } },
   };
   EachRefused(dtypes);
   EachRefused({
