@@ -63,7 +63,8 @@ typedef struct cgr_stats {
   uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
 } cgr_stats;
 #define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
-/* Threads one · Capture ok · Sync never · Alloc never */
+/* What the runtime has counted since it was created, and the graphs that it holds now. A dead runtime answers too.
+ * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
 
 /* ---------------------------------------------------------------------------------------------------- statistics per key */
