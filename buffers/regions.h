@@ -19,7 +19,7 @@ typedef struct cgr__region {
   uint64_t epoch; /* when it last moved or was unregistered; 0: never */
 } cgr__region;
 
-/* What a replay compares comes last, at the beginning of a line, so that something else can follow in that line. */
+/* What a replay compares comes last, at the beginning of a cache line, so that something else can follow in it. */
 typedef struct cgr__regions {
   cgr__region region[CGR__MAX_REGIONS];
   uint64_t epoch;        /* counts the changes to all regions, and never repeats: the one word that a replay compares */

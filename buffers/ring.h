@@ -81,10 +81,10 @@ static inline cgr__edit *cgr__ring_edits(const cgr__ring *ring, cgr__slot_header
   return (cgr__edit *)((unsigned char *)slot + ring->slot.edits);
 }
 
-#define CGR__MOST_PREFETCHED 16 /* lines of changes */
+#define CGR__MOST_PREFETCHED 16 /* cache lines of changes */
 
 /* Step `seq` is about to be written, with changes of `num_rows` rows, usually one for each. The device has read the slot since it
- * was last written, so stores would wait for line after line. */
+ * was last written, so stores would wait for cache line after cache line. */
 static inline void cgr__ring_prefetch(const cgr__ring *ring, uint64_t seq, int32_t num_rows) {
   const int64_t bytes = num_rows * (int64_t)sizeof(cgr__change), room = ring->slot.edits - ring->slot.changes;
   __builtin_prefetch(ring, 1);

@@ -76,8 +76,8 @@ typedef struct cgr__readback_layout { /* offsets in bytes from the slot's start;
   int64_t stride;
 } cgr__readback_layout;
 
-/* The beginning of the rings' memory, mapped; written only by the epilogue. The first line is what a waiting host polls. */
-typedef struct cgr__completion { /* 128 bytes, two lines */
+/* The beginning of the rings' memory, mapped; written only by the epilogue. The first cache line is what a waiting host polls. */
+typedef struct cgr__completion { /* 128 bytes, two cache lines */
   uint64_t completed_seq;        /* release at system scope, after the result of that step */
   uint64_t errors;               /* steps so far whose result carries an error */
   uint64_t generation;           /* steps so far that lost content */

@@ -99,10 +99,10 @@ static int look_up_address(const cgr__audit *audit, const cgr__held *held, uint6
 static int check_address(cgr__audit *audit, const cgr__node_args *args, const cgr__node_arg *arg, found *f) {
   int error = look_up_address(audit, &args->held, arg->value, f);
   if (f->kind == WORD_OUTSIDE && is_new(audit, of_allocation(f->base)))
-    report_arg(audit, args, arg, "%#llx lies in no region (cgr_region_register), in %zu bytes from %p on",
+    report_arg(audit, args, arg, "%#llx is in no region (cgr_region_register), in %zu bytes from %p on",
                (unsigned long long)arg->value, f->bytes, f->base);
   if (f->kind == WORD_UNHELD && is_new(audit, of_region(audit, f->region)))
-    report_arg(audit, args, arg, "%#llx lies in region %d, which the graph's `record` has not named",
+    report_arg(audit, args, arg, "%#llx is in region %d, which the graph's `record` has not named",
                (unsigned long long)arg->value, f->region);
   return error;
 }

@@ -46,8 +46,8 @@ typedef struct cgr__held {
   int32_t *region; /* [count] */
 } cgr__held;
 
-/* A key and what was captured for it. The first line is what a replay touches. What says whether it can be replayed, and what it
- * holds, changes under the lock of devices/holders.h. */
+/* A key and what was captured for it. The first cache line is what a replay touches. What says whether it can be replayed, and
+ * what it holds, changes under the lock of devices/holders.h. */
 typedef struct cgr__graph_entry {
   cgr__exec *exec;        /* the first piece */
   cgr__break *breaks;     /* and what follows it; NULL: nothing, as in every FULL graph */
@@ -71,7 +71,7 @@ typedef struct cgr__graph_entry {
   int32_t expected_kb;      /* that such a graph usually takes (budget.c) */
   cgr__labels *labels;      /* of its nodes; NULL: captured without labels, or there was no memory */
   cgr__addresses addresses; /* that it may hold, sorted */
-  uint64_t spare_words[5];  /* these pad to whole lines */
+  uint64_t spare_words[5];  /* these pad to whole cache lines */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -227,7 +227,7 @@ typedef struct cgr__choice {
   bool is_best; /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */
   cgr_key key;
   int32_t turned_down; /* index of the graph that would have been replayed or missed, but for max_padding, plus 1; 0: none. Fills
-                          the line */
+                          the cache line */
 } cgr__choice;
 
 /* What the next step needs of the graphs, if it is like the one that `choice` was made for. */

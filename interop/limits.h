@@ -1,5 +1,5 @@
 /* The limits of the formats' planners, each written once; what they share with the rest of the library is in base/limits.h.
- * planners.h states them. */
+ * The headers in cgr/interop/ state them. */
 #ifndef CGR_INTEROP_LIMITS_H
 #define CGR_INTEROP_LIMITS_H
 

@@ -156,7 +156,7 @@ static void check_combinations(const question *q) {
   else if (l->window_right != 0 && !(l->flags & CGR_LAYER_BIDIRECTIONAL))
     REFUSE(q, "window_right", "is %d, expected 0 without CGR_LAYER_BIDIRECTIONAL", l->window_right);
   if (l->chunk != 0 && (l->window_left != 0 || l->window_right != 0))
-    REFUSE(q, "chunk", "is %d beside window_left %d and window_right %d, expected one or the other", l->chunk, l->window_left,
+    REFUSE(q, "chunk", "is %d with window_left %d and window_right %d, expected one or the other", l->chunk, l->window_left,
            l->window_right);
   if (l->chunk != 0 && l->flags & CGR_LAYER_BIDIRECTIONAL)
     REFUSE(q, "chunk", "is %d, expected 0 with CGR_LAYER_BIDIRECTIONAL", l->chunk);

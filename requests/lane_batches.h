@@ -18,7 +18,7 @@ extern "C" {
 /* -------------------------------------------------------------------------------------------------------- batch layouts */
 
 /* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
-typedef struct cgr__batch_layout { /* a line */
+typedef struct cgr__batch_layout { /* a cache line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
   int32_t max_query_len; /* 0: no tokens */
@@ -31,7 +31,6 @@ typedef struct cgr__batch_layout { /* a line */
   uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
 } cgr__batch_layout;
 
-/* Besides those of results: that of the last step, that of the prepared one, and one to validate into. */
 #define CGR__SPARE_BATCH_LAYOUTS 3
 
 /* The batch layouts: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. What

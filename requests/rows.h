@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define CGR__ROW_BYTES 64 /* a line */
+#define CGR__ROW_BYTES 64 /* a cache line */
 typedef struct cgr__row {
   int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
   int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_lens[0] */
@@ -91,7 +91,7 @@ typedef struct cgr__ledger_use {
   int32_t row;
 } cgr__ledger_use;
 
-typedef struct cgr__ledger_page { /* a line */
+typedef struct cgr__ledger_page { /* a cache line */
   cgr__ledger_use last, other;    /* the latest, and the latest of another request than that */
   uint64_t taken_seq;             /* the last step of the row that took the page last, as it took it */
   uint64_t ticket;                /* of the last step that was checked and writes the page */

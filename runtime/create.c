@@ -70,7 +70,7 @@ static cgr_status take_runtime_host_memory(cgr_runtime *rt) {
         "is for %d rows and the keys)",
         bytes, c->flight_depth, cgr__setup_flight_bytes(&rt->setup) + cgr__setup_dump_bytes(&rt->setup), c->max_rows);
   unsigned char *at = rt->host_block;
-  at += -(uintptr_t)at % CGR__ROW_BYTES; /* what consists of lines comes first: records, statistics, rows */
+  at += -(uintptr_t)at % CGR__ROW_BYTES; /* what consists of cache lines comes first: records, statistics, rows */
   take_flight(rt, at);
   at += cgr__setup_flight_bytes(&rt->setup);
   cgr__rows_init(&rt->rows, &rt->lane.batches, &rows, at);

@@ -95,8 +95,8 @@ typedef struct cgr__owner {
   int32_t depth;        /* of its calls, one inside the other */
 } cgr__owner;
 
-/* An unchanged step touches only the first lines, those at which a member is aligned, and that of the rows (tests/runtime/lines).
- */
+/* An unchanged step touches only the first cache lines, those at which a member is aligned, and that of the rows
+ * (tests/runtime/lines). */
 struct cgr_runtime {
   uint32_t magic;
   int dead;                  /* 1: lost; read by any thread */
@@ -111,7 +111,7 @@ struct cgr_runtime {
   CGR__LINE cgr__lane lane;
   CGR__LINE cgr__graphs graphs;
   CGR__LINE cgr__regions regions;
-  cgr__rows rows; /* its first fields are in one line with the epoch of the regions */
+  cgr__rows rows; /* its first fields are in one cache line with the epoch of the regions */
 
   cgr__statistics statistics;
   cgr__timing timing;

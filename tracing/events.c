@@ -47,7 +47,7 @@ void cgr__events_begin(cgr__text *text, const cgr__events_head *head) {
   cgr__text_add(text, ",\n");
   add_name_event(text, "thread_name", TID_DEVICE, device);
   cgr__text_add(text, ",\n");
-  add_name_event(text, "thread_name", TID_BRANCH, "beside the step");
+  add_name_event(text, "thread_name", TID_BRANCH, "alongside the step");
 }
 
 static void add_args(cgr__text *text, const cgr_flight_record *r) {

@@ -1,4 +1,4 @@
-/* The flight recorder: a ring of records of one line each, written when a step is over. */
+/* The flight recorder: a ring of records of one cache line each, written when a step is over. */
 #ifndef CGR_TRACING_FLIGHT_H
 #define CGR_TRACING_FLIGHT_H
 
@@ -34,7 +34,7 @@ typedef struct cgr__flight_entry { /* 64 bytes */
   };
 } CGR__LINE cgr__flight_entry;
 
-/* What every step needs of it, half a line. */
+/* What every step needs of it, half a cache line. */
 typedef struct cgr__flight {
   cgr__flight_entry *ring; /* [mask + 1] */
   uint64_t count;          /* written so far */
@@ -51,7 +51,7 @@ static inline uint32_t cgr__flight_depth(int32_t asked) {
   return depth;
 }
 
-/* `memory` is [depth] entries, aligned to a line. `time_every` is a power of two. */
+/* `memory` is [depth] entries, aligned to a cache line. `time_every` is a power of two. */
 static inline void cgr__flight_init(cgr__flight *flight, uint32_t depth, int32_t time_every, void *memory) {
   flight->ring = (cgr__flight_entry *)memory;
   flight->count = 0;

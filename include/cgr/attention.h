@@ -124,7 +124,7 @@ typedef struct cgr_layer {
   int32_t kv_source;         /* 0: its own cache; else an earlier layer, plus 1, whose cache this one reads; it appends nothing */
   uint32_t flags;            /* CGR_LAYER_* */
   int32_t num_q_heads;       /* a multiple of num_kv_heads, at most 1024 */
-  int32_t num_kv_heads;
+  int32_t num_kv_heads;      /* 1 or more; divides num_q_heads */
   int32_t head_dim;          /* of q and k, 1 .. 65536 */
   int32_t head_dim_v;        /* of v and out, 1 .. 65536; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
@@ -161,7 +161,7 @@ typedef enum cgr_attention_flag {
  * may be read while k and v are still on their way to the cache, so results would be wrong without a message. */
 typedef struct cgr_attention {
   uint32_t size;
-  int32_t layer;
+  int32_t layer;  /* index into cgr_config.layers */
   uint32_t flags; /* CGR_ATTENTION_* */
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
@@ -238,8 +238,8 @@ typedef struct cgr_value_check {
 /* Enqueues a search on the recorder's stream, wherever cgr_record_merge may be called, and holds the region of `data` as that
  * does. The step's result has the bit set for each request with NaN or an infinity in a row of its own; padded rows, and those of
  * requests that a guard refused, are not looked at. Without cgr_config.check_values it only checks its arguments. It costs one
- * kernel that reads the rows once: about 2 us, and 1.2 to 2 times what reading them takes (profiles/value_check_cost). All rows
- * together are less than 2^45 bytes.
+ * kernel that reads the rows once: about 2 us, and 1.2 to 2 times what reading them takes (on an H100). All rows together are
+ * less than 2^45 bytes.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_check_values(cgr_recorder *recorder, const cgr_value_check *check);
 

@@ -52,35 +52,35 @@ enum { CGR_HEADER_VERSION = CGR_VERSION };
 /* ---------------------------------------------------------------------------------------------------------------- status */
 
 /* X(name, number, text). Numbers are never reused. */
-#define CGR_STATUS_LIST(X)                                                                        \
-  X(CGR_OK, 0, "success")                                                                         \
-  X(CGR_NOT_READY, 1, "the step has not completed yet")                                           \
-  X(CGR_ERROR_NULL_POINTER, 2, "a required pointer is NULL")                                      \
-  X(CGR_ERROR_INVALID_STRUCT, 3, "a struct's size, magic or version is not a valid one")          \
-  X(CGR_ERROR_INVALID_ENUM, 4, "an enumerator or flag is not one this library knows")             \
-  X(CGR_ERROR_INVALID_ARGUMENT, 5, "an argument is out of its range")                             \
-  X(CGR_ERROR_PAGE_OUT_OF_RANGE, 6, "a page number is outside the pool or reserved")              \
-  X(CGR_ERROR_ROW_CLOSED, 7, "a request row is not open")                                         \
-  X(CGR_ERROR_ROW_REPEATED, 8, "a request row is in the batch twice")                             \
-  X(CGR_ERROR_TOO_MANY_REQUESTS, 9, "more requests than the configured limit")                    \
-  X(CGR_ERROR_TOO_MANY_TOKENS, 10, "more tokens than the configured limit")                       \
-  X(CGR_ERROR_SEQUENCE_TOO_LONG, 11, "a sequence would pass the longest that was configured")     \
-  X(CGR_ERROR_PAGES_MISSING, 12, "a row has no page for a token that the step needs")             \
-  X(CGR_ERROR_BUSY, 13, "the ring is full: a step in flight must complete first")                 \
-  X(CGR_ERROR_STATE, 14, "the call does not fit the state of the object")                         \
-  X(CGR_ERROR_UNSUPPORTED, 15, "this version or this device does not support what was asked")     \
-  X(CGR_ERROR_OUT_OF_MEMORY, 16, "no memory on the host or on the device")                        \
-  X(CGR_ERROR_STALE_GRAPH, 17, "a region that the graph holds has moved since its capture")       \
-  X(CGR_ERROR_CAPTURE, 18, "a capture failed, or the call is illegal during capture")             \
-  X(CGR_ERROR_CALLBACK, 19, "a callback of the engine failed")                                    \
-  X(CGR_ERROR_FALLBACK, 20, "strict mode: no captured graph fits the step")                       \
-  X(CGR_ERROR_EXPIRED, 21, "the result of that step has been overwritten")                        \
-  X(CGR_ERROR_STEP, 22, "a guard on the device refused a part of the step")                       \
-  X(CGR_ERROR_DEVICE, 23, "a call of the device failed")                                          \
-  X(CGR_ERROR_DEAD, 24, "the device is lost: only reports and destroying still work")                        \
-  X(CGR_ERROR_NEWER_STRUCT, 25, "a struct sets fields that this library does not know")           \
-  X(CGR_ERROR_CHANGES_PENDING, 26, "more changes are pending than the free slots hold: flush them") \
-  X(CGR_ERROR_SELF_TEST, 27, "a replay differs from the eager step")                              \
+#define CGR_STATUS_LIST(X)                                                                                          \
+  X(CGR_OK, 0, "success")                                                                                           \
+  X(CGR_NOT_READY, 1, "the step has not completed yet")                                                             \
+  X(CGR_ERROR_NULL_POINTER, 2, "a required pointer is NULL")                                                        \
+  X(CGR_ERROR_INVALID_STRUCT, 3, "a struct's size, magic or version is not a valid one")                            \
+  X(CGR_ERROR_INVALID_ENUM, 4, "an enumerator or flag is not one this library knows")                               \
+  X(CGR_ERROR_INVALID_ARGUMENT, 5, "an argument is out of its range")                                               \
+  X(CGR_ERROR_PAGE_OUT_OF_RANGE, 6, "a page number is outside the pool or reserved")                                \
+  X(CGR_ERROR_ROW_CLOSED, 7, "a request row is not open")                                                           \
+  X(CGR_ERROR_ROW_REPEATED, 8, "a request row is in the batch twice")                                               \
+  X(CGR_ERROR_TOO_MANY_REQUESTS, 9, "more requests than the configured limit")                                      \
+  X(CGR_ERROR_TOO_MANY_TOKENS, 10, "more tokens than the configured limit")                                         \
+  X(CGR_ERROR_SEQUENCE_TOO_LONG, 11, "a sequence would pass the longest that was configured")                       \
+  X(CGR_ERROR_PAGES_MISSING, 12, "a row has no page for a token that the step needs")                               \
+  X(CGR_ERROR_BUSY, 13, "the ring is full: a step in flight must complete first")                                   \
+  X(CGR_ERROR_STATE, 14, "the call does not fit the state of the object")                                           \
+  X(CGR_ERROR_UNSUPPORTED, 15, "this version or this device does not support what was asked")                       \
+  X(CGR_ERROR_OUT_OF_MEMORY, 16, "no memory on the host or on the device")                                          \
+  X(CGR_ERROR_STALE_GRAPH, 17, "a region that the graph holds has moved, or record has changed, since its capture") \
+  X(CGR_ERROR_CAPTURE, 18, "a capture failed, or the call is illegal during capture")                               \
+  X(CGR_ERROR_CALLBACK, 19, "a callback of the engine failed")                                                      \
+  X(CGR_ERROR_FALLBACK, 20, "strict mode: no captured graph fits the step")                                         \
+  X(CGR_ERROR_EXPIRED, 21, "the result of that step has been overwritten")                                          \
+  X(CGR_ERROR_STEP, 22, "a guard on the device refused a part of the step")                                         \
+  X(CGR_ERROR_DEVICE, 23, "a call of the device failed")                                                            \
+  X(CGR_ERROR_DEAD, 24, "the device is lost: only reports and destroying still work")                               \
+  X(CGR_ERROR_NEWER_STRUCT, 25, "a struct sets fields that this library does not know")                             \
+  X(CGR_ERROR_CHANGES_PENDING, 26, "more changes are pending than the free ring slots hold: flush them")            \
+  X(CGR_ERROR_SELF_TEST, 27, "a replay differs from the eager step")                                                \
   X(CGR_ERROR_AUDIT, 28, "a graph holds what a replay must not depend on")
 
 typedef enum cgr_status {

@@ -89,7 +89,8 @@ CGR_API cgr_status cgr_device_open(const char *name, const cgr_device_config *co
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_device_close(cgr_device *device);
 
-/* Threads any · Capture ok · Sync never · Alloc never */
+/* What the device is, and how much memory it has free now.
+ * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info);
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
@@ -101,8 +102,8 @@ CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info
  * - two rows that write one page in a step, or a row that writes over another's token (CGR_ERROR_INVALID_ARGUMENT);
  * - a page that goes to another request while a step that used it is in flight, and a second thread inside the runtime
  *   (CGR_ERROR_STATE);
- * - NaN or an infinity in a read-trash page: reported once the step that found it has completed, and refused by the next
- *   cgr_step_prepare (CGR_ERROR_STATE).
+ * - NaN or an infinity among the elements of a read-trash page (its scales are not looked at): reported once the step that found
+ *   it has completed, and refused by the next cgr_step_prepare (CGR_ERROR_STATE).
  * A kernel of the engine's that writes query_start_loc is reported by cgr_step_wait, and nothing is refused. Page tables of the
  * engine's own are not seen. The ledger costs 64 bytes per page, and O(rows + tokens) per step; the checks also take pinned memory
  * for copies of the read-trash pages and of query_start_loc.
@@ -141,7 +142,8 @@ CGR_API cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream);
  * plan_host, whatever the stream's device (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream);
-/* Threads any · Capture no · Sync may · Alloc never */
+/* Waits until the work that the stream has been given so far has completed.
+ * Threads any · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream);
 
 /* Events order streams: work enqueued after cgr_event_wait starts when everything before cgr_event_record has finished. In a

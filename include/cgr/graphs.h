@@ -67,8 +67,9 @@ typedef struct cgr_capture {
  * max_padding of cgr_config, 2 by default, holds for every graph that a step might use. A graph of more than that many times the
  * batch's tokens is not taken if another one that serves the batch has fewer tokens. If it has over 64 tokens more than the
  * batch, it is not taken even if it is the only one: the step runs eagerly (CGR_REASON_TOO_PADDED), unless strict forbids that. A
- * batch without tokens counts as one token. Within max_padding FULL comes before PIECEWISE, and the batch's own variant before a
- * superset. Each capture logs which sizes have no graph (INFO).
+ * batch without tokens counts as one token. Within max_padding a graph of the batch's own variant comes first, whatever its kind,
+ * then those of its superset, and so on. Among those of one variant FULL comes before PIECEWISE. Each capture logs which sizes
+ * have no graph (INFO).
  *
  * Capture stops before the key whose expected cost, the average of its kind, would exceed a budget. A graph that exceeds max_bytes
  * all the same is dropped, unless only its measured memory exceeds it and not the estimate: memory that others take meanwhile

@@ -120,9 +120,12 @@ typedef struct cgr_self_test {
  * These must be equal, bit for bit: of the tested step the planned buffers except CGR_BUFFER_PLAN, and every byte of the
  * requests' pages; of it and of the next step the sampled tokens (CGR_BUFFER_NEXT_TOKENS, and the result's) and the watched
  * memory of real requests. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a
- * finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how; so is a `record` that does not do the same for
- * equal inputs. It finds only what changes one of these: watch what your sampler reads. What eager steps do wrong as well, like
- * host code that copies staged data only once ever, it does not find. Workspaces of backends hold zeros before a tested step.
+ * finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how. Of a buffer or the watched memory that is the first
+ * difference: "name[row][index]" and both values. For buffers and tokens, which are integers, index and values are of elements;
+ * for watched memory, which has no dtype, they are of bytes, the values as two hexadecimal digits. A finding is also a `record`
+ * that does not do the same for equal inputs. The test finds only what changes one of these: watch what your sampler reads. What
+ * eager steps do wrong as well, like host code that copies staged data only once ever, it does not find. Workspaces of backends
+ * hold zeros before a tested step.
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.
  *

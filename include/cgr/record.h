@@ -91,7 +91,9 @@ typedef struct cgr_buffer_view {
 } cgr_buffer_view;
 #define CGR_BUFFER_VIEW_INIT { (uint32_t)sizeof(cgr_buffer_view), 0, NULL, { 0, 0 }, 0 }
 
-/* Threads any · Capture ok · Sync never · Alloc never */
+/* The view of a persistent buffer. CGR_ERROR_INVALID_ENUM: no such buffer. CGR_ERROR_INVALID_ARGUMENT: an index that it does not
+ * have, or another lane or program. CGR_ERROR_STATE: an on-demand buffer that was not asked for.
+ * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_buffer_get(cgr_runtime *runtime, const cgr_where *where, cgr_buffer buffer, int32_t index,
                                   cgr_buffer_view *view);
 

@@ -73,7 +73,8 @@ typedef struct cgr_request_info {
   int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
 } cgr_request_info;
 #define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 } }
-/* Threads one · Capture ok · Sync never · Alloc never */
+/* What the runtime knows of a row, open or closed. CGR_ERROR_INVALID_ARGUMENT: `row` is out of range.
+ * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info);
 /* The row has pages [*first, *end) in this group; both 0: none, or the table is the engine's own.
  * Threads one · Capture ok · Sync never · Alloc never */

@@ -143,8 +143,8 @@ CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStr
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_cancel(cgr_runtime *runtime, cgr_step *step);
 
-/* Sends pending changes, as many as free slots hold, ahead of the next step, in steps without requests. `*last` (`last` may be
- * NULL) is then the last step launched on the lane. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of
+/* Sends pending changes, as many as free ring slots hold, ahead of the next step, in steps without requests. `*last` (`last` may
+ * be NULL) is then the last step launched on the lane. CGR_ERROR_BUSY when changes are left: wait for a step, call again. Each of
  * these steps takes a number, so results of earlier steps expire sooner: collect them first.
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never */
 CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, const cgr_where *where, cgr_mark *last, cudaStream_t stream);
@@ -154,8 +154,8 @@ CGR_API cgr_status cgr_runtime_flush(cgr_runtime *runtime, const cgr_where *wher
 /* What a guard refused, on the device or in cgr_metadata_build. */
 typedef enum cgr_guard_error {
   CGR_GUARD_NONE = 0,
-  CGR_GUARD_SEQUENCE = 1, /* the slot is not the one that the device expects: the step ran without requests, and so do the steps
-                             that were prepared before this was seen. value: the number in the slot */
+  CGR_GUARD_SEQUENCE = 1, /* the ring slot does not have the number that the device expects: the step ran without requests, and
+                             so do the steps that were prepared before this was seen. value: the number in the ring slot */
   CGR_GUARD_PAGE = 2,     /* page `value` at (row, index) is outside the pool or reserved; the read-trash page was used, and what
                              the row's request sampled cannot be trusted: set its length back */
   CGR_GUARD_ROW = 3,      /* row `value` is out of range; the request ran with length 0 */

@@ -63,7 +63,8 @@ typedef struct cgr_stats {
   uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
 } cgr_stats;
 #define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
-/* Threads one · Capture ok · Sync never · Alloc never */
+/* What the runtime has counted since it was created, and the graphs that it holds now. A dead runtime answers too.
+ * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);
 
 /* ---------------------------------------------------------------------------------------------------- statistics per key */
@@ -181,7 +182,7 @@ typedef enum cgr_phase {
   CGR_PHASE_ON_DEMAND = 4, /* on-demand buffers */
   CGR_PHASE_PLAN = 5,      /* the other plans */
   CGR_PHASE_RECORD = 6,    /* what `record` enqueues; begins when what is before it on the step's stream has ended */
-  CGR_PHASE_FETCH = 7,     /* of the next step's slot; FULL graphs alone */
+  CGR_PHASE_FETCH = 7,     /* of the next step's ring slot; FULL graphs alone */
   CGR_PHASE_EPILOGUE = 8,
   CGR_PHASE_LAYER = 9,     /* from its first attention call to that of the layer that comes next, or to the end of RECORD */
   CGR_PHASE_APPEND = 10,   /* of a layer; none if a backend of the engine appends while it attends */
@@ -229,10 +230,10 @@ CGR_API cgr_status cgr_runtime_timing(cgr_runtime *runtime, cgr_mark mark, cgr_s
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 
-/* The same in pieces, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
- * CGR_TRACE_TAIL. Each piece of a step begins with a comma, so that an engine can put events of its own between them in the same
- * way. trace_step takes a step as cgr_runtime_timing does, with its errors for `mark` and for the runtime; trace_head has those
- * of cgr_runtime_trace.
+/* The same in sections, for a trace of more steps than are kept: the head once, then each step once it has completed, and at last
+ * CGR_TRACE_TAIL. Each section of a step begins with a comma, so that an engine can put events of its own between them in the
+ * same way. trace_step takes a step as cgr_runtime_timing does, with its errors for `mark` and for the runtime; trace_head has
+ * those of cgr_runtime_trace.
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_runtime_trace_head(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 CGR_API cgr_status cgr_runtime_trace_step(cgr_runtime *runtime, cgr_mark mark, char *out, size_t capacity, size_t *length);

@@ -1,4 +1,4 @@
-/* cgr_block_table_get_layout and cgr_block_table_build, and the scales: validation, then block_table_host.c. */
+/* cgr_block_table_get_layout and cgr_block_table_build, and the scales: validation, then host.c. */
 #include <stdio.h>
 
 #include "base/range.h"

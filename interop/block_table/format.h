@@ -1,5 +1,5 @@
-/* The block table that kernels like TRT-LLM-gen and XQA read (cgr/planners.h): vLLM's FlashInfer backend hands them a table in
- * batch order, seq_lens, and running sums of query tokens and of KV tokens, one more than there are requests.
+/* The block table that kernels like TRT-LLM-gen and XQA read (cgr/interop/block_table.h): vLLM's FlashInfer backend hands them a
+ * table in batch order, seq_lens, and running sums of query tokens and of KV tokens, one more than there are requests.
  *
  * All functions are compiled as C for the host and as CUDA for the device. Nothing is validated here. */
 #ifndef CGR_INTEROP_BLOCK_TABLE_FORMAT_H

@@ -1,4 +1,4 @@
-/* The public functions of FlashInfer's plans on the host: validation, then flashinfer_host.c. */
+/* The public functions of FlashInfer's plans on the host: validation, then host.c. */
 #include <stdio.h>
 
 #include "base/choices.h"

@@ -1,4 +1,4 @@
-/* cgr_flashmla_size and cgr_flashmla_build: validation, what FlashMLA derives, then flashmla_host.c. */
+/* cgr_flashmla_size and cgr_flashmla_build: validation, what FlashMLA derives, then host.c. */
 #include <stdio.h>
 
 #include "base/choices.h"

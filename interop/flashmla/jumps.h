@@ -1,4 +1,4 @@
-/* How the device finds in parallel where FlashMLA's parts begin (flashmla.h), although each begins where the one before ends.
+/* How the device finds in parallel where FlashMLA's parts begin (format.h), although each begins where the one before ends.
  *
  * A part begins Q after the one before, or snaps to the begin of a request. Wind the line around a circle of Q: steps of Q stay
  * where they are, and all that is left is a cursor that each request in its turn may push forward,

@@ -1,6 +1,6 @@
 /* FlashMLA's tile scheduler metadata (interop/flashmla/format.h), by one block. Upstream's kernel is one thread that goes
  * through parts and requests. Here a warp finds for 32 or 64 requests at once which snap follows which
- * (flashmla_jumps.h), and one warp goes through all requests in steps of as many. Each request then knows the rest by itself:
+ * (jumps.h), and one warp goes through all requests in steps of as many. Each request then knows the rest by itself:
  * where parts begin in it, and its splits. Four barriers: after the sum, on both sides of that walk, and before the parts are
  * written. Most of the time goes to the integer units of one multiprocessor, which are half as many as those for floats. */
 #include "devices/cuda/launch.cuh"

@@ -58,14 +58,14 @@ static void check_native_append(const cgr_layer *l, int32_t i, int32_t max_token
                       "is given, expected NULL, or a backend with CGR_BACKEND_APPENDS");
   bool known = l->k.dtype == CGR_DTYPE_FP32 || l->k.dtype == CGR_DTYPE_FP16 || l->k.dtype == CGR_DTYPE_BF16;
   if (!known || l->v.dtype != l->k.dtype || l->dtype != l->k.dtype)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "k.dtype").name,
-                      "is %s beside %s of v and %s of the layer, expected one of fp32, fp16 and bf16 for all three, or a backend "
-                      "with CGR_BACKEND_APPENDS",
-                      cgr_dtype_name((cgr_dtype)l->k.dtype), cgr_dtype_name((cgr_dtype)l->v.dtype),
-                      cgr_dtype_name((cgr_dtype)l->dtype));
+    cgr__findings_add(
+        f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "k.dtype").name,
+        "is %s, v.dtype %s and the layer's dtype %s, expected one of fp32, fp16 and bf16 for all three, or a backend "
+        "with CGR_BACKEND_APPENDS",
+        cgr_dtype_name((cgr_dtype)l->k.dtype), cgr_dtype_name((cgr_dtype)l->v.dtype), cgr_dtype_name((cgr_dtype)l->dtype));
   else if (l->head_dim != l->head_dim_v || (size_t)l->head_dim * size % 16 != 0)
     cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "head_dim").name,
-                      "is %d beside head_dim_v %d, expected equal ones of a multiple of 16 bytes, or a backend with "
+                      "is %d with head_dim_v %d, expected equal ones of a multiple of 16 bytes, or a backend with "
                       "CGR_BACKEND_APPENDS",
                       l->head_dim, l->head_dim_v);
   cgr__append_check(l, max_tokens, cgr__field_of("layers", i, "num_kv_heads").name, ", or a backend with CGR_BACKEND_APPENDS", f);

@@ -59,8 +59,8 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
 /* What the rows are made for, and what a runtime keeps in ordinary memory besides itself. */
 cgr__rows_config cgr__setup_rows(const cgr__setup *setup);
 size_t cgr__setup_host_bytes(const cgr__setup *setup);
-/* Of that, what flight recorder, statistics and timing take, whole lines; timing alone, the last of them; the text that
- * cgr_config.dump gets. */
+/* Of that, what flight recorder, statistics and timing take, whole cache lines; timing alone, the last of them; the text
+ * that cgr_config.dump gets. */
 size_t cgr__setup_flight_bytes(const cgr__setup *setup);
 size_t cgr__setup_timing_bytes(const cgr__setup *setup);
 int32_t cgr__setup_max_spans(const cgr__setup *setup); /* of a timed step */

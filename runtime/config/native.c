@@ -1,5 +1,6 @@
-/* The library's own kernels as a backend, which layers with backend 0 name. It is asked through the same struct as the backends
- * of engines; what it does in a step is in runtime/record/native.c, because cgr_validate has no runtime. */
+/* The library's own kernels as a backend, which layers with backend 0 name. It is called through the same struct as engines'
+ * backends and, like most of them, does not append. What it does in a step is in runtime/record/native.c, because cgr_validate
+ * has no runtime. */
 #include "runtime/config/config.h"
 
 /* `context`: the setup, which keeps what is chosen. `layer` is one of its own. */

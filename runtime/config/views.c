@@ -125,7 +125,7 @@ static void check_scale_places(const cgr_layer *layer, const cgr_group *group, c
   if (elements > MAX_SPAN / size || (int64_t)(uintptr_t)view->scale > INT64_MAX - elements * size ||
       (int64_t)(uintptr_t)view->scale < 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
-                      "is %p with strides %lld, %lld, %lld, %lld, expected the factors of %lld pages to lie within 2^56 bytes of "
+                      "is %p with strides %lld, %lld, %lld, %lld, expected the factors of %lld pages to be within 2^56 bytes of "
                       "memory",
                       (const void *)view->scale, page, token, head, d, (long long)group->num_pages);
   else if (cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K_SCALE : CGR__PART_V_SCALE, &l) &&

@@ -182,10 +182,10 @@ static void add_stamp(const cgr__step_recorder *rec, call_list *list, cgr__stamp
   list->call[list->count++] = (cgr__call){ &cgr__kernel_stamp, NULL, args, sizeof *args };
 }
 
-/* What ends and begins before the layer's first call (`comes`) or a later one: the former ends the layer before it. */
-static cgr__stamp_words words_before(cgr__step_recorder *rec, int32_t layer, int32_t phase, bool comes) {
+/* What ends and begins before a call of the layer. The layer's first call (`is_first`) also ends the layer before it. */
+static cgr__stamp_words words_before(cgr__step_recorder *rec, int32_t layer, int32_t phase, bool is_first) {
   cgr__stamp_words before = { { 0, 0, cgr__stamp_layer_word(phase, layer, 0) } };
-  if (!comes)
+  if (!is_first)
     return before;
   if (rec->timed_layer > 0)
     before.word[0] = cgr__stamp_layer_word(CGR_PHASE_LAYER, rec->timed_layer - 1, 1);
@@ -208,12 +208,12 @@ static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, c
 
 /* The append and the backend's call, with timestamps around them if layers are timed. A backend that appends by itself does so
  * while it attends, so its append has no time of its own. */
-static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const work *w, bool comes, call_list *list) {
+static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const work *w, bool is_first, call_list *list) {
   const bool timed = cgr__times_layers(rec->runtime);
   const int32_t phase = w->attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND; /* of the backend's call */
   list->count = list->num_stamps = 0;
   if (timed)
-    add_stamp(rec, list, words_before(rec, a->layer, w->appends ? CGR_PHASE_APPEND : phase, comes));
+    add_stamp(rec, list, words_before(rec, a->layer, w->appends ? CGR_PHASE_APPEND : phase, is_first));
   if (w->appends) {
     cgr__stamp_words between = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
                                    w->calls_backend ? cgr__stamp_layer_word(phase, a->layer, 0) : 0 } };
@@ -304,10 +304,10 @@ static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_
 
 /* The fetch of the next step runs alongside the last two layers that `record` comes to. A single layer may be shorter than the
  * PCIe read, when nothing follows it. */
-static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *comes) {
+static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *is_first) {
   cgr__range_enter_layer(rec, layer);
-  *comes = !cgr__layer_is_marked(rec->marks.appended, layer) && !cgr__layer_is_marked(rec->marks.attended, layer);
-  if (!*comes)
+  *is_first = !cgr__layer_is_marked(rec->marks.appended, layer) && !cgr__layer_is_marked(rec->marks.attended, layer);
+  if (!*is_first)
     return CGR_OK;
   return rec->layers_left > 0 && --rec->layers_left == 0 ? cgr__fork_fetch(rec) : CGR_OK;
 }
@@ -315,19 +315,19 @@ static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *co
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
   call_list list;
-  bool comes;
+  bool is_first;
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
   const work w = decide_work(rec, &a);
   CGR__TRY(hold_attention_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
-  CGR__TRY(come_to_layer(rec, a.layer, &comes));
+  CGR__TRY(come_to_layer(rec, a.layer, &is_first));
   if (w.fills)
     CGR__TRY(check_append_views(rec, &a, layer));
   if (w.attends)
     CGR__TRY(check_attend(rec, &a, layer));
-  make_list(rec, &a, &w, comes, &list);
+  make_list(rec, &a, &w, is_first, &list);
   return enqueue_attention(rec, &list);
 }
 

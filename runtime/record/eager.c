@@ -24,7 +24,7 @@ static int launch_on_branch(cgr_runtime *rt, const cgr__kernel *kernel, const vo
   return error ? error : cgr__timing_stamp(rt, rt->side_stream, cgr__stamp_end(phase), what);
 }
 
-/* The same alongside what `stream` gets until it waits for join_event. One at a time. */
+/* The same, concurrently with what `stream` gets until it waits for join_event. One at a time. */
 static int fork_kernel(cgr_runtime *rt, cudaStream_t stream, const cgr__kernel *kernel, const void *args, cgr_phase phase,
                        const char **what) {
   const cgr__device_ops *ops = rt->dev->ops;
@@ -55,9 +55,9 @@ static cgr_status end_branch(cgr_runtime *rt) {
 static bool gives_up(cgr_status status) { return status == CGR_ERROR_CALLBACK; }
 
 /* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
- * starts its branches in the order in which they are enqueued. This one comes before anything of the engine's, so that a planner
- * does not wait for room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32 blocks per SM had
- * ended). A branch in which a backend has failed is still ended: the step, which is given up, waits for it. */
+ * starts its branches in the order in which they are enqueued. The planners' branch comes before anything of the engine's, so
+ * that a planner does not wait for room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32
+ * blocks per SM had ended). A branch in which a backend has failed is still ended: the step, which is given up, waits for it. */
 static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   cgr_runtime *rt = recorder->runtime;
   if (!(first ? rt->backend_plans.has_first : rt->backend_plans.has_after))

@@ -1,5 +1,5 @@
-/* Which layers a step comes to, and what it asks of them: those that `record` forgets, or comes to in a step that they have no
- * part in, are named by their index. */
+/* Which layers take part in a step, and how. A layer that `record` forgets, or calls in a step that it has no part in, is named
+ * by its index. */
 #include "runtime/record/record.h"
 
 /* A step has the tokens of one length set. A layer without a cache takes part in steps of its own set alone, and sees their

@@ -45,7 +45,7 @@ cgr_status cgr__view_check(const char *function, const cgr_view *view, const cgr
                      function, e->name, (long long)view->stride_token, (long long)view->stride_head, e->tokens,
                      cgr__plural(e->tokens), e->heads, cgr__plural(e->heads), e->dim);
   if ((uint64_t)(uintptr_t)view->data > (uint64_t)INT64_MAX - view_bytes(view, e))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s.data is %p, expected %llu bytes from there on to lie within memory",
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s.data is %p, expected %llu bytes from there on to be within memory",
                      function, e->name, view->data, (unsigned long long)view_bytes(view, e));
   return CGR_OK;
 }
@@ -140,7 +140,7 @@ cgr_status cgr__tensor_check_apart(const char *function, const cgr__tensor *writ
   if (!written->view->data || !other->view->data || written->shape.tokens == 0 || (may_be_same && are_same(written, other)) ||
       !tensors_meet(written, other))
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s at %p lies over %s at %p, expected %s", function, written->shape.name,
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s at %p overlaps %s at %p, expected %s", function, written->shape.name,
                    written->view->data, other->shape.name, other->view->data,
                    may_be_same ? "memory of its own, or the same with the same dtype and strides" : "memory of its own");
 }

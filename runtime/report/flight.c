@@ -1,4 +1,5 @@
-/* Writes the records of the flight recorder. Part of the hot path: one line is written for each step, here and nowhere else. */
+/* Writes the records of the flight recorder. Part of the hot path: one cache line is written for each step, here and nowhere
+ * else. */
 #include "runtime/report/report.h"
 #include "runtime/report/timing.h"
 

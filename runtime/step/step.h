@@ -2,7 +2,7 @@
  *
  *   step.c          prepare, launch, cancel               stage.c      fills the slots of a step
  *   prepare_wait.c  prepares, and waits for a slot        wait.c       waits for steps and streams
- *   result.c        results                               streams.c    which streams steps go to, and their order
+ *   result.c        cgr_step_wait and results             streams.c    which streams steps go to, and their order
  *   requests.c      rows and their pages                  standing.c   edits of the standing batch
  *   staged.c        data of the engine's own buffers      flush.c      steps without requests: changes sent ahead
  *   recover.c       launches that failed                  counters.c   the host's counters

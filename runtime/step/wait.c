@@ -1,5 +1,5 @@
-/* Waits for steps that have not completed, and for streams. Every one of them ends: with the step, with a time-out, or with what
- * the device answers. */
+/* Waits for steps that have not completed, and for streams. Every wait ends: with the step, a time-out, or an error of the
+ * device. */
 #define _POSIX_C_SOURCE 200809L
 #include <float.h>
 #include <sched.h>

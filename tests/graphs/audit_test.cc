@@ -125,9 +125,9 @@ TEST_F(AuditNodeArgs, OtherAddressesAreToldOnce) {
   EXPECT_EQ(
       Run(a, b),
       (Texts{
-          "node 0 (k), parameter 0, byte 0: 0x30001 lies in region 2, which the graph's `record` has not named",
-          "node 0 (k), parameter 1, byte 8: 0x100009 lies in no region (cgr_region_register), in 256 bytes from 0x100000 on",
-          "node 0 (k), parameter 1, byte 24: 0x2000ff lies in no region (cgr_region_register), in 256 bytes from 0x200000 on" }));
+          "node 0 (k), parameter 0, byte 0: 0x30001 is in region 2, which the graph's `record` has not named",
+          "node 0 (k), parameter 1, byte 8: 0x100009 is in no region (cgr_region_register), in 256 bytes from 0x100000 on",
+          "node 0 (k), parameter 1, byte 24: 0x2000ff is in no region (cgr_region_register), in 256 bytes from 0x200000 on" }));
   // The region once more in another graph, the allocations not.
   EXPECT_EQ(Run(a, b).size(), 1u);
 }
@@ -180,7 +180,7 @@ TEST_F(AuditNodeArgs, AddressesMayChangeWithinARegionAlone) {
           "node 0 (k), parameter 0, byte 8: 0x20000 in one capture, 0x10000 in the next" + elsewhere,
           "node 0 (k), parameter 0, byte 16: 0x20000 in one capture, 0 in the next" + elsewhere,
           "node 0 (k), parameter 0, byte 24: 0x5 in one capture, 0x20000 in the next" + elsewhere,
-          "node 0 (k), parameter 0, byte 32: 0x100000 lies in no region (cgr_region_register), in 256 bytes from 0x100000 on" }));
+          "node 0 (k), parameter 0, byte 32: 0x100000 is in no region (cgr_region_register), in 256 bytes from 0x100000 on" }));
 }
 
 // The last bytes of a parameter, and a launch's dimensions.

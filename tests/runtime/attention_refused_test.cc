@@ -49,7 +49,7 @@ TEST_P(AttentionIsRefused, ForAViewThatEndsOutsideOfMemory) {
   };
   for (const auto &[name, view] : views)
     for (uintptr_t address : { UINTPTR_MAX - 15, uintptr_t(INT64_MAX) - 15, uintptr_t(1) << 63 })
-      rows.push_back({ kArgument, name + ".data is 0x ... to lie within memory",
+      rows.push_back({ kArgument, name + ".data is 0x ... to be within memory",
                        [view = view, address](cgr_attention &a) { (a.*view).data = reinterpret_cast<void *>(address); } });
   EachRefused(rows);
 }
@@ -103,13 +103,13 @@ TEST_P(AttentionIsRefused, ForWhatLiesOverIt) {
     return static_cast<void *>(static_cast<char *>(data) + elements * (GetParam().IsCuda() ? 2 : 4));
   };
   EachRefused({
-      { kArgument, "out at ... lies over q at ... or the same",
+      { kArgument, "out at ... overlaps q at ... or the same",
         [&](cgr_attention &a) { a.out = a.q, a.out.data = after(a.q.data, a.q.stride_head); } },
-      { kArgument, "out at ... lies over q at",
+      { kArgument, "out at ... overlaps q at",
         [&](cgr_attention &a) { a.out.data = a.q.data, a.out.stride_token = a.q.stride_token + a.q.stride_head; },
         "out over q with other strides" },
-      { kArgument, "lse at ... lies over q at ... memory of its own", [&](cgr_attention &a) { a.lse.data = a.q.data; } },
-      { kArgument, "lse at ... lies over out at", [&](cgr_attention &a) { a.lse.data = after(a.out.data, a.out.stride_head); } },
+      { kArgument, "lse at ... overlaps q at ... memory of its own", [&](cgr_attention &a) { a.lse.data = a.q.data; } },
+      { kArgument, "lse at ... overlaps out at", [&](cgr_attention &a) { a.lse.data = after(a.out.data, a.out.stride_head); } },
   });
 }
 

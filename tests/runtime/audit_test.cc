@@ -107,13 +107,13 @@ TEST_P(Audit, NamesMemoryThatIsInNoRegion) {
     const std::set<size_t> two = { IndexOf(engine_->LastKeys().data), IndexOf(engine_->LastOut().data) };
     Make(mode, two);
     const Found found = Run();
-    ExpectAll(found, 2, "lies in no region");
+    ExpectAll(found, 2, "is in no region");
     const std::string key = mode == CGR_MODE_FULL ? "full" : "piecewise";
     for (const cgr_finding &finding : found.findings) {
       EXPECT_EQ(std::string(finding.field).rfind(key, 0), 0u) << finding.field;
       EXPECT_EQ(std::string(finding.text).rfind("node ", 0), 0u) << finding.text;
     }
-    ExpectAll(Run(1), 2, "lies in no region"); // all are counted
+    ExpectAll(Run(1), 2, "is in no region"); // all are counted
     for (size_t index : two)
       Register(index);
     ExpectNothing(Run());
@@ -286,7 +286,7 @@ TEST_P(Audit, LooksAtCapturedGraphsAlone) {
   CGR_EXPECT(CGR_ERROR_CALLBACK, engine_->Capture());
   engine_->hook = nullptr;
   const Found found = Run();
-  ExpectAll(found, 1, "lies in no region");
+  ExpectAll(found, 1, "is in no region");
   EXPECT_EQ(counts_.num_graphs, NumKeys() - 1);
 }
 

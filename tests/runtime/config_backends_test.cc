@@ -223,14 +223,15 @@ TEST_P(ConfigBackends, TheAppendMustBeAble) {
   const ConfigMistakes dtypes = {
     { kUnsupported, "layers[1].k.dtype ... fp8_e4m3 ... CGR_BACKEND_APPENDS",
       [](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3; } },
-    { kUnsupported, "layers[1].k.dtype ... bf16 beside fp16 of v", [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
-    { kUnsupported, "layers[1].k.dtype ... fp32 of the layer", [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP32; } },
+    { kUnsupported, "layers[1].k.dtype ... bf16, v.dtype fp16 and", [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
+    { kUnsupported, "layers[1].k.dtype ... the layer's dtype fp32, expected",
+      [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP32; } },
   };
   EachRefused(dtypes);
   EachRefused({
       { kUnsupported, "layers[1].k.scale ... CGR_BACKEND_APPENDS", [](Good &c) { c.layers[1].k.scale = &scale; } },
       { kUnsupported, "layers[1].v.scale ... CGR_BACKEND_APPENDS", [](Good &c) { c.layers[1].v.scale = &scale; } },
-      { kUnsupported, "layers[1].head_dim is 64 beside head_dim_v 32",
+      { kUnsupported, "layers[1].head_dim is 64 with head_dim_v 32",
         [](Good &c) { c.backends[0].check = nullptr, c.layers[1].head_dim_v = 32; } }, // Check expects equal head dims
   });
   for (const Mistake<Good> &dtype : dtypes)

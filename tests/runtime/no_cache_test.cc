@@ -87,7 +87,7 @@ TEST_P(NoCache, OutputsThatLieOverKeysAreRefused) {
   const std::vector<std::pair<Change, std::string>> changes = {
     { [](cgr_attention *a) { a->out.data = a->k.data; }, "out at" },
     { [](cgr_attention *a) { a->out.data = a->v.data; }, "out at" }, // longer than v: it may reach k
-    { [](cgr_attention *a) { a->lse.data = a->k.data; }, "lies over k at" },
+    { [](cgr_attention *a) { a->lse.data = a->k.data; }, "overlaps k at" },
     { [](cgr_attention *a) { a->lse.data = a->v.data; }, "lse at" },
   };
   SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
@@ -96,7 +96,7 @@ TEST_P(NoCache, OutputsThatLieOverKeysAreRefused) {
       if (l == 0)
         change(a);
     };
-    ExpectMessage(e.Capture(), CGR_ERROR_CALLBACK, { "CGR_ERROR_INVALID_ARGUMENT", "lies over", word });
+    ExpectMessage(e.Capture(), CGR_ERROR_CALLBACK, { "CGR_ERROR_INVALID_ARGUMENT", "overlaps", word });
   }
   e.adjust_call = nullptr;
   CGR_EXPECT_OK(e.Capture());

@@ -122,7 +122,7 @@ TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
   EXPECT_EQ(names["0"], "cgr");
   EXPECT_EQ(names["1"], "host");
   EXPECT_NE(names["2"], "");
-  EXPECT_EQ(names["3"], "beside the step");
+  EXPECT_EQ(names["3"], "alongside the step");
   std::map<std::string, std::string> binds;
   for (const Json &event : events)
     if (event["ph"].text == "s" || event["ph"].text == "f")
