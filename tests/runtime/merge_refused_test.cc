@@ -112,37 +112,37 @@ TEST_P(MergeIsRefused, ForAnAddressOrAStride) {
 // The step has 3 tokens.
 TEST_P(MergeIsRefused, ForAnOutputThatLiesOverSomethingElse) {
   EachRefused({
-      { kArgument, "out at ... over a at", [](cgr_merge &m) { m.out = Moved(m.a, kRow); } },
-      { kArgument, "over b at", [](cgr_merge &m) { m.b = Moved(m.out, 4); } },
-      { kArgument, "over a at", [](cgr_merge &m) { m.out = m.a, m.out.stride_token = 2 * kRow; } },
-      { kArgument, "over a at", [](cgr_merge &m) { m.out = m.a, m.a.stride_token = 2 * kRow, m.out.stride_token = 3 * kRow; },
+      { kArgument, "out at ... overlaps a at", [](cgr_merge &m) { m.out = Moved(m.a, kRow); } },
+      { kArgument, "overlaps b at", [](cgr_merge &m) { m.b = Moved(m.out, 4); } },
+      { kArgument, "overlaps a at", [](cgr_merge &m) { m.out = m.a, m.out.stride_token = 2 * kRow; } },
+      { kArgument, "overlaps a at", [](cgr_merge &m) { m.out = m.a, m.a.stride_token = 2 * kRow, m.out.stride_token = 3 * kRow; },
         "a, other strides, both with gaps" },
-      { kArgument, "out at ... over b_lse at",
+      { kArgument, "out at ... overlaps b_lse at",
         [](cgr_merge &m) {
           m.out.stride_token = 2 * kRow;
           m.b_lse.data = static_cast<char *>(m.out.data) + 4;
           m.b_lse.stride_token = 3 * kRow;
         },
         "b_lse's begin, both with gaps" },
-      { kArgument, "over a at", [](cgr_merge &m) { m.a = Moved(m.out, 2 * kRow), m.a.stride_token = 2 * kRow; },
+      { kArgument, "overlaps a at", [](cgr_merge &m) { m.a = Moved(m.out, 2 * kRow), m.a.stride_token = 2 * kRow; },
         "a's first token, of some with gaps" },
-      { kArgument, "over a at", [](cgr_merge &m) { m.out = Moved(m.a, 4 * kRow), m.a.stride_token = 2 * kRow; },
+      { kArgument, "overlaps a at", [](cgr_merge &m) { m.out = Moved(m.a, 4 * kRow), m.a.stride_token = 2 * kRow; },
         "a's last token, of some with gaps" },
-      { kArgument, "over b at ... same dtype", [](cgr_merge &m) { m.out = m.b, m.out.dtype = CGR_DTYPE_BF16; } },
-      { kArgument, "over a at",
+      { kArgument, "overlaps b at ... same dtype", [](cgr_merge &m) { m.out = m.b, m.out.dtype = CGR_DTYPE_BF16; } },
+      { kArgument, "overlaps a at",
         [](cgr_merge &m) {
           m.a.stride_token = m.out.stride_token = 2 * kRow;
           m.out.data = Moved(m.a, kRow - kDim).data;
         },
         "within the gaps" },
-      { kArgument, "out at ... over a_lse at", [](cgr_merge &m) { m.a_lse.data = m.out.data; } },
-      { kArgument, "out at ... over b_lse at", [](cgr_merge &m) { m.b_lse.data = Moved(m.out, 3 * kRow - 1).data; } },
-      { kArgument, " lse at ... over a_lse at", [](cgr_merge &m) { m.lse.data = Moved(m.a_lse, 1).data; } },
-      { kArgument, " lse at ... over b_lse at",
+      { kArgument, "out at ... overlaps a_lse at", [](cgr_merge &m) { m.a_lse.data = m.out.data; } },
+      { kArgument, "out at ... overlaps b_lse at", [](cgr_merge &m) { m.b_lse.data = Moved(m.out, 3 * kRow - 1).data; } },
+      { kArgument, " lse at ... overlaps a_lse at", [](cgr_merge &m) { m.lse.data = Moved(m.a_lse, 1).data; } },
+      { kArgument, " lse at ... overlaps b_lse at",
         [](cgr_merge &m) { m.lse = m.b_lse, m.lse.stride_token = 1, m.lse.stride_head = kTokens; }, "lse on b's, other layout" },
-      { kArgument, " lse at ... over a at", [](cgr_merge &m) { m.lse.data = m.a.data; } },
-      { kArgument, " lse at ... over b at", [](cgr_merge &m) { m.lse.data = Moved(m.b, 3 * kRow - 12).data; } },
-      { kArgument, " lse at ... over out at", [](cgr_merge &m) { m.lse.data = m.out.data; } },
+      { kArgument, " lse at ... overlaps a at", [](cgr_merge &m) { m.lse.data = m.a.data; } },
+      { kArgument, " lse at ... overlaps b at", [](cgr_merge &m) { m.lse.data = Moved(m.b, 3 * kRow - 12).data; } },
+      { kArgument, " lse at ... overlaps out at", [](cgr_merge &m) { m.lse.data = m.out.data; } },
   });
 }
 
