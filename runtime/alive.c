@@ -57,8 +57,9 @@ cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *func
 cgr_status cgr__runtime_check_graphs(const cgr_runtime *rt, const char *function) {
   if (cgr__graphs_num_usable(&rt->graphs) > 0)
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_STATE, "%s: no graph of %d key%s can be replayed, expected cgr_runtime_capture before", function,
-                   rt->graphs.count, cgr__plural(rt->graphs.count));
+  const char *why = rt->graphs.count == 0 && rt->setup.mode == CGR_MODE_NONE ? " (graph_mode is NONE)" : "";
+  return cgr__fail(CGR_ERROR_STATE, "%s: no graph of %d key%s can be replayed%s, expected cgr_runtime_capture before", function,
+                   rt->graphs.count, cgr__plural(rt->graphs.count), why);
 }
 
 cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane) {

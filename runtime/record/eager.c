@@ -51,8 +51,11 @@ static cgr_status end_branch(cgr_runtime *rt) {
   return cgr__runtime_device_error(rt, error, "step: ending the branch of plans and on-demand buffers");
 }
 
-/* A function of the engine's has failed: the step is given up, but it is whole. After any other failure it is not. */
-static bool gives_up(cgr_status status) { return status == CGR_ERROR_CALLBACK; }
+/* A function of the engine's has failed: the step is given up, but it is whole. After any other failure it is not, nor in a
+ * capture, which ends with the first failure: what would be enqueued after it may fail for that alone, and hide the cause. */
+static bool gives_up(const cgr__step_recorder *recorder, cgr_status status) {
+  return status == CGR_ERROR_CALLBACK && !recorder->base.capture;
+}
 
 /* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
  * starts its branches in the order in which they are enqueued. The planners' branch comes before anything of the engine's, so
@@ -75,7 +78,7 @@ static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
     planned = cgr__timing_try(rt, rt->side_stream, cgr__stamp_end(phase));
   recorder->base.stream = stream;
   cgr__range_end(rt);
-  if (planned == CGR_OK || gives_up(planned))
+  if (planned == CGR_OK || gives_up(recorder, planned))
     CGR__TRY(end_branch(rt));
   return planned;
 }
@@ -117,7 +120,7 @@ static cgr_status enqueue_staged(const cgr__step_recorder *recorder) {
  * step, so they are made even in one that a backend has given up. */
 static cgr_status enqueue_metadata(cgr__step_recorder *recorder, bool plans) {
   cgr_status planned = plans ? enqueue_plans(recorder, true) : CGR_OK;
-  if (planned != CGR_OK && !gives_up(planned))
+  if (planned != CGR_OK && !gives_up(recorder, planned))
     return planned;
   CGR__TRY(enqueue_on_demand(recorder));
   CGR__TRY(enqueue_staged(recorder));
@@ -316,7 +319,7 @@ cgr_status cgr__enqueue_step(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr__
   *result = CGR__ENQUEUE_BROKEN;
   CGR__TRY(enqueue_prologue(rt, enqueue, &args));
   cgr_status recorded = enqueue_metadata(recorder, enqueue->record != NULL);
-  if (recorded != CGR_OK && !gives_up(recorded))
+  if (recorded != CGR_OK && !gives_up(recorder, recorded))
     return recorded;
   if (recorded == CGR_OK)
     recorded = run_record(recorder, enqueue);

@@ -232,6 +232,28 @@ TEST_P(PlansOnDevice, AFailureIsNamedOnce) {
     }
 }
 
+// Not what fails for that alone: a call that waits makes the capture invalid, and all that follows it.
+TEST_P(PlansOnDevice, ACaptureNamesItsFirstFailure) {
+  if (GetParam().mode == CGR_MODE_NONE)
+    return;
+  CGR_SKIP_WITHOUT_DEVICE(GetParam().device);
+  EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
+  options.validation = false; // it would report what is done here on purpose
+  p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ OnBoth() });
+  Engine &engine = *p_->engine;
+  (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    return info.capturing ? cgr_stream_synchronize(engine.dev, info.stream) : CGR_OK;
+  };
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Capture());
+  for (const char *words :
+       { "cgr_runtime_capture: ", "backend planner: plan returned CGR_ERROR_CAPTURE", "cgr_stream_synchronize" })
+    EXPECT_NE(std::string(cgr_last_message()).find(words), std::string::npos) << cgr_last_message();
+  (*p_)[0].on_plan = nullptr;
+  CGR_ASSERT_OK(engine.Capture());
+}
+
 // Eager steps are given up; the next one is right.
 TEST_P(PlansOnDevice, AFailureGivesTheStepUp) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth("first", 0), OnBoth("second", 1) }));
