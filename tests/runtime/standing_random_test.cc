@@ -34,9 +34,9 @@ protected:
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     seed_ = Seed();
     random_ = std::make_unique<Random>(seed_);
-    const int32_t dtype = GetParam().IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
+    const int32_t dtype = GetParam().IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32, dim = GetParam().IsCuda() ? 64 : 16;
     rows::Options options;
-    options.model = { { { 0, 2, 1, 64, dtype }, { 1, 2, 1, 64, dtype } }, kTokens, kSeqLen };
+    options.model = { { { 0, 2, 1, dim, dtype }, { 1, 2, 1, dim, dtype } }, kTokens, kSeqLen };
     options.batch_invariant = false;
     options.pinned_bytes = kPinned;
     options.adjust = [](cgr_config *config) { config->max_changes = 60; }; // pages go ahead now and then

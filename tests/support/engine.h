@@ -94,6 +94,7 @@ public:
   void RegisterAll();
   void Sync();
   void Write(void *to, const void *from, size_t bytes);
+  void ReadBytes(const void *from, void *to, size_t bytes);
   template <class T> std::vector<T> Read(const void *from, size_t count) {
     std::vector<T> content(count);
     ReadBytes(from, content.data(), count * sizeof(T));
@@ -256,7 +257,6 @@ private:
   void MakeLayer(size_t l);
   void MakeCall(size_t c);
   cgr_view ActivationView(int32_t heads, int32_t dim, int32_t dtype, size_t *bytes);
-  void ReadBytes(const void *from, void *to, size_t bytes);
   void Destroy();
 
   // engine_requests.cc
