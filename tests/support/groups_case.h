@@ -23,16 +23,18 @@ inline LayerOptions Layer(int32_t group, int32_t q_heads, int32_t kv_heads, int3
   return layer;
 }
 
+// Narrow heads where no kernel of CUDA asks for a width.
 inline std::vector<LayerOptions> LayersFor(const DeviceParam &device) {
-  int32_t wide = device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
-  return { Layer(0, 2, 2, 64, CGR_DTYPE_BF16),
-           Layer(1, 8, 2, 128, CGR_DTYPE_BF16),
-           Layer(1, 5, 1, 64, wide),
-           Layer(0, 16, 1, 128, CGR_DTYPE_BF16),
-           Layer(0, 8, 2, 64, CGR_DTYPE_FP16),
-           Layer(1, 2, 2, 128, CGR_DTYPE_FP16),
-           Layer(1, 16, 1, 64, CGR_DTYPE_BF16),
-           Layer(0, 5, 1, 128, wide) };
+  const int32_t fp32 = device.HasCudaKernels() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
+  const int32_t narrow = device.HasCudaKernels() ? 64 : 16, wide = 2 * narrow;
+  return { Layer(0, 2, 2, narrow, CGR_DTYPE_BF16),
+           Layer(1, 8, 2, wide, CGR_DTYPE_BF16),
+           Layer(1, 5, 1, narrow, fp32),
+           Layer(0, 16, 1, wide, CGR_DTYPE_BF16),
+           Layer(0, 8, 2, narrow, CGR_DTYPE_FP16),
+           Layer(1, 2, 2, wide, CGR_DTYPE_FP16),
+           Layer(1, 16, 1, narrow, CGR_DTYPE_BF16),
+           Layer(0, 5, 1, wide, fp32) };
 }
 
 inline EngineOptions OptionsFor(const DeviceParam &device, cgr_graph_mode mode, uint64_t seed,
