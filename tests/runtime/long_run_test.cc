@@ -1,5 +1,5 @@
 // A long life: random steps while graphs are captured, fail, age, are given up and come back. Memory stays flat, the counters add
-// up, and every token is right. 2,000,000 steps, unless the environment variable CGR_LONG_STEPS sets another number.
+// up, and every token is right. 1,000,000 steps, unless the environment variable CGR_LONG_STEPS sets another number.
 #include <malloc.h>
 
 #include <algorithm>
@@ -304,7 +304,7 @@ protected:
 
 TEST_F(LongRun, StaysFlatAndCountsRight) {
   const char *given = std::getenv("CGR_LONG_STEPS");
-  const uint64_t steps = given != nullptr ? std::strtoull(given, nullptr, 0) : 2000000;
+  const uint64_t steps = given != nullptr ? std::strtoull(given, nullptr, 0) : 1000000;
   SCOPED_TRACE(Repeat(Seed()));
   size_t heap = 0;
   for (uint64_t n = 0; n < steps && !HasFailure(); n++) {

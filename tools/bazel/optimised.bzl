@@ -15,4 +15,5 @@ OPTIMISED = [
     "tests/planners/plan_partials_test.cc",
     "tests/planners/plan_parts_test.cc",
     "tests/runtime/captured_inputs_test.cc",
+    "tests/runtime/long_run_test.cc",
 ]
