@@ -26,7 +26,7 @@ protected:
     options.batch_invariant = false;
     options.mixed = { { 8, 3 }, { 40, 12 } };
     if (!GetParam().IsCuda()) // whose attention takes its time
-      options.model = { { { 0, 2, 2, 64, CGR_DTYPE_BF16 }, { 1, 4, 1, 64, CGR_DTYPE_FP32 } }, 512, 1344 };
+      options.model = { { { 0, 2, 2, 16, CGR_DTYPE_BF16 }, { 1, 4, 1, 16, CGR_DTYPE_FP32 } }, 512, 1344 };
     engine_.reset();
     engine_ = std::make_unique<RowEngine>(GetParam(), Seed(), options);
   }

@@ -15,7 +15,7 @@ namespace cgr_test {
 
 class TinyEngine {
 public:
-  enum { kRequests = 3, kTokens = 8, kPages = 7, kDim = 64, kMemory = kPages * 16 * kDim * 4 };
+  enum { kRequests = 3, kTokens = 8, kPages = 7, kDim = 16, kMemory = kPages * 16 * kDim * 4 };
 
   TinyEngine(cgr_device *device, cgr_graph_mode mode, int32_t nvtx = 0, int32_t timing = 0) : dev(device) {
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
