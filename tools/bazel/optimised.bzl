@@ -16,4 +16,5 @@ OPTIMISED = [
     "tests/planners/plan_parts_test.cc",
     "tests/runtime/captured_inputs_test.cc",
     "tests/runtime/long_run_test.cc",
+    "tests/runtime/merge_test.cc",
 ]
