@@ -31,7 +31,7 @@ typedef struct cgr__batch_layout { /* a cache line */
   uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
 } cgr__batch_layout;
 
-#define CGR__SPARE_BATCH_LAYOUTS 3
+#define CGR__SPARE_BATCH_LAYOUTS 3 /* besides those of results */
 
 /* The batch layouts: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. What
  * every step reads comes last, next to the steady batch. */
@@ -83,7 +83,7 @@ typedef struct cgr__steady {
 /* A member that is not just a request with one token a step, or with none. */
 typedef struct cgr__irregular {
   int32_t next, prev;
-  int32_t first_token; /* of its given tokens, in cgr__standing.tokens, or one of the below */
+  int32_t first_token; /* of its given tokens, in cgr__standing.tokens, or one of these: */
 } cgr__irregular;
 #define CGR__TOKEN_LAST_GIVEN (-1) /* its one token is CGR_TOKEN_LAST, or it has none */
 #define CGR__TOKENS_USED_UP (-2)   /* a step has run it: it must be set again */

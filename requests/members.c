@@ -32,8 +32,10 @@ void cgr__members_sync(cgr__rows *rows, int32_t row) {
 /* Whether the next step would lack a token of this row. */
 static bool lacks_token(const cgr__standing *s, const cgr__row *row, int32_t index) {
   int32_t first = row->irregular ? s->irregular[index].first_token : CGR__TOKEN_LAST_GIVEN;
-  if (row->query_len == 0 || first == CGR__TOKENS_USED_UP)
-    return row->query_len > 0;
+  if (row->query_len == 0)
+    return false;
+  if (first == CGR__TOKENS_USED_UP)
+    return true;
   return (first == CGR__TOKEN_LAST_GIVEN || s->tokens[first] == CGR_TOKEN_LAST) && !row->has_token;
 }
 

@@ -104,7 +104,7 @@ typedef struct cgr_self_test {
 
 /* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture:
  * three runs of equal inputs, one eager and two replays; twice, first with fewer requests and tokens than the key holds, then with
- * as many, all of whose requests begin at position 0. Each run has four steps.
+ * as many, as far as the pages suffice, all of whose requests begin at position 0. Each run has four steps.
  * - An eager step of one request, of another size than the key's, after which host code that does something once for each size
  *   has to do it again. It is the same in every run.
  * - A decoy: an eager step of the same padded key. In it the rows of the test begin at length 0, with other tokens, lengths and

@@ -128,15 +128,11 @@ static reference_row row_of(const cgr__reference_shape *shape, const double *q, 
  * they use vectors. Each sum stays in its order. */
 enum { SIDE = 8 };
 
-/* One KV head in memory: keys as [seq_len / SIDE][head_dim][SIDE], zeros after the last, values as [seq_len][head_dim_v], and
- * room for the scores of one row. The same in fp64 and in fp32. */
-typedef struct reference_head_fp64 {
-  double *keys, *values, *scores;
-} reference_head_fp64;
-
-typedef struct reference_head_fp32 {
-  float *keys, *values, *scores, *out;
-} reference_head_fp32;
+/* One KV head in memory, in fp64 or in fp32: keys as [seq_len / SIDE][head_dim][SIDE], zeros after the last, values as
+ * [seq_len][head_dim_v], and room for the scores and the sum of one row. */
+typedef struct reference_head {
+  void *keys, *values, *scores, *out;
+} reference_head;
 
 static int64_t padded_len(const cgr__reference_shape *shape) { return ((int64_t)shape->seq_len + SIDE - 1) / SIDE * SIDE; }
 
@@ -155,24 +151,21 @@ static void fill_with_nan(const cgr__reference_shape *shape, double *out, double
     lse[i] = NAN;
 }
 
-static void put_head_fp64(const cgr__reference_shape *shape, int32_t head, const double *k, const double *v,
-                          reference_head_fp64 *to) {
-  for (int64_t t = 0; t < shape->seq_len; t++) {
-    const int64_t at = t * shape->num_kv_heads + head;
-    for (int32_t d = 0; d < shape->head_dim; d++)
-      to->keys[key_at(shape, t, d)] = k[at * shape->head_dim + d];
-    memcpy(to->values + t * shape->head_dim_v, v + at * shape->head_dim_v, (size_t)shape->head_dim_v * sizeof *v);
-  }
+static void put_value(void *to, int64_t at, double value, size_t size) {
+  if (size == sizeof(double))
+    ((double *)to)[at] = value;
+  else
+    ((float *)to)[at] = (float)value;
 }
 
-static void put_head_fp32(const cgr__reference_shape *shape, int32_t head, const double *k, const double *v,
-                          reference_head_fp32 *to) {
+static void put_head(const cgr__reference_shape *shape, int32_t head, const double *k, const double *v, const reference_head *to,
+                     size_t size) {
   for (int64_t t = 0; t < shape->seq_len; t++) {
     const int64_t at = t * shape->num_kv_heads + head;
     for (int32_t d = 0; d < shape->head_dim; d++)
-      to->keys[key_at(shape, t, d)] = (float)k[at * shape->head_dim + d];
+      put_value(to->keys, key_at(shape, t, d), k[at * shape->head_dim + d], size);
     for (int32_t d = 0; d < shape->head_dim_v; d++)
-      to->values[t * shape->head_dim_v + d] = (float)v[at * shape->head_dim_v + d];
+      put_value(to->values, t * shape->head_dim_v + d, v[at * shape->head_dim_v + d], size);
   }
 }
 
@@ -225,55 +218,34 @@ static double score_fp64(const cgr__reference_shape *shape, const reference_row 
   return score;
 }
 
-static void attend_row(const cgr__reference_shape *shape, const reference_row *row, const reference_head_fp64 *kv, double *out,
-                       double *lse) {
-  double max = -INFINITY, sum = 0.0;
+static void attend_row_fp64(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const reference_head *kv,
+                            double *out, double *lse) {
+  const double *keys = kv->keys, *values = kv->values;
+  double *scores = kv->scores, max = -INFINITY, sum = 0.0;
+  (void)dtype;
   for (int32_t d = 0; d < shape->head_dim_v; d++)
     out[d] = 0.0;
   *lse = -INFINITY;
   if (row->begin >= row->end)
     return;
   for (int64_t t = row->begin / SIDE * SIDE; t < row->end; t += SIDE)
-    dots_fp64(row->q, kv->keys + t * shape->head_dim, shape->head_dim, kv->scores + t);
+    dots_fp64(row->q, keys + t * shape->head_dim, shape->head_dim, scores + t);
   for (int64_t t = row->begin; t < row->end; t++) {
-    kv->scores[t] = score_fp64(shape, row, t, kv->scores[t]);
-    max = fmax(max, kv->scores[t]);
+    scores[t] = score_fp64(shape, row, t, scores[t]);
+    max = fmax(max, scores[t]);
   }
   if (shape->sinks)
     max = fmax(max, shape->sinks[row->head]);
   for (int64_t t = row->begin; t < row->end; t++) {
-    double p = exp(kv->scores[t] - max);
+    double p = exp(scores[t] - max);
     sum += p;
-    add_fp64(out, p, kv->values + t * shape->head_dim_v, shape->head_dim_v);
+    add_fp64(out, p, values + t * shape->head_dim_v, shape->head_dim_v);
   }
   if (shape->sinks)
     sum += exp(shape->sinks[row->head] - max);
   for (int32_t d = 0; d < shape->head_dim_v; d++)
     out[d] /= sum;
   *lse = max + log(sum);
-}
-
-void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
-                              double *lse) {
-  const int32_t q_per_kv = shape->num_q_heads / shape->num_kv_heads;
-  reference_head_fp64 kv = { room_for(padded_len(shape) * shape->head_dim, sizeof(double)),
-                             room_for(padded_len(shape) * shape->head_dim_v, sizeof(double)),
-                             room_for(padded_len(shape), sizeof(double)) };
-  const bool has_room = kv.keys && kv.values && kv.scores;
-  if (!has_room)
-    fill_with_nan(shape, out, lse);
-  for (int32_t head = 0; head < shape->num_kv_heads && has_room; head++) {
-    put_head_fp64(shape, head, k, v, &kv);
-    for (int32_t j = 0; j < shape->query_len; j++)
-      for (int32_t h = head * q_per_kv; h < (head + 1) * q_per_kv; h++) {
-        double ignored;
-        reference_row row = row_of(shape, q, j, h);
-        attend_row(shape, &row, &kv, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
-      }
-  }
-  free(kv.keys);
-  free(kv.values);
-  free(kv.scores);
 }
 
 static float score_fp32(const cgr__reference_shape *shape, const reference_row *row, int64_t t, float product) {
@@ -287,57 +259,73 @@ static float score_fp32(const cgr__reference_shape *shape, const reference_row *
   return score;
 }
 
-static void attend_row_in(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row,
-                          const reference_head_fp32 *kv, double *out, double *lse) {
-  float max = -INFINITY, sum = 0.0f;
+/* What is rounded is rounded to `dtype`. */
+static void attend_row_fp32(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const reference_head *kv,
+                            double *out, double *lse) {
+  const float *keys = kv->keys, *values = kv->values;
+  float *scores = kv->scores, *sums = kv->out, max = -INFINITY, sum = 0.0f;
   for (int32_t d = 0; d < shape->head_dim_v; d++) {
     out[d] = 0.0;
-    kv->out[d] = 0.0f;
+    sums[d] = 0.0f;
   }
   *lse = -INFINITY;
   if (row->begin >= row->end)
     return;
   for (int64_t t = row->begin / SIDE * SIDE; t < row->end; t += SIDE)
-    dots_fp32(row->q, kv->keys + t * shape->head_dim, shape->head_dim, kv->scores + t);
+    dots_fp32(row->q, keys + t * shape->head_dim, shape->head_dim, scores + t);
   for (int64_t t = row->begin; t < row->end; t++) {
-    kv->scores[t] = score_fp32(shape, row, t, kv->scores[t]);
-    max = fmaxf(max, kv->scores[t]);
+    scores[t] = score_fp32(shape, row, t, scores[t]);
+    max = fmaxf(max, scores[t]);
   }
   if (shape->sinks)
     max = fmaxf(max, shape->sinks[row->head]);
   for (int64_t t = row->begin; t < row->end; t++) {
-    float p = expf(kv->scores[t] - max);
+    float p = expf(scores[t] - max);
     sum += p;
     p = (float)cgr__reference_round(dtype, p);
-    add_fp32(kv->out, p, kv->values + t * shape->head_dim_v, shape->head_dim_v);
+    add_fp32(sums, p, values + t * shape->head_dim_v, shape->head_dim_v);
   }
   if (shape->sinks)
     sum += expf(shape->sinks[row->head] - max);
   for (int32_t d = 0; d < shape->head_dim_v; d++)
-    out[d] = cgr__reference_round(dtype, kv->out[d] / sum);
+    out[d] = cgr__reference_round(dtype, sums[d] / sum);
   *lse = max + logf(sum);
 }
 
-void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
-                                 const double *v, double *out, double *lse) {
+typedef void attend_row(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const reference_head *kv,
+                        double *out, double *lse);
+
+/* Head by head, in elements of `size` bytes. */
+static void attend_heads(attend_row *attend, int32_t dtype, size_t size, const cgr__reference_shape *shape, const double *q,
+                         const double *k, const double *v, double *out, double *lse) {
   const int32_t q_per_kv = shape->num_q_heads / shape->num_kv_heads;
-  reference_head_fp32 kv = { room_for(padded_len(shape) * shape->head_dim, sizeof(float)),
-                             room_for(padded_len(shape) * shape->head_dim_v, sizeof(float)),
-                             room_for(padded_len(shape), sizeof(float)), room_for(shape->head_dim_v, sizeof(float)) };
+  reference_head kv = { room_for(padded_len(shape) * shape->head_dim, size),
+                        room_for(padded_len(shape) * shape->head_dim_v, size), room_for(padded_len(shape), size),
+                        room_for(shape->head_dim_v, size) };
   const bool has_room = kv.keys && kv.values && kv.scores && kv.out;
   if (!has_room)
     fill_with_nan(shape, out, lse);
   for (int32_t head = 0; head < shape->num_kv_heads && has_room; head++) {
-    put_head_fp32(shape, head, k, v, &kv);
+    put_head(shape, head, k, v, &kv, size);
     for (int32_t j = 0; j < shape->query_len; j++)
       for (int32_t h = head * q_per_kv; h < (head + 1) * q_per_kv; h++) {
         double ignored;
         reference_row row = row_of(shape, q, j, h);
-        attend_row_in(dtype, shape, &row, &kv, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
+        attend(dtype, shape, &row, &kv, out + row.at * shape->head_dim_v, lse ? &lse[row.at] : &ignored);
       }
   }
   free(kv.keys);
   free(kv.values);
   free(kv.scores);
   free(kv.out);
+}
+
+void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
+                              double *lse) {
+  attend_heads(attend_row_fp64, 0, sizeof(double), shape, q, k, v, out, lse);
+}
+
+void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
+                                 const double *v, double *out, double *lse) {
+  attend_heads(attend_row_fp32, dtype, sizeof(float), shape, q, k, v, out, lse);
 }

@@ -335,6 +335,14 @@ TEST_P(Audit, RefusesWhatItCannotDo) {
   engine_->Close(row);
 }
 
+// A capture was made, and the mode is why there is no graph.
+TEST_P(Audit, NamesTheModeThatHasNoGraphs) {
+  int32_t count = 7;
+  Make(CGR_MODE_NONE);
+  ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 0, &count), CGR_ERROR_STATE,
+                { "no graph of 0 keys", "graph_mode is NONE" });
+}
+
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Audit);
 
 } // namespace

@@ -51,8 +51,8 @@ static bool compose_uniform(cgr__self_test *t, int32_t requests, int32_t later, 
   return true;
 }
 
-/* Decodes, some requests without tokens, and at last one chunk, which has half of the pages; in the next step it has all tokens
- * that the others leave. */
+/* Decodes, some requests without tokens unless the case is full, and at last one chunk, which has half of the pages; in the next
+ * step it has all tokens that the others leave. */
 static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t later, int32_t pages) {
   const int64_t longest = t->rt->setup.limits.max_lens[t->test_case.set];
   int32_t tokens = share_of(t, t->test_case.key.num_tokens), page = cgr__test_smallest_page(t->rt);
@@ -60,7 +60,7 @@ static bool compose_mixed(cgr__self_test *t, int32_t requests, int32_t later, in
   later = later < t->test_case.key.num_tokens - requests ? later : t->test_case.key.num_tokens - requests;
   int32_t all = requests + later, share = pages / (2 * all) > 0 ? pages / (2 * all) : 1;
   for (int32_t i = 0; i + 1 < requests; i++)
-    add_request(t, cgr__test_pick(t, 8) > 0, 1, share);
+    add_request(t, t->is_full || cgr__test_pick(t, 8) > 0, 1, share);
   int32_t rest = pages - share * (all - 1);
   int64_t most = (int64_t)rest * page < longest ? (int64_t)rest * page : longest;
   /* The others need a token each, in the decoy and in the next step. */
