@@ -131,9 +131,10 @@ typedef struct cgr_self_test {
  *
  * The steps run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what writes
  * weights and caches first. Meanwhile no work of the engine may write the given pages, the read-trash pages or the watched
- * memory. Each graph takes up to 28 steps, eight of them replays, plus others that send the pages ahead; statistics count them as CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is
- * prepared, or no key has a graph that can be replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's;
- * CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is reserved.
+ * memory. Each graph takes up to 28 steps, eight of them replays, plus others that send the pages ahead; statistics count them as
+ * CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be
+ * replayed; CGR_ERROR_UNSUPPORTED when a group has a page table of the engine's; CGR_ERROR_PAGE_OUT_OF_RANGE for a page that is
+ * reserved.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_self_test(cgr_runtime *runtime, const cgr_self_test *test, cgr_finding *findings, int32_t capacity,
                                          int32_t *count);
