@@ -70,8 +70,10 @@ static int read_clocks(cgr_runtime *rt, cgr__clock_pair *pair) {
   uint64_t after = cgr__now_ns();
   if (!error)
     error = read_words(rt, args.stamps, 2);
+  if (error) /* the device may still be writing the words */
+    return error;
   *pair = (cgr__clock_pair){ before + (after - before) / 2, (uint64_t)rt->timing.words[1], (after - before + 1) / 2 };
-  return error;
+  return 0;
 }
 
 cgr_status cgr__timing_compare(cgr_runtime *rt, const char *function, bool now) {

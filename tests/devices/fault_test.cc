@@ -1,6 +1,7 @@
 // The fault shim fails the n-th call, follows what the table says about each error, and leaves nothing queued if a device dies.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -94,13 +95,13 @@ TEST_P(FaultTest, ADeadDeviceStaysDeadButLetsGo) {
 }
 
 struct CountArgs {
-  int *count;
+  std::atomic<int> *count; // of work on two streams
 };
 void Count(const void *raw) { ++*static_cast<const CountArgs *>(raw)->count; }
 
 TEST_P(FaultTest, PendingWorkAfterDeathNeverRuns) {
   cudaStream_t a, b;
-  auto *count = new int(0);
+  auto *count = new std::atomic<int>(0);
   CountArgs args = { count };
   ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
@@ -121,7 +122,7 @@ TEST_P(FaultTest, DeathInACaptureEndsItAndRunsWhatWasBeforeIt) {
   cudaStream_t a, b;
   cgr__event *event;
   cgr__graph *graph = reinterpret_cast<cgr__graph *>(this);
-  int before = 0, captured = 0;
+  std::atomic<int> before{ 0 }, captured{ 0 };
   CountArgs args = { &before }, never = { &captured };
   ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &a), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &b), CGR__DEVICE_OK);
