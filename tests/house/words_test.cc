@@ -53,6 +53,9 @@ const Banned kWords[] = {
   { "landings?", "snap", "interop/.*" },
   { "famil(y|ies)", "format", "(interop|docs|include|tests/(interop|support|headers|docs))/.*" },
   { "(check|enqueue)_family", "format" },
+  { "append_pieces", "append_vectors" }, // a piece is a stretch of a step that is one graph
+  { "pieces? of (16 bytes|memory|work)", "vector, block, item" },
+  { "16-byte pieces?", "vector" },
 };
 
 // Phrases at which a native reader stops.

@@ -123,7 +123,7 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
   static_assert(CGR_COUNT_REQUESTS == 0 && CGR_COUNT_TOKENS == 1 && CGR_COUNT_PADDED_REQUESTS == 2 &&
                     CGR_COUNT_PADDED_TOKENS == 3 && CGR_COUNT_DECODES == 4 && CGR_COUNT_DECODE_TOKENS == 5 &&
                     CGR_COUNT_APPEND_FIRST == 6,
-                "the counts are written in three pieces");
+                "the counts are written by three stores");
   counts[0] = make_int4(num_requests, num_requests, a.padded_requests, a.padded_tokens);
   *reinterpret_cast<int2 *>(counts + 1) = make_int2(num_decodes, num_decodes);
   a.buffers.counts[CGR_COUNT_APPEND_FIRST] = 0;
