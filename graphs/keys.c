@@ -6,10 +6,10 @@ _Static_assert(offsetof(cgr__graph_entry, key) == CGR__LINE_BYTES, "a replay tou
 
 #define MAX_BLOCKS 4096
 
-/* The parts of the block of memory, by size. */
-typedef struct parts {
+/* The sections of the block of memory, by size. */
+typedef struct lengths {
   size_t entries, tokens, of_requests, of_block, smallest;
-} parts;
+} lengths;
 
 static int32_t field_of(const cgr_bucket *bucket, bool tokens) { return tokens ? bucket->num_tokens : bucket->num_requests; }
 
@@ -58,10 +58,10 @@ static int32_t num_captured(const cgr__key_lists *lists) {
   return count;
 }
 
-static parts measure_lists(const cgr__key_lists *lists) {
+static lengths measure_lists(const cgr__key_lists *lists) {
   int32_t levels[CGR__MAX_BUCKETS];
   size_t entries = 0, tables = 0, requests = (size_t)lists->limits->max_requests + 1;
-  parts p = { 0, 0, 0, 0, 0 };
+  lengths p = { 0, 0, 0, 0, 0 };
   for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, tables++)
     entries += (size_t)make_sizes(lists, lists->query_lens[i], levels);
   if (has_mixed(lists)) {
@@ -79,7 +79,7 @@ static parts measure_lists(const cgr__key_lists *lists) {
 }
 
 size_t cgr__keys_bytes(const cgr__key_lists *lists) {
-  parts p = measure_lists(lists);
+  lengths p = measure_lists(lists);
   return p.entries + p.tokens + p.of_requests + p.of_block + p.smallest;
 }
 
@@ -177,7 +177,7 @@ static void make_mixed(cgr__graphs *graphs, const cgr__key_lists *lists) {
 }
 
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory) {
-  parts p = measure_lists(lists);
+  lengths p = measure_lists(lists);
   unsigned char *at = memory;
   graphs->limits = lists->limits;
   graphs->entry = (cgr__graph_entry *)(void *)at;

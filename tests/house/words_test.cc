@@ -53,6 +53,8 @@ const Banned kWords[] = {
   { "landings?", "snap", "interop/.*" },
   { "famil(y|ies)", "format", "(interop|docs|include|tests/(interop|support|headers|docs))/.*" },
   { "(check|enqueue)_family", "format" },
+  { "cgr__part", "cgr__layer_tensor" }, // a part is what one CTA does of the decode section
+  { "(cgr__)?layer_part", "layer_strided_set" },
   { "append_pieces", "append_vectors" }, // a piece is a stretch of a step that is one graph
   { "pieces? of (16 bytes|memory|work)", "vector, block, item" },
   { "16-byte pieces?", "vector" },
