@@ -24,7 +24,7 @@
 #define CGR__MAX_VARIANTS 16       /* of steps, such as with and without adapters */
 #define CGR__MAX_DECLARED 64       /* buffers of the engine's own, workspaces and plans of backends */
 #define CGR__MAX_REGIONS 8192      /* the runtime's own are 4 for each layer at most, and a few */
-#define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one slot */
+#define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one ring slot */
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
 #define CGR__MAX_CALL_ARGS 4096               /* bytes of arguments that a call keeps by value; also of a kernel's */

@@ -17,7 +17,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------------------- batch layouts */
 
-/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
+/* A batch as it was validated. Rows, results and the ring slot refer to it; it does not change while a result refers to it. */
 typedef struct cgr__batch_layout { /* a cache line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
@@ -37,7 +37,7 @@ typedef struct cgr__batch_layout { /* a cache line */
  * every step reads comes last, next to the steady batch. */
 typedef struct cgr__batch_layouts {
   cgr__batch_layout *all;     /* [depth + CGR__SPARE_BATCH_LAYOUTS] */
-  cgr__batch_layout **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
+  cgr__batch_layout **of_seq; /* [depth] of the step in this ring slot; NULL: a step without requests of its own */
   int32_t depth;
   uint32_t mask; /* depth - 1 when the depth is a power of two, else 0 */
 } cgr__batch_layouts;

@@ -53,6 +53,11 @@ const Banned kWords[] = {
   { "landings?", "snap", "interop/.*" },
   { "famil(y|ies)", "format", "(interop|docs|include|tests/(interop|support|headers|docs))/.*" },
   { "(check|enqueue)_family", "format" },
+  { "cgr__slot_\\w+", "cgr__ring_slot_" }, // a slot alone is a place in the cache; that of a partial is its index
+  { "CGR__SLOT_(BATCH|TOKENS|EDITS|APPEND_FIRST)", "CGR__RING_SLOT_" },
+  { "(cgr__)?step_slot", "ring_slot_index" },
+  { "(free|staging) slots?", "ring slot" },
+  { "slots? of the (staging )?ring", "ring slot" },
   { "cgr__part", "cgr__layer_tensor" }, // a part is what one CTA does of the decode section
   { "(cgr__)?layer_part", "layer_strided_set" },
   { "append_pieces", "append_vectors" }, // a piece is a stretch of a step that is one graph

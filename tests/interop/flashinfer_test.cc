@@ -22,7 +22,7 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
   for (const FlashInferWork &work : reading.Works())
     by_tile[{ work.request, work.packed_begin }].push_back(work);
   int64_t first_row = 0;
-  std::set<int64_t> slots;
+  std::set<int64_t> partials;
   for (int32_t i = 0; i < c.num_requests(); first_row += c.Rows(i++)) {
     int64_t packed = c.Rows(i) * group;
     for (int64_t at = 0; at < packed;) {
@@ -49,13 +49,13 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
       for (int64_t row = at / group; row <= last; row++) {
         int64_t merged_row = c.decode ? i : first_row + row;
         if (!reading.split()) {
-          EXPECT_EQ(reading.Slot(works[0], row), merged_row);
+          EXPECT_EQ(reading.PartialIndex(works[0], row), merged_row);
           continue;
         }
         ASSERT_EQ(reading.MergeEnd(merged_row) - reading.MergeBegin(merged_row), chunks);
         for (int32_t k = 0; k < chunks; k++) {
-          ASSERT_EQ(reading.Slot(works[size_t(k)], row), reading.MergeBegin(merged_row) + k);
-          slots.insert(reading.MergeBegin(merged_row) + k);
+          ASSERT_EQ(reading.PartialIndex(works[size_t(k)], row), reading.MergeBegin(merged_row) + k);
+          partials.insert(reading.MergeBegin(merged_row) + k);
           if (c.decode) { // the partial of a CTA has the CTA's number
             EXPECT_EQ(works[size_t(k)].cta, reading.MergeBegin(merged_row) + k);
           }
@@ -68,9 +68,10 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
     if (c.graph() || c.decode || c.p.total_num_rows == first_row) {
       EXPECT_EQ(reading.MergedRows(), c.decode ? c.d.num_requests : first_row);
     }
-    EXPECT_TRUE(slots.empty() || (*slots.begin() == 0 && *slots.rbegin() == int64_t(slots.size()) - 1)) << "slots without rows";
-    EXPECT_TRUE(slots.empty() || reading.HasRoom(*slots.rbegin(), c.decode ? c.d.num_q_heads : c.p.num_q_heads,
-                                                 c.decode ? c.d.head_dim : c.p.head_dim_vo));
+    EXPECT_TRUE(partials.empty() || (*partials.begin() == 0 && *partials.rbegin() == int64_t(partials.size()) - 1))
+        << "partials without rows";
+    EXPECT_TRUE(partials.empty() || reading.HasRoom(*partials.rbegin(), c.decode ? c.d.num_q_heads : c.p.num_q_heads,
+                                                    c.decode ? c.d.head_dim : c.p.head_dim_vo));
   }
 }
 

@@ -1,4 +1,4 @@
-// Where the next step's slot is fetched: in every FULL graph once, alongside its last two layers, and in no other step.
+// Where the next step's ring slot is fetched: in every FULL graph once, alongside its last two layers, and in no other step.
 #include "devices/shims/trace.h"
 #include "kernels/append.h"
 #include "kernels/step.h"

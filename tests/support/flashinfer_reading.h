@@ -45,7 +45,7 @@ public:
     return works;
   }
   // Where a CTA leaves the partial of a row of its request; without splits, the row of the output.
-  int64_t Slot(const FlashInferWork &work, int64_t row) const {
+  int64_t PartialIndex(const FlashInferWork &work, int64_t row) const {
     int64_t first = OIndptr(work.request);
     if (decode() || !split())
       return first + (decode() ? (split() ? work.kv_tile : 0) : row);
@@ -58,8 +58,8 @@ public:
   int64_t MergeBegin(int64_t row) const { return decode() ? OIndptr(row) : Word(plan_.info[7], row); }
   int64_t MergeEnd(int64_t row) const { return MergeBegin(row + 1); }
   // Whether the float workspace has room for the partial of a row with `num_heads` query heads of `head_dim` numbers.
-  bool HasRoom(int64_t slot, int64_t num_heads, int64_t head_dim) const {
-    const int64_t s_offset = plan_.info[decode() ? 2 : 11], end = (slot + 1) * num_heads * 4;
+  bool HasRoom(int64_t partial, int64_t num_heads, int64_t head_dim) const {
+    const int64_t s_offset = plan_.info[decode() ? 2 : 11], end = (partial + 1) * num_heads * 4;
     return end * head_dim <= s_offset && s_offset + end <= int64_t(plan_.float_bytes);
   }
   // Rows that the merge visits.
