@@ -53,6 +53,7 @@ const Banned kWords[] = {
   { "landings?", "snap", "interop/.*" },
   { "famil(y|ies)", "format", "(interop|docs|include|tests/(interop|support|headers|docs))/.*" },
   { "(check|enqueue)_family", "format" },
+  { "variants?", "instance; mistake", "(interop|kernels|devices|planners|tests/emulation)/.*" },
   { "cgr__slot_\\w+", "cgr__ring_slot_" }, // a slot alone is a place in the cache; that of a partial is its index
   { "CGR__SLOT_(BATCH|TOKENS|EDITS|APPEND_FIRST)", "CGR__RING_SLOT_" },
   { "(cgr__)?step_slot", "ring_slot_index" },
