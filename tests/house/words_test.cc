@@ -54,6 +54,9 @@ const Banned kWords[] = {
   { "famil(y|ies)", "format", "(interop|docs|include|tests/(interop|support|headers|docs))/.*" },
   { "(check|enqueue)_family", "format" },
   { "variants?", "instance; mistake", "(interop|kernels|devices|planners|tests/emulation)/.*" },
+  { "group = [^;]*num_q_heads", "q_per_kv" }, // a group is layers that share a page table
+  { "(k|key)(->|\\\\.)group", "q_per_kv", "interop/.*" },
+  { "groups? of lanes", "team" },
   { "cgr__slot_\\w+", "cgr__ring_slot_" }, // a slot alone is a place in the cache; that of a partial is its index
   { "CGR__SLOT_(BATCH|TOKENS|EDITS|APPEND_FIRST)", "CGR__RING_SLOT_" },
   { "(cgr__)?step_slot", "ring_slot_index" },
