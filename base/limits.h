@@ -39,8 +39,8 @@
 #define CGR__STRUCT_UNIT 8                    /* bytes: the alignment of every sized struct, so their sizes are multiples of it */
 #define CGR__NAME_BYTES 32                    /* of names that are bounded at 31 characters, with the zero */
 
-/* A line of memory. What every step reads and writes is in few of them. */
-#define CGR__LINE_BYTES 64
-#define CGR__LINE __attribute__((aligned(CGR__LINE_BYTES)))
+/* A cache line. What every step reads and writes is in few of them. */
+#define CGR__CACHE_LINE_BYTES 64
+#define CGR__CACHE_LINE __attribute__((aligned(CGR__CACHE_LINE_BYTES)))
 
 #endif

@@ -10,9 +10,9 @@
 #define NUM_SCALARS 16
 #define MAX_BYTES (8 * CGR__MAX_ELEMENTS) /* of the arena */
 
-_Static_assert(sizeof(cgr__ring_slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
+_Static_assert(sizeof(cgr__ring_slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one cache line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
-_Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
+_Static_assert(sizeof(cgr__completion) == 128, "the completion record is two cache lines");
 _Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
                "the hash reads every byte of the limits: none is between the fields");
 

@@ -94,7 +94,7 @@ static inline void cgr__ring_prefetch(const cgr__ring *ring, uint64_t seq, int32
   __builtin_prefetch(ring->completion);
   cgr__ring_slot_header *slot = cgr__ring_slot(ring, seq);
   __builtin_prefetch(slot, 1);
-  for (int64_t at = 0; at < bytes && at < room && at < CGR__MOST_PREFETCHED * CGR__LINE_BYTES; at += CGR__LINE_BYTES)
+  for (int64_t at = 0; at < bytes && at < room && at < CGR__MOST_PREFETCHED * CGR__CACHE_LINE_BYTES; at += CGR__CACHE_LINE_BYTES)
     __builtin_prefetch((unsigned char *)cgr__ring_changes(ring, slot) + at, 1);
 }
 

@@ -1,8 +1,8 @@
 /* Makes the entries and tables of the keys. Cold. */
 #include "graphs/graphs.h"
 
-_Static_assert(sizeof(cgr__graph_entry) % CGR__LINE_BYTES == 0, "entries are whole lines");
-_Static_assert(offsetof(cgr__graph_entry, key) == CGR__LINE_BYTES, "a replay touches one line of its entry");
+_Static_assert(sizeof(cgr__graph_entry) % CGR__CACHE_LINE_BYTES == 0, "entries are whole cache lines");
+_Static_assert(offsetof(cgr__graph_entry, key) == CGR__CACHE_LINE_BYTES, "a replay touches one cache line of its entry");
 
 #define MAX_BLOCKS 4096
 
@@ -49,7 +49,7 @@ static int32_t block_shift(int32_t most) {
   return shift;
 }
 
-static size_t rounded_to_line(size_t bytes) { return (bytes + 15) / 16 * 16; }
+static size_t rounded_to_16(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 static int32_t num_captured(const cgr__key_lists *lists) {
   int32_t count = 0;
@@ -69,12 +69,12 @@ static lengths measure_lists(const cgr__key_lists *lists) {
     size_t request_levels = (size_t)make_levels(lists, false, levels);
     entries += (size_t)lists->num_mixed;
     tables++;
-    p.tokens = rounded_to_line((size_t)token_levels * sizeof(int32_t));
-    p.of_block = rounded_to_line(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
-    p.smallest = rounded_to_line((size_t)token_levels * request_levels * sizeof(int16_t));
+    p.tokens = rounded_to_16((size_t)token_levels * sizeof(int32_t));
+    p.of_block = rounded_to_16(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
+    p.smallest = rounded_to_16((size_t)token_levels * request_levels * sizeof(int16_t));
   }
-  p.entries = rounded_to_line(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
-  p.of_requests = rounded_to_line(tables * requests * sizeof(int16_t));
+  p.entries = rounded_to_16(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
+  p.of_requests = rounded_to_16(tables * requests * sizeof(int16_t));
   return p;
 }
 

@@ -122,8 +122,8 @@ typedef struct cgr__lane_batches {
   cgr__standing standing;
 } cgr__lane_batches;
 
-static_assert(offsetof(cgr__lane_batches, standing) - offsetof(cgr__lane_batches, layouts.of_seq) == CGR__LINE_BYTES,
-              "what a whole batch looks at is one line, before those of the standing batch");
+static_assert(offsetof(cgr__lane_batches, standing) - offsetof(cgr__lane_batches, layouts.of_seq) == CGR__CACHE_LINE_BYTES,
+              "what a whole batch looks at is one cache line, before those of the standing batch");
 /* What the next step needs of them, whichever kind of batch it has. */
 static inline void cgr__lane_batches_prefetch(const cgr__lane_batches *batches) {
   __builtin_prefetch(&batches->layouts.of_seq, 1);

@@ -439,7 +439,7 @@ static void tear_down(cgr_runtime *rt) {
 cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   CGR__REQUIRE(runtime, "cgr_runtime_create");
   *runtime = NULL;
-  cgr_runtime *rt = aligned_alloc(CGR__LINE_BYTES, sizeof *rt);
+  cgr_runtime *rt = aligned_alloc(CGR__CACHE_LINE_BYTES, sizeof *rt);
   if (!rt)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory (%zu bytes)", sizeof *rt);
   memset(rt, 0, sizeof *rt);

@@ -55,8 +55,14 @@ const Banned kWords[] = {
   { "(check|enqueue)_family", "format" },
   { "variants?", "instance; mistake", "(interop|kernels|devices|planners|tests/emulation)/.*" },
   { "group = [^;]*num_q_heads", "q_per_kv" }, // a group is layers that share a page table
-  { "(k|key)(->|\\\\.)group", "q_per_kv", "interop/.*" },
+  { "(k|key)(->|\\.)group", "q_per_kv", "interop/.*" },
   { "groups? of lanes", "team" },
+  { "CGR__LINE", "CGR__CACHE_LINE" }, // a line is a (token, head) of a q tile
+  { "rounded_to_line", "rounded_to_cache_line" },
+  { "CGR__LANES", "CGR__VECTOR_ELEMENTS" }, // a lane is a set of step buffers, or CUDA's own
+  { "(is|are) (one|two|four|whole) lines?", "cache line", "(base|buffers|devices|graphs|requests|runtime|tracing|kernels)/.*" },
+  { "warp.s (first )?rows?", "line", "kernels/cuda/attention/.*" }, // a row is that of a request in the persistent tables
+  { "end of the line", "the decode section, or the requests laid end to end", "(interop|kernels|planners)/.*" },
   { "cgr__slot_\\w+", "cgr__ring_slot_" }, // a slot alone is a place in the cache; that of a partial is its index
   { "CGR__SLOT_(BATCH|TOKENS|EDITS|APPEND_FIRST)", "CGR__RING_SLOT_" },
   { "(cgr__)?step_slot", "ring_slot_index" },

@@ -18,7 +18,7 @@ constexpr int kHeaderVectors = sizeof(cgr__ring_slot_header) / sizeof(int4);
 __device__ void copy(const unsigned char *slot, unsigned char *inbox, int64_t offset, int64_t words) {
   const int4 *from = reinterpret_cast<const int4 *>(slot + offset);
   int4 *to = reinterpret_cast<int4 *>(inbox + offset);
-  int64_t vectors = (words + 3) / 4; /* sections are whole lines */
+  int64_t vectors = (words + 3) / 4; /* sections are whole cache lines */
   for (int64_t base = threadIdx.x; base < vectors; base += kAhead * kThreads) {
     int4 word[kAhead];
 #pragma unroll
