@@ -346,12 +346,12 @@ TEST(Emulation, TheSeedDecidesTheOrder) {
   EXPECT_NE(order(5), order(6));
 }
 
-__global__ void wait_for_nobody_kernel(Args a) {
+__global__ void wait_for_no_block_kernel(Args a) {
   while (atomicAdd(a.out, 0) == 0)
     __nanosleep(100);
 }
 
-TEST(Emulation, GivesUpOnWhoWaitsForNobody) { ExpectFailure(wait_for_nobody_kernel, "waits too long"); }
+TEST(Emulation, GivesUpOnABlockThatWaitsForever) { ExpectFailure(wait_for_no_block_kernel, "waits too long"); }
 
 // The next launch after a failure works like any other.
 TEST(Emulation, GoesOnAfterAFailure) {

@@ -156,7 +156,7 @@ __global__ void copy_kernel(CopyArgs a) {
   cgr_emulated::copy_async_wait<0>();
 }
 
-TEST(EmulatedTensor, CopiesArriveWhenSomebodyWaits) {
+TEST(EmulatedTensor, CopiesArriveAtAWait) {
   std::vector<float> in(256), want(256), out(256);
   for (size_t i = 0; i < in.size(); i++)
     want[i] = in[i] = float(i + 1);

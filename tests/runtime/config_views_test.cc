@@ -38,7 +38,7 @@ TEST_P(ConfigViews, StridesArePositiveMultiplesOf16Bytes) {
 }
 
 // With the largest numbers a view has more bytes than 64 bits can count.
-TEST_P(ConfigViews, LieWithinTheAddressSpace) {
+TEST_P(ConfigViews, AreWithinTheAddressSpace) {
   auto set = [](Good &c, int64_t pages) {
     c.groups[0].num_pages = pages;
     c.config.num_layers = 1;
@@ -110,7 +110,7 @@ TEST_P(ConfigViews, OverlapsInPartCount) {
 }
 
 // As in MLA, v is a part of k: allowed only with a backend that writes both itself, and only within a layer.
-TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
+TEST_P(ConfigViews, OneMayBeInsideTheOtherWhereABackendAppends) {
   more_ = [](Good &c) {
     c.AddBackends();
     c.config.num_backends = 1;
