@@ -15,17 +15,17 @@ static void append(cgr__choices_text *out, size_t *used, const char *text) {
 cgr__choices_text cgr__choices_refusal(const cgr__choices *choices, int64_t value) {
   cgr__choices_text out;
   const long long first = choices->first, last = choices->last;
-  char piece[64];
+  char entry[64];
   size_t used = choices->flags ? (size_t)snprintf(out.text, sizeof out.text, "is %#llx, expected %s (", (unsigned long long)value,
                                                   choices->type)
                                : (size_t)snprintf(out.text, sizeof out.text, "is %lld, expected %lld .. %lld, a %s (",
                                                   (long long)value, first, last, choices->type);
   for (int64_t v = first; v <= last; v = choices->flags ? 2 * v : v + 1) {
     if (choices->flags || last - first > LAST_NUMBERED)
-      snprintf(piece, sizeof piece, "%s%s", v > first ? ", " : "", choices->name(v));
+      snprintf(entry, sizeof entry, "%s%s", v > first ? ", " : "", choices->name(v));
     else
-      snprintf(piece, sizeof piece, "%s%lld %s", v > first ? ", " : "", (long long)v, choices->name(v));
-    append(&out, &used, piece);
+      snprintf(entry, sizeof entry, "%s%lld %s", v > first ? ", " : "", (long long)v, choices->name(v));
+    append(&out, &used, entry);
   }
   append(&out, &used, ")");
   return out;

@@ -1,5 +1,5 @@
 /* bf16 and fp16 on a processor: to fp32 exactly, from fp32 rounded to nearest even; NaN stays NaN and infinities stay. The row
- * functions take lengths that are a multiple of CGR__LANES, so that compilers turn their inner loops into vectors. */
+ * functions take lengths that are a multiple of CGR__VECTOR_ELEMENTS, so that compilers turn their inner loops into vectors. */
 #ifndef CGR_BASE_CONVERT_H
 #define CGR_BASE_CONVERT_H
 
@@ -8,7 +8,7 @@
 
 #include "cgr/base.h"
 
-#define CGR__LANES 8
+#define CGR__VECTOR_ELEMENTS 8
 
 static inline uint32_t cgr__float_bits(float x) {
   uint32_t bits;
@@ -68,12 +68,12 @@ static inline void cgr__row_to_float(float *restrict to, const void *restrict fr
   if (dtype == CGR_DTYPE_FP32) {
     memcpy(to, from, (size_t)n * sizeof *to);
   } else if (dtype == CGR_DTYPE_BF16) {
-    for (int32_t i = 0; i < n; i += CGR__LANES)
-      for (int32_t e = 0; e < CGR__LANES; e++)
+    for (int32_t i = 0; i < n; i += CGR__VECTOR_ELEMENTS)
+      for (int32_t e = 0; e < CGR__VECTOR_ELEMENTS; e++)
         to[i + e] = cgr__bf16_to_float(half[i + e]);
   } else {
-    for (int32_t i = 0; i < n; i += CGR__LANES)
-      for (int32_t e = 0; e < CGR__LANES; e++)
+    for (int32_t i = 0; i < n; i += CGR__VECTOR_ELEMENTS)
+      for (int32_t e = 0; e < CGR__VECTOR_ELEMENTS; e++)
         to[i + e] = cgr__fp16_to_float(half[i + e]);
   }
 }
@@ -84,8 +84,8 @@ static inline void cgr__row_from_float(void *restrict to, const float *restrict 
   if (dtype == CGR_DTYPE_FP32) {
     memcpy(to, from, (size_t)n * sizeof *from);
   } else if (dtype == CGR_DTYPE_BF16) {
-    for (int32_t i = 0; i < n; i += CGR__LANES)
-      for (int32_t e = 0; e < CGR__LANES; e++)
+    for (int32_t i = 0; i < n; i += CGR__VECTOR_ELEMENTS)
+      for (int32_t e = 0; e < CGR__VECTOR_ELEMENTS; e++)
         half[i + e] = cgr__float_to_bf16(from[i + e]);
   } else {
     for (int32_t i = 0; i < n; i++)

@@ -24,7 +24,7 @@
 #define CGR__MAX_VARIANTS 16       /* of steps, such as with and without adapters */
 #define CGR__MAX_DECLARED 64       /* buffers of the engine's own, workspaces and plans of backends */
 #define CGR__MAX_REGIONS 8192      /* the runtime's own are 4 for each layer at most, and a few */
-#define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one slot */
+#define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one ring slot */
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
 #define CGR__MAX_CALL_ARGS 4096               /* bytes of arguments that a call keeps by value; also of a kernel's */
@@ -39,8 +39,8 @@
 #define CGR__STRUCT_UNIT 8                    /* bytes: the alignment of every sized struct, so their sizes are multiples of it */
 #define CGR__NAME_BYTES 32                    /* of names that are bounded at 31 characters, with the zero */
 
-/* A line of memory. What every step reads and writes is in few of them. */
-#define CGR__LINE_BYTES 64
-#define CGR__LINE __attribute__((aligned(CGR__LINE_BYTES)))
+/* A cache line. What every step reads and writes is in few of them. */
+#define CGR__CACHE_LINE_BYTES 64
+#define CGR__CACHE_LINE __attribute__((aligned(CGR__CACHE_LINE_BYTES)))
 
 #endif

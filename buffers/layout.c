@@ -10,9 +10,9 @@
 #define NUM_SCALARS 16
 #define MAX_BYTES (8 * CGR__MAX_ELEMENTS) /* of the arena */
 
-_Static_assert(sizeof(cgr__slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one line");
+_Static_assert(sizeof(cgr__ring_slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one cache line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
-_Static_assert(sizeof(cgr__completion) == 128, "the completion record is two lines");
+_Static_assert(sizeof(cgr__completion) == 128, "the completion record is two cache lines");
 _Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
                "the hash reads every byte of the limits: none is between the fields");
 
@@ -53,10 +53,10 @@ const char *cgr_buffer_name(cgr_buffer buffer) {
 static int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 /* Where the sections of a slot are, except those of declared buffers, which come after them. */
-static cgr__slot_layout lay_out_slot(const cgr__limits *limits) {
+static cgr__ring_slot_layout lay_out_slot(const cgr__limits *limits) {
   int64_t requests = limits->max_requests;
-  cgr__slot_layout slot;
-  slot.batch = (int64_t)sizeof(cgr__slot_header);
+  cgr__ring_slot_layout slot;
+  slot.batch = (int64_t)sizeof(cgr__ring_slot_header);
   slot.tokens = slot.batch + round_up((3 * requests + 1) * 4, 64);
   slot.changes = slot.tokens + round_up((int64_t)limits->max_tokens * 4, 64);
   slot.edits = slot.changes + round_up((int64_t)limits->max_changes * (int64_t)sizeof(cgr__change), 64);
@@ -98,7 +98,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_PLAN_COUNTERS] = { l->plan_counters, 1 },
     [CGR__SHAPE_PARTIAL_OUT] = { l->partial_vectors, l->partial_dim },
     [CGR__SHAPE_PARTIAL_STATE] = { l->partial_vectors, 2 },
-    [CGR__SHAPE_SLOT] = { lay_out_slot(l).stride / 4, 1 },
+    [CGR__SHAPE_RING_SLOT] = { lay_out_slot(l).stride / 4, 1 },
     [CGR__SHAPE_STAMPS] = { (int64_t)l->ring_depth + 1, l->stamp_stride },
     [CGR__SHAPE_VALUES] = { l->max_requests, l->value_words },
   };
@@ -127,7 +127,7 @@ static void place_sections(cgr__layout *layout) {
 }
 
 static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
-  cgr__slot_layout *slot = &layout->slot;
+  cgr__ring_slot_layout *slot = &layout->slot;
   cgr__readback_layout *readback = &layout->readback;
   int64_t requests = limits->max_requests;
   *slot = lay_out_slot(limits);

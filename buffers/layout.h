@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 #include "buffers/table.h"
 #include "cgr/cgr.h"
 
@@ -40,7 +40,7 @@ typedef struct cgr__declared {
   int64_t rows, width;
   int64_t padding; /* what every element holds at first, and where nothing was staged, as a value of the dtype */
   size_t offset;
-  int64_t slot_offset; /* of its section in a slot; 0: it has none */
+  int64_t slot_offset; /* of its section in a ring slot; 0: it has none */
 } cgr__declared;
 
 /* Bytes of one token, request or row. */
@@ -55,7 +55,7 @@ typedef struct cgr__layout {
   cgr__declared declared[CGR__MAX_DECLARED];
   int32_t num_declared;
   size_t bytes; /* of the arena */
-  cgr__slot_layout slot;
+  cgr__ring_slot_layout slot;
   cgr__readback_layout readback;
   size_t pinned_bytes; /* of the rings */
 } cgr__layout;

@@ -17,6 +17,7 @@ void cgr__ring_init(cgr__ring *ring, const cgr__layout *layout, int32_t depth, v
 }
 
 cgr_status cgr__ring_refuse(const cgr__ring *ring, const char *function, uint64_t seq) {
-  return cgr__fail(CGR_ERROR_BUSY, "%s: step %llu finds no free slot of %u, expected step %llu to be completed (cgr_step_wait)",
-                   function, (unsigned long long)seq, ring->depth, (unsigned long long)(seq - ring->depth));
+  return cgr__fail(CGR_ERROR_BUSY,
+                   "%s: step %llu finds no free ring slot of %u, expected step %llu to be completed (cgr_step_wait)", function,
+                   (unsigned long long)seq, ring->depth, (unsigned long long)(seq - ring->depth));
 }

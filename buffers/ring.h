@@ -1,15 +1,15 @@
-/* The staging ring and the readback ring: pinned memory, `depth` slots each, slot = seq mod depth.
+/* The staging ring and the readback ring: pinned memory, `depth` ring slots each, slot = seq mod depth.
  *
- * cgr__ring_acquire checks the fence: the slot of step s is free once step s - depth has completed. cgr__ring_slot returns the
- * same slot without checking, for a caller that has acquired or committed it. cgr__ring_commit is the only way to make a slot
- * count; until then its contents may not be relied on. The whole protocol: PROTOCOL.md. */
+ * cgr__ring_acquire checks the fence: the ring slot of step s is free once step s - depth has completed. cgr__ring_slot returns
+ * the same ring slot without checking, for a caller that has acquired or committed it. cgr__ring_commit is the only way to make a
+ * ring slot count; until then its contents may not be relied on. The whole protocol: PROTOCOL.md. */
 #ifndef CGR_BUFFERS_RING_H
 #define CGR_BUFFERS_RING_H
 
 #include <stdbool.h>
 
 #include "buffers/layout.h"
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,10 +18,10 @@ extern "C" {
 typedef struct cgr__ring {
   unsigned char *staging;
   cgr__completion *completion;
-  int64_t stride; /* of slots; every step needs the fields up to here and the next two */
+  int64_t stride; /* of ring slots; every step needs the fields up to here and the next two */
   uint32_t depth;
   uint32_t mask; /* depth - 1 when the depth is a power of two, else 0 */
-  cgr__slot_layout slot;
+  cgr__ring_slot_layout slot;
   unsigned char *readback;
   cgr__readback_layout readback_slot;
 } cgr__ring;
@@ -49,49 +49,52 @@ static inline uint64_t cgr__ring_index(const cgr__ring *ring, uint64_t seq) {
   return ring->mask ? seq & ring->mask : seq % ring->depth;
 }
 
-/* The slot of step `seq`, which has been acquired. */
-static inline cgr__slot_header *cgr__ring_slot(const cgr__ring *ring, uint64_t seq) {
-  return (cgr__slot_header *)(ring->staging + (int64_t)cgr__ring_index(ring, seq) * ring->stride);
+/* The ring slot of step `seq`, which has been acquired. */
+static inline cgr__ring_slot_header *cgr__ring_slot(const cgr__ring *ring, uint64_t seq) {
+  return (cgr__ring_slot_header *)(ring->staging + (int64_t)cgr__ring_index(ring, seq) * ring->stride);
 }
 
-/* The slot for step `seq`, or NULL while the step that used it before is in flight. Its header still bears the number of that
- * older step, so that the device ignores it until it is committed. */
-static inline cgr__slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq) {
+/* The ring slot for step `seq`, or NULL while the step that used it before is in flight. Its header still bears the number of
+ * that older step, so that the device ignores it until it is committed. */
+static inline cgr__ring_slot_header *cgr__ring_acquire(const cgr__ring *ring, uint64_t seq) {
   bool is_free = seq <= ring->depth || cgr__ring_completed(ring) >= seq - ring->depth;
   return is_free ? cgr__ring_slot(ring, seq) : NULL;
 }
 
-/* CGR_ERROR_BUSY: cgr__ring_acquire found no slot. `function`: the one that the message names. */
+/* CGR_ERROR_BUSY: cgr__ring_acquire found no ring slot. `function`: the one that the message names. */
 cgr_status cgr__ring_refuse(const cgr__ring *ring, const char *function, uint64_t seq);
 
-/* Makes the slot that of step `seq`. Release: whoever sees the number sees the content. Called just before the step is enqueued.
+/* Makes the ring slot that of step `seq`. Release: whoever sees the number sees the content. Called just before the step is
+ * enqueued.
  */
-static inline void cgr__ring_commit(cgr__slot_header *slot, uint64_t seq) { __atomic_store_n(&slot->seq, seq, __ATOMIC_RELEASE); }
+static inline void cgr__ring_commit(cgr__ring_slot_header *slot, uint64_t seq) {
+  __atomic_store_n(&slot->seq, seq, __ATOMIC_RELEASE);
+}
 
-static inline int32_t *cgr__ring_batch(const cgr__ring *ring, cgr__slot_header *slot) {
+static inline int32_t *cgr__ring_batch(const cgr__ring *ring, cgr__ring_slot_header *slot) {
   return (int32_t *)((unsigned char *)slot + ring->slot.batch);
 }
-static inline int32_t *cgr__ring_tokens(const cgr__ring *ring, cgr__slot_header *slot) {
+static inline int32_t *cgr__ring_tokens(const cgr__ring *ring, cgr__ring_slot_header *slot) {
   return (int32_t *)((unsigned char *)slot + ring->slot.tokens);
 }
-static inline cgr__change *cgr__ring_changes(const cgr__ring *ring, cgr__slot_header *slot) {
+static inline cgr__change *cgr__ring_changes(const cgr__ring *ring, cgr__ring_slot_header *slot) {
   return (cgr__change *)((unsigned char *)slot + ring->slot.changes);
 }
-static inline cgr__edit *cgr__ring_edits(const cgr__ring *ring, cgr__slot_header *slot) {
+static inline cgr__edit *cgr__ring_edits(const cgr__ring *ring, cgr__ring_slot_header *slot) {
   return (cgr__edit *)((unsigned char *)slot + ring->slot.edits);
 }
 
 #define CGR__MOST_PREFETCHED 16 /* cache lines of changes */
 
-/* Step `seq` is about to be written, with changes of `num_rows` rows, usually one for each. The device has read the slot since it
- * was last written, so stores would wait for cache line after cache line. */
+/* Step `seq` is about to be written, with changes of `num_rows` rows, usually one for each. The device has read the ring slot
+ * since it was last written, so stores would wait for cache line after cache line. */
 static inline void cgr__ring_prefetch(const cgr__ring *ring, uint64_t seq, int32_t num_rows) {
   const int64_t bytes = num_rows * (int64_t)sizeof(cgr__change), room = ring->slot.edits - ring->slot.changes;
   __builtin_prefetch(ring, 1);
   __builtin_prefetch(ring->completion);
-  cgr__slot_header *slot = cgr__ring_slot(ring, seq);
+  cgr__ring_slot_header *slot = cgr__ring_slot(ring, seq);
   __builtin_prefetch(slot, 1);
-  for (int64_t at = 0; at < bytes && at < room && at < CGR__MOST_PREFETCHED * CGR__LINE_BYTES; at += CGR__LINE_BYTES)
+  for (int64_t at = 0; at < bytes && at < room && at < CGR__MOST_PREFETCHED * CGR__CACHE_LINE_BYTES; at += CGR__CACHE_LINE_BYTES)
     __builtin_prefetch((unsigned char *)cgr__ring_changes(ring, slot) + at, 1);
 }
 

@@ -7,11 +7,11 @@
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
  *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P], BATCH_PAGES [R * P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
- *   plans ask; SLOT, a slot of the staging ring without the sections of declared buffers; STAMPS, a row of
+ *   plans ask; RING_SLOT, a ring slot without the sections of declared buffers; STAMPS, a row of
  *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
- * - source: STAGED, copied from the slot by the prologue; PLANNED, computed on the device from what was staged; ON_DEMAND, the
- *   same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that was not asked for has no copies;
+ * - source: STAGED, copied from the ring slot by the prologue; PLANNED, computed on the device from what was staged; ON_DEMAND,
+ * the same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that was not asked for has no copies;
  *   WRITTEN, by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
  *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
@@ -41,7 +41,7 @@ enum cgr__shape {
   CGR__SHAPE_PLAN_COUNTERS,
   CGR__SHAPE_PARTIAL_OUT,
   CGR__SHAPE_PARTIAL_STATE,
-  CGR__SHAPE_SLOT,
+  CGR__SHAPE_RING_SLOT,
   CGR__SHAPE_STAMPS,
   CGR__SHAPE_VALUES,
   CGR__SHAPE_COUNT
@@ -83,7 +83,7 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAN
   X(PLAN_COUNTERS,            plan_counters,            I32,  PLAN_COUNTERS,  ONE,   STATE,   0)                    \
   X(PARTIAL_OUT,              partial_out,              FP32, PARTIAL_OUT,    ONE,   WRITTEN, CGR__PADDING_NONE)    \
   X(PARTIAL_STATE,            partial_state,            FP32, PARTIAL_STATE,  ONE,   WRITTEN, CGR__PADDING_NONE)    \
-  X(INBOX,                    inbox,                    I32,  SLOT,           ONE,   STATE,   0)                    \
+  X(INBOX,                    inbox,                    I32,  RING_SLOT,      ONE,   STATE,   0)                    \
   X(STAMPS,                   stamps,                   I64,  STAMPS,         ONE,   STATE,   0)                    \
   X(VALUE_FLAGS,              value_flags,              I64,  VALUES,         ONE,   STATE,   0)
 

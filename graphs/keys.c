@@ -1,15 +1,15 @@
 /* Makes the entries and tables of the keys. Cold. */
 #include "graphs/graphs.h"
 
-_Static_assert(sizeof(cgr__graph_entry) % CGR__LINE_BYTES == 0, "entries are whole lines");
-_Static_assert(offsetof(cgr__graph_entry, key) == CGR__LINE_BYTES, "a replay touches one line of its entry");
+_Static_assert(sizeof(cgr__graph_entry) % CGR__CACHE_LINE_BYTES == 0, "entries are whole cache lines");
+_Static_assert(offsetof(cgr__graph_entry, key) == CGR__CACHE_LINE_BYTES, "a replay touches one cache line of its entry");
 
 #define MAX_BLOCKS 4096
 
-/* The parts of the block of memory, by size. */
-typedef struct parts {
+/* The sections of the block of memory, by size. */
+typedef struct lengths {
   size_t entries, tokens, of_requests, of_block, smallest;
-} parts;
+} lengths;
 
 static int32_t field_of(const cgr_bucket *bucket, bool tokens) { return tokens ? bucket->num_tokens : bucket->num_requests; }
 
@@ -49,7 +49,7 @@ static int32_t block_shift(int32_t most) {
   return shift;
 }
 
-static size_t rounded_to_line(size_t bytes) { return (bytes + 15) / 16 * 16; }
+static size_t rounded_to_16(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 static int32_t num_captured(const cgr__key_lists *lists) {
   int32_t count = 0;
@@ -58,10 +58,10 @@ static int32_t num_captured(const cgr__key_lists *lists) {
   return count;
 }
 
-static parts measure_lists(const cgr__key_lists *lists) {
+static lengths measure_lists(const cgr__key_lists *lists) {
   int32_t levels[CGR__MAX_BUCKETS];
   size_t entries = 0, tables = 0, requests = (size_t)lists->limits->max_requests + 1;
-  parts p = { 0, 0, 0, 0, 0 };
+  lengths p = { 0, 0, 0, 0, 0 };
   for (int32_t i = 0; has_uniform(lists) && i < lists->num_query_lens; i++, tables++)
     entries += (size_t)make_sizes(lists, lists->query_lens[i], levels);
   if (has_mixed(lists)) {
@@ -69,17 +69,17 @@ static parts measure_lists(const cgr__key_lists *lists) {
     size_t request_levels = (size_t)make_levels(lists, false, levels);
     entries += (size_t)lists->num_mixed;
     tables++;
-    p.tokens = rounded_to_line((size_t)token_levels * sizeof(int32_t));
-    p.of_block = rounded_to_line(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
-    p.smallest = rounded_to_line((size_t)token_levels * request_levels * sizeof(int16_t));
+    p.tokens = rounded_to_16((size_t)token_levels * sizeof(int32_t));
+    p.of_block = rounded_to_16(((size_t)(most >> block_shift(most)) + 1) * sizeof(int16_t));
+    p.smallest = rounded_to_16((size_t)token_levels * request_levels * sizeof(int16_t));
   }
-  p.entries = rounded_to_line(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
-  p.of_requests = rounded_to_line(tables * requests * sizeof(int16_t));
+  p.entries = rounded_to_16(entries * (size_t)num_captured(lists) * sizeof(cgr__graph_entry));
+  p.of_requests = rounded_to_16(tables * requests * sizeof(int16_t));
   return p;
 }
 
 size_t cgr__keys_bytes(const cgr__key_lists *lists) {
-  parts p = measure_lists(lists);
+  lengths p = measure_lists(lists);
   return p.entries + p.tokens + p.of_requests + p.of_block + p.smallest;
 }
 
@@ -177,7 +177,7 @@ static void make_mixed(cgr__graphs *graphs, const cgr__key_lists *lists) {
 }
 
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory) {
-  parts p = measure_lists(lists);
+  lengths p = measure_lists(lists);
   unsigned char *at = memory;
   graphs->limits = lists->limits;
   graphs->entry = (cgr__graph_entry *)(void *)at;

@@ -35,7 +35,7 @@ static inline int32_t cgr__stamp_stride(int32_t timing, int32_t num_layers) {
 
 /* The row of step `seq`. */
 CGR__HOST_DEVICE int64_t *cgr__stamp_row(int64_t *stamps, uint64_t seq, int32_t ring_depth, int32_t stride) {
-  return stamps + cgr__step_slot(seq, ring_depth) * stride;
+  return stamps + cgr__ring_slot_index(seq, ring_depth) * stride;
 }
 
 typedef struct cgr__stamp_args {

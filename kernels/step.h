@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/host_device.h"
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 #include "buffers/table.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
@@ -19,8 +19,8 @@
 extern "C" {
 #endif
 
-/* Slot of step `seq` in a ring. Depths are usually powers of two, and a 64-bit division takes a GPU 100 cycles. */
-CGR__HOST_DEVICE int64_t cgr__step_slot(uint64_t seq, int32_t depth) {
+/* The index of step `seq` in a ring. Depths are usually powers of two, and a 64-bit division takes a GPU 100 cycles. */
+CGR__HOST_DEVICE int64_t cgr__ring_slot_index(uint64_t seq, int32_t depth) {
   if ((depth & (depth - 1)) == 0)
     return (int64_t)(seq & (uint64_t)(depth - 1));
   return (int64_t)(seq % (uint64_t)depth);
@@ -53,7 +53,7 @@ typedef struct cgr__step_gate {
   int32_t num_requests, num_tokens;
   int32_t num_edits; /* 0: no edit names tokens */
   uint32_t flags;
-  int32_t fetched; /* the inbox has the slot */
+  int32_t fetched; /* the inbox has the ring slot */
 } cgr__step_gate;
 
 /* State of the protocol (buffers/PROTOCOL.md): the content of the buffer step_state. */
@@ -65,7 +65,7 @@ typedef struct cgr__step_state {
   cgr__step_error error;
   int32_t lost;          /* this step has lost content; reset with error */
   int32_t padding_token; /* input id of padded tokens: 0, except in a self-test, which varies it */
-  uint64_t staged;       /* sections of this step's slot that hold data of declared buffers; 0 for a step that was refused */
+  uint64_t staged;       /* sections of this step's ring slot that hold data of declared buffers; 0 for a step that was refused */
   cgr__step_gate gate;
 } cgr__step_state;
 
@@ -92,7 +92,7 @@ typedef struct cgr__step_args {
   const unsigned char *staging; /* mapped; slot i at staging + i * slot.stride */
   unsigned char *readback;      /* mapped; result i at readback + i * readback_slot.stride */
   cgr__completion *completion;  /* mapped */
-  cgr__slot_layout slot;
+  cgr__ring_slot_layout slot;
   cgr__readback_layout readback_slot;
   cgr__step_state *state; /* buffers.step_state */
   int32_t ring_depth;
@@ -101,7 +101,7 @@ typedef struct cgr__step_args {
   int32_t max_changes, token_stride;          /* token_stride: 1 + k */
   int32_t padded_requests, padded_tokens;     /* B_r, B_t: of the key */
   int32_t num_groups;
-  int32_t empty;   /* prologue: 1 for a step that only uses up its number: the content of the slot is ignored */
+  int32_t empty;   /* prologue: 1 for a step that only uses up its number: the content of the ring slot is ignored */
   int32_t abandon; /* epilogue: 1 when the host gave up the step: no row state is committed, the result has no requests */
   int32_t reorder_threshold; /* most new tokens of a decode; 0: no backend splits batches */
   int32_t num_sets;          /* length sets; 0 means 1 */
@@ -117,8 +117,8 @@ typedef struct cgr__step_args {
 /* First kernel of a step. Code and tests cite its rules by their names. seq = state->seq + 1, slot = seq mod ring_depth.
  *
  * What is read
- *   P1 inbox        The inbox is read in place of the slot when it bears the number seq.
- *   P2 empty        With `empty` the step has no requests, tokens or changes. Neither slot nor inbox is read, and
+ *   P1 inbox        The inbox is read in place of the ring slot when it bears the number seq.
+ *   P2 empty        With `empty` the step has no requests, tokens or changes. Neither ring slot nor inbox is read, and
  *                   state->batch_seq becomes 0. P4 to P17 are about other steps.
  *   P3 reset        state->error is reset at the start. state->staged becomes the header's, 0 for a refused step.
  *
@@ -143,7 +143,7 @@ typedef struct cgr__step_args {
  *                   row: the change is dropped (CGR_GUARD_CHANGE), state->lost.
  *
  * Batch layout
- *   P14 source      It comes from the batch section, or stays as it is; then the edits are made, in either case. (In a slot
+ *   P14 source      It comes from the batch section, or stays as it is; then the edits are made, in either case. (In a ring slot
  *                   that the host has filled, edits next to the section only repeat it.) An edit gives its place row, flags
  *                   and query_len. query_lens are the differences of query_start_loc, whatever it holds, and are summed anew,
  *                   modulo 2^32. With the section or with edits state->batch_seq = seq.
@@ -161,7 +161,7 @@ typedef struct cgr__step_args {
  *   P19 padding     Entries after the real ones get the padding values of buffers/table.h by the same code (input_ids:
  *                   state->padding_token).
  *   P20 counts      With a reorder_threshold the counts of decodes are those of the requests before the first that has more
- *                   new tokens; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__SLOT_APPEND_FIRST, unless the step is refused.
+ *                   new tokens; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused.
  *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / page_size).
  *                   logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
  *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size
@@ -175,18 +175,18 @@ typedef struct cgr__step_args {
  *                   new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
-/* Whether a header names no more than a slot holds. */
-CGR__HOST_DEVICE bool cgr__slot_fits(const cgr__step_args *a, const cgr__slot_header *header) {
+/* Whether a header names no more than a ring slot holds. */
+CGR__HOST_DEVICE bool cgr__ring_slot_fits(const cgr__step_args *a, const cgr__ring_slot_header *header) {
   return header->num_requests >= 0 && header->num_requests <= a->max_requests && header->num_tokens >= 0 &&
          header->num_tokens <= a->max_tokens && header->num_changes >= 0 && header->num_changes <= a->max_changes &&
          header->num_edits >= 0 && header->num_edits <= a->max_requests && header->num_ids >= 0 &&
          header->num_ids <= a->max_tokens;
 }
 
-/* Reads the slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If the
- * slot already bears that number (acquire), its header and the sections that the header names are copied to the inbox, which is
- * laid out like a slot; the number is copied last. Sections of declared buffers stay where they are. If the slot does not bear
- * the number, or names more than a slot holds, the inbox keeps its older number. */
+/* Reads the ring slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If
+ * the ring slot already bears that number (acquire), its header and the sections that the header names are copied to the inbox,
+ * which is laid out like a ring slot; the number is copied last. Sections of declared buffers stay where they are. If the ring
+ * slot does not bear the number, or names more than a ring slot holds, the inbox keeps its older number. */
 extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes

@@ -229,9 +229,9 @@ static void take_turns(run *r, cgr__graph_entry *kept, int from, int to, double 
   }
 }
 
-/* What each of cgr's kernels adds by itself. An unchanged step is committed by hand, together with the next one's slot, and its
- * slot is put into the inbox. No graph but the last holds an epilogue, so the device's counter stands still, and every run of the
- * prologue, planner and fetch sees the same step. The epilogue comes last: each run of it counts one step on. */
+/* What each of cgr's kernels adds by itself. An unchanged step is committed by hand, together with the next one's ring slot, and
+ * its ring slot is put into the inbox. No graph but the last holds an epilogue, so the device's counter stands still, and every
+ * run of the prologue, planner and fetch sees the same step. The epilogue comes last: each run of it counts one step on. */
 static void measure_apart(bench_engine *e, int32_t bucket, const options *o, uint64_t *marks) {
   const cgr_key *key = &e->rt->graphs.entry[bucket].key;
   cgr__graph_entry skeleton, kept[OWN];
@@ -248,7 +248,7 @@ static void measure_apart(bench_engine *e, int32_t bucket, const options *o, uin
   bench_fill_inbox(e);
   take_turns(&r, kept, PROLOGUE, FETCH, over);
   take_turns(&r, kept, FETCH, EPILOGUE,
-             over); /* after the prologue, which would read the slot once the inbox has the next step's */
+             over); /* after the prologue, which would read the ring slot once the inbox has the next step's */
   bench_take_back(e, &step);
   take_turns(&r, kept, EPILOGUE, OWN, over);
   bench_count_on(e);

@@ -3,11 +3,11 @@
  *
  *   bazel-bin/profiles/kernel_cost [cuda:0|host] [nodes in a graph] [replays]
  *
- * The step is staged as usual and its slot committed, but the kernels run without the rest of it. The prologue comes first, with
- * its slot read over the bus and from the inbox; the others read what it leaves. The epilogue ends one step after another, alike
- * but for the number. There is one class of plans (planner_cost has four), and two buffers of the engine's own, 4 bytes of a
- * token and 16 of a request, for `staged`; they count among the bytes. `on demand` writes kv_indices, block_table (of 512 pages),
- * and lengths and sums. */
+ * The step is staged as usual and its ring slot committed, but the kernels run without the rest of it. The prologue comes first,
+ * with its ring slot read over the bus and from the inbox; the others read what it leaves. The epilogue ends one step after
+ * another, alike but for the number. There is one class of plans (planner_cost has four), and two buffers of the engine's own, 4
+ * bytes of a token and 16 of a request, for `staged`; they count among the bytes. `on demand` writes kv_indices, block_table (of
+ * 512 pages), and lengths and sums. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef enum kernel_args { STEP_ARGS, PLANNER_ARGS, ON_DEMAND_ARGS, STAGED_ARGS 
 typedef struct kernel {
   const cgr__kernel *kernel;
   kernel_args args;
-  bool fetched; /* the inbox has the slot */
+  bool fetched; /* the inbox has the ring slot */
   bool ends;    /* the step, which is taken back before */
   const char *name;
 } kernel;

@@ -155,8 +155,8 @@ static cgr__graph_entry *find_entry(const run *r) {
   return entry;
 }
 
-/* The same launches as in the last warm-up step before. The prologue finds another step's number in the slot and runs without
- * requests; what the host pays is the same. Afterwards the runtime is told of the steps that it did not launch. */
+/* The same launches as in the last warm-up step before. The prologue finds another step's number in the ring slot and runs
+ * without requests; what the host pays is the same. Afterwards the runtime is told of the steps that it did not launch. */
 static int launch_bare(const bench_engine *e) {
   const cgr__device_ops *ops = e->dev->ops;
   int error = 0;

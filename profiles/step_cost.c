@@ -110,8 +110,8 @@ static void wait_for_launch(run *r, uint64_t seq, double end) {
     ;
 }
 
-/* The same executable graph launched by itself. Its prologue finds another step's number in the slot and runs without requests;
- * what the host pays for the launch is the same. Afterwards the runtime is told of the steps that it did not launch. */
+/* The same executable graph launched by itself. Its prologue finds another step's number in the ring slot and runs without
+ * requests; what the host pays for the launch is the same. Afterwards the runtime is told of the steps that it did not launch. */
 static void bare_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   cgr__exec *exec = e->rt->graphs.entry[r->bucket].exec;

@@ -49,7 +49,7 @@ static double time_warm(cgr_runtime *rt, void (*round)(cgr_runtime *rt), int32_t
 
 /* As found by a step that comes milliseconds after the last. */
 static void make_cold(cgr_runtime *rt, unsigned char *memory) {
-  for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__LINE_BYTES)
+  for (size_t at = 0; at < TOUCHED_BYTES; at += CGR__CACHE_LINE_BYTES)
     ((volatile unsigned char *)memory)[at]++;
   __builtin_prefetch(cgr__flight_at(&rt->flight, rt->flight.count), 1);
   uint64_t until = cgr__ticks() + 1000; /* what prepare and launch have to do meanwhile */

@@ -173,7 +173,7 @@ static bool collect_new_page(const cgr__rows *rows, int32_t index, cgr__change *
   return true;
 }
 
-/* Prefetches for two rows that come later: the lines of the further one, and what those of the nearer one point to. */
+/* Prefetches for two rows that come later: the cache lines of the further one, and what those of the nearer one point to. */
 #define FAR 8
 #define NEAR 4
 static void prefetch_row(const cgr__rows *rows, int32_t far, int32_t near) {

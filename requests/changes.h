@@ -6,7 +6,7 @@
 #ifndef CGR_REQUESTS_CHANGES_H
 #define CGR_REQUESTS_CHANGES_H
 
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 #include "requests/rows.h"
 
 #ifdef __cplusplus

@@ -6,34 +6,34 @@
 #include "base/memory.h"
 #include "requests/schedule.h"
 
-_Static_assert(sizeof(cgr__batch_layout) == CGR__LINE_BYTES, "a batch layout is one line");
+_Static_assert(sizeof(cgr__batch_layout) == CGR__CACHE_LINE_BYTES, "a batch layout is one cache line");
 
 /* ---------------------------------------------------------------------------------------------------------- batch layouts */
 
-static size_t rounded_to_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static size_t rounded_to_cache_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Bytes of the arrays of one batch layout. */
 static size_t arrays_bytes(int32_t max_requests) {
   size_t r = (size_t)max_requests;
-  return 3 * rounded_to_line(r * sizeof(int32_t)) + rounded_to_line(r * sizeof(uint64_t));
+  return 3 * rounded_to_cache_line(r * sizeof(int32_t)) + rounded_to_cache_line(r * sizeof(uint64_t));
 }
 
 size_t cgr__batch_layouts_bytes(int32_t max_requests, int32_t ring_depth) {
   size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
-  return rounded_to_line(count * sizeof(cgr__batch_layout)) + rounded_to_line((size_t)ring_depth * sizeof(cgr__batch_layout *)) +
-         count * arrays_bytes(max_requests);
+  return rounded_to_cache_line(count * sizeof(cgr__batch_layout)) +
+         rounded_to_cache_line((size_t)ring_depth * sizeof(cgr__batch_layout *)) + count * arrays_bytes(max_requests);
 }
 
 void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int32_t ring_depth, void *memory) {
   unsigned char *at = memory;
   size_t count = (size_t)ring_depth + CGR__SPARE_BATCH_LAYOUTS;
-  size_t words = rounded_to_line((size_t)max_requests * sizeof(int32_t));
+  size_t words = rounded_to_cache_line((size_t)max_requests * sizeof(int32_t));
   pool->depth = ring_depth;
   pool->mask = (ring_depth & (ring_depth - 1)) == 0 ? (uint32_t)ring_depth - 1 : 0;
   pool->all = (cgr__batch_layout *)(void *)at;
-  at += rounded_to_line(count * sizeof *pool->all);
+  at += rounded_to_cache_line(count * sizeof *pool->all);
   pool->of_seq = (cgr__batch_layout **)(void *)at;
-  at += rounded_to_line((size_t)ring_depth * sizeof *pool->of_seq);
+  at += rounded_to_cache_line((size_t)ring_depth * sizeof *pool->of_seq);
   for (size_t i = 0; i < count; i++) {
     cgr__batch_layout *c = &pool->all[i];
     c->rows = (int32_t *)(void *)at;

@@ -17,7 +17,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------------------- batch layouts */
 
-/* A batch as it was validated. Rows, results and the slot refer to it; it does not change while a result refers to it. */
+/* A batch as it was validated. Rows, results and the ring slot refer to it; it does not change while a result refers to it. */
 typedef struct cgr__batch_layout { /* a cache line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
@@ -37,7 +37,7 @@ typedef struct cgr__batch_layout { /* a cache line */
  * every step reads comes last, next to the steady batch. */
 typedef struct cgr__batch_layouts {
   cgr__batch_layout *all;     /* [depth + CGR__SPARE_BATCH_LAYOUTS] */
-  cgr__batch_layout **of_seq; /* [depth] of the step in this slot of the ring; NULL: a step without requests of its own */
+  cgr__batch_layout **of_seq; /* [depth] of the step in this ring slot; NULL: a step without requests of its own */
   int32_t depth;
   uint32_t mask; /* depth - 1 when the depth is a power of two, else 0 */
 } cgr__batch_layouts;
@@ -122,8 +122,8 @@ typedef struct cgr__lane_batches {
   cgr__standing standing;
 } cgr__lane_batches;
 
-static_assert(offsetof(cgr__lane_batches, standing) - offsetof(cgr__lane_batches, layouts.of_seq) == CGR__LINE_BYTES,
-              "what a whole batch looks at is one line, before those of the standing batch");
+static_assert(offsetof(cgr__lane_batches, standing) - offsetof(cgr__lane_batches, layouts.of_seq) == CGR__CACHE_LINE_BYTES,
+              "what a whole batch looks at is one cache line, before those of the standing batch");
 /* What the next step needs of them, whichever kind of batch it has. */
 static inline void cgr__lane_batches_prefetch(const cgr__lane_batches *batches) {
   __builtin_prefetch(&batches->layouts.of_seq, 1);

@@ -3,7 +3,7 @@
 
 #include "requests/schedule.h"
 
-_Static_assert(sizeof(cgr__row) == CGR__ROW_BYTES, "a row is one line");
+_Static_assert(sizeof(cgr__row) == CGR__ROW_BYTES, "a row is one cache line");
 /* Between two steps there may be more members than a step of the schedule can count. The count then wraps, and is right again
  * once there are few enough. */
 _Static_assert(CGR__MAX_REQUESTS < 1 << 16, "a step of a schedule counts every row of a batch");

@@ -14,7 +14,7 @@
 #ifndef CGR_REQUESTS_STANDING_H
 #define CGR_REQUESTS_STANDING_H
 
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 #include "requests/batch.h"
 #include "requests/members.h"
 

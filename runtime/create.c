@@ -226,7 +226,8 @@ static void make_on_demand_args(cgr_runtime *rt) {
     make_on_demand_group(rt, i);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ parts */
+/* ------------------------------------------------------------------------------------------------------------------- what a
+ * runtime owns */
 
 static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
@@ -268,9 +269,9 @@ static cgr_status preload_kernels(cgr_runtime *rt) {
 
 /* A layer's cache and its scales. */
 static cgr_status register_layer(cgr_runtime *rt, const cgr_layer *l) {
-  for (int part = CGR__PART_K; part <= CGR__PART_V_SCALE; part++) {
+  for (int tensor = CGR__LAYER_TENSOR_K; tensor <= CGR__LAYER_TENSOR_V_SCALE; tensor++) {
     cgr__strided_set strided;
-    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &strided))
+    if (cgr__layer_strided_set(l, &rt->setup.groups[l->group], (cgr__layer_tensor)tensor, &strided))
       CGR__TRY(cgr__regions_register(&rt->regions, (const void *)(uintptr_t)strided.base, (size_t)strided.span, NULL));
   }
   return CGR_OK;
@@ -438,7 +439,7 @@ static void tear_down(cgr_runtime *rt) {
 cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   CGR__REQUIRE(runtime, "cgr_runtime_create");
   *runtime = NULL;
-  cgr_runtime *rt = aligned_alloc(CGR__LINE_BYTES, sizeof *rt);
+  cgr_runtime *rt = aligned_alloc(CGR__CACHE_LINE_BYTES, sizeof *rt);
   if (!rt)
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "cgr_runtime_create: no host memory (%zu bytes)", sizeof *rt);
   memset(rt, 0, sizeof *rt);

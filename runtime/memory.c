@@ -85,10 +85,11 @@ static bool uses_supplied(const cgr_runtime *rt, const stretch *s, cgr__use *use
 static bool uses_layer(const cgr_runtime *rt, int32_t i, const stretch *s, cgr__use *use) {
   const cgr_layer *l = &rt->setup.layers[i];
   const cgr__strided_set memory = cgr__strided_set_of_run(s->base, (int64_t)s->bytes);
-  for (int part = 0; part < CGR__PART_COUNT; part++) {
+  for (int tensor = 0; tensor < CGR__NUM_LAYER_TENSORS; tensor++) {
     cgr__strided_set strided;
-    if (cgr__layer_part(l, &rt->setup.groups[l->group], (cgr__part)part, &strided) && cgr__strided_sets_meet(&strided, &memory))
-      return tell_field(use, "layers", i, cgr__part_name((cgr__part)part));
+    if (cgr__layer_strided_set(l, &rt->setup.groups[l->group], (cgr__layer_tensor)tensor, &strided) &&
+        cgr__strided_sets_meet(&strided, &memory))
+      return tell_field(use, "layers", i, cgr__layer_tensor_name((cgr__layer_tensor)tensor));
   }
   return false;
 }

@@ -108,9 +108,9 @@ struct cgr_runtime {
   cgr_device *dev;
   uint64_t tickets; /* of prepared steps; distinct from those of any other runtime */
   cgr__flight flight;
-  CGR__LINE cgr__lane lane;
-  CGR__LINE cgr__graphs graphs;
-  CGR__LINE cgr__regions regions;
+  CGR__CACHE_LINE cgr__lane lane;
+  CGR__CACHE_LINE cgr__graphs graphs;
+  CGR__CACHE_LINE cgr__regions regions;
   cgr__rows rows; /* its first fields are in one cache line with the epoch of the regions */
 
   cgr__statistics statistics;
@@ -144,11 +144,12 @@ struct cgr_runtime {
   cgr__starts starts;
 };
 
-static_assert(offsetof(struct cgr_runtime, lane) == CGR__LINE_BYTES,
-              "the handle and what is needed of the flight recorder are one line");
-static_assert(offsetof(struct cgr_runtime, regions.epoch) % CGR__LINE_BYTES == 0 &&
-                  offsetof(struct cgr_runtime, rows.limits) - offsetof(struct cgr_runtime, regions.epoch) <= CGR__LINE_BYTES,
-              "what a step looks at of regions and rows is one line");
+static_assert(offsetof(struct cgr_runtime, lane) == CGR__CACHE_LINE_BYTES,
+              "the handle and what is needed of the flight recorder are one cache line");
+static_assert(offsetof(struct cgr_runtime, regions.epoch) % CGR__CACHE_LINE_BYTES == 0 &&
+                  offsetof(struct cgr_runtime, rows.limits) - offsetof(struct cgr_runtime, regions.epoch) <=
+                      CGR__CACHE_LINE_BYTES,
+              "what a step looks at of regions and rows is one cache line");
 
 /* ---------------------------------------------------------------------------------------------------------------- alive.c */
 

@@ -32,7 +32,7 @@ typedef struct cgr__flight_entry { /* 64 bytes */
     uint64_t bytes_staged;
     uint64_t repeats; /* of a refused step: refusals after it that were the same */
   };
-} CGR__LINE cgr__flight_entry;
+} CGR__CACHE_LINE cgr__flight_entry;
 
 /* What every step needs of it, half a cache line. */
 typedef struct cgr__flight {

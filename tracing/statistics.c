@@ -4,8 +4,8 @@
 
 #include "tracing/histogram.h"
 
-_Static_assert(sizeof(cgr__flight_entry) == CGR__LINE_BYTES, "a record is a line");
-_Static_assert(sizeof(cgr__flight) == CGR__LINE_BYTES / 2, "the recorder shares the runtime's first line");
+_Static_assert(sizeof(cgr__flight_entry) == CGR__CACHE_LINE_BYTES, "a record is a cache line");
+_Static_assert(sizeof(cgr__flight) == CGR__CACHE_LINE_BYTES / 2, "the recorder shares the runtime's first line");
 _Static_assert(CGR__MIN_FLIGHT_DEPTH % CGR__FOLD_EVERY == 0, "records are folded before they are overwritten");
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "reasons have room");
 _Static_assert(CGR__MAX_REQUESTS <= UINT16_MAX, "counts of requests have room");
@@ -17,7 +17,7 @@ CGR_STATUS_LIST(FITS)
 
 size_t cgr__statistics_bytes(int32_t num_keys) {
   size_t bytes = ((size_t)num_keys + 1) * sizeof(cgr__key_sums);
-  return (bytes + CGR__LINE_BYTES - 1) / CGR__LINE_BYTES * CGR__LINE_BYTES;
+  return (bytes + CGR__CACHE_LINE_BYTES - 1) / CGR__CACHE_LINE_BYTES * CGR__CACHE_LINE_BYTES;
 }
 
 /* The sums are written here, so that no step is the first to touch their pages. */

@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 /* Records are folded when this many have been written. The step that does it pays for all of them, some microseconds: at one step
- * in 256 that is past the 99th percentile of steps, and the lines of the sums are fetched once for many records. A divisor of
- * every depth. */
+ * in 256 that is past the 99th percentile of steps, and the cache lines of the sums are fetched once for many records. A divisor
+ * of every depth. */
 #define CGR__FOLD_EVERY 256
 
 /* The sums of one key. */

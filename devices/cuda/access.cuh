@@ -51,7 +51,7 @@ __device__ __forceinline__ int4 load_early(const int4 *address) {
   return v;
 }
 
-/* Brings a line of device memory into L2. */
+/* Brings a cache line of device memory into L2. */
 __device__ __forceinline__ void prefetch(const void *address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)));
 }

@@ -10,7 +10,7 @@
 #define SIGNATURES 12040          /* the CUDA version that driver.h takes them from */
 #define OPTIONAL_SIGNATURES 13010 /* and those that a driver may lack */
 
-CGR__LINE struct cgr__cuda_functions cgr__cu;
+CGR__CACHE_LINE struct cgr__cuda_functions cgr__cu;
 
 struct entry {
   const char *symbol;

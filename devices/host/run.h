@@ -1,4 +1,4 @@
-/* Execution, below the queues: one piece of work, or all nodes of a graph in the order that the schedule picks. Under ASYNC
+/* Execution, below the queues: one item of work, or all nodes of a graph in the order that the schedule picks. Under ASYNC
  * without the lock, else with it. */
 #ifndef CGR_DEVICES_HOST_RUN_H
 #define CGR_DEVICES_HOST_RUN_H

@@ -1,7 +1,7 @@
 /* The types of the host device: streams are queues, capture records, replay executes. Internal to devices/host/; listed from
  * the bottom up, each file using only those above it in this list:
  *   handles  live streams and events behind their handles, failures, the random generator
- *   run      executing one piece of work, or a graph in the order that the schedule picks
+ *   run      executing one item of work, or a graph in the order that the schedule picks
  *   pool     operations, allocated in chunks
  *   nodes    a graph under construction, and its orders
  *   queue    the streams' queues, and when their operations run

@@ -226,7 +226,8 @@ static int judge(const check *c) {
   TRY(graphs_add_up(c, &used));
   cgr_graph_mode mode;
   TRY_CGR(cgr_runtime_graph_mode(c->engines[0]->runtime, &mode, NULL));
-  printf("Graph mode %s: %lld step%s beside eager ones, %lld request%s (%lld left early), %lld token%s: every token and logit "
+  printf("Graph mode %s: %lld step%s compared with eager ones, %lld request%s (%lld left early), %lld token%s: every token and "
+         "logit "
          "has the "
          "same bits.\n",
          cgr_graph_mode_name(mode), (long long)n->steps, llama_plural(n->steps), (long long)n->arrivals,

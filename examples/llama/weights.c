@@ -4,7 +4,7 @@
 
 #include "examples/llama/engine.h"
 
-#define PIECE ((uint64_t)1 << 20) /* elements that travel at once */
+#define CHUNK ((uint64_t)1 << 20) /* elements that travel at once */
 
 void *llama_arena_take(llama_arena *arena, size_t count, size_t element) {
   size_t offset = (arena->used + 255) & ~(size_t)255;
@@ -39,15 +39,15 @@ static void lay_out(llama_weights *w, const llama_model *model) {
 typedef struct upload {
   cgr_device *device;
   cudaStream_t stream;
-  void *staging; /* pinned, PIECE elements */
+  void *staging; /* pinned, CHUNK elements */
   int32_t dtype;
 } upload;
 
 /* Copies a tensor to `to` and moves `to` past it. */
 static int send(upload *u, const llama_tensor *tensor, char **to) {
   size_t element = cgr_dtype_size((cgr_dtype)u->dtype);
-  for (uint64_t first = 0; first < tensor->count; first += PIECE) {
-    uint64_t count = tensor->count - first < PIECE ? tensor->count - first : PIECE;
+  for (uint64_t first = 0; first < tensor->count; first += CHUNK) {
+    uint64_t count = tensor->count - first < CHUNK ? tensor->count - first : CHUNK;
     llama_tensor_read(tensor, first, count, u->dtype, u->staging);
     TRY_CGR(cgr_copy(u->device, *to, u->staging, count * element, u->stream));
     TRY_CGR(cgr_stream_synchronize(u->device, u->stream));
@@ -110,7 +110,7 @@ static int load(const llama_model *model, upload *u, llama_weights *w) {
   w->arena.base = memory;
   lay_out(w, model);
   TRY_CGR(cgr_stream_create(u->device, &u->stream));
-  TRY_CGR(cgr_memory_alloc_pinned(u->device, PIECE * cgr_dtype_size((cgr_dtype)u->dtype), &u->staging));
+  TRY_CGR(cgr_memory_alloc_pinned(u->device, CHUNK * cgr_dtype_size((cgr_dtype)u->dtype), &u->staging));
   return send_all(u, model, w);
 }
 

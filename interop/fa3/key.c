@@ -8,7 +8,7 @@
 /* Named as FlashAttention's parameters, where it has them. */
 typedef struct key {
   const cgr_fa3_input *in;
-  int32_t group;      /* query heads of a KV head */
+  int32_t q_per_kv;   /* query heads of a KV head */
   int32_t dim, dim_v; /* rounded up to those that FlashAttention has kernels for */
   int32_t element_size;
   int32_t left, right; /* of the window, -1: none; then as the heuristic counts them */
@@ -127,15 +127,15 @@ static key read_key(const cgr_fa3_input *in) {
   key k = { .in = in };
   int32_t dim_v = in->head_dim_v != 0 ? in->head_dim_v : in->head_dim;
   bool vllm = in->layout == CGR_FA3_VLLM;
-  k.group = in->num_q_heads / in->num_kv_heads;
+  k.q_per_kv = in->num_q_heads / in->num_kv_heads;
   k.dim = round_dim(in->head_dim);
   k.dim_v = dim_v == in->head_dim ? k.dim : round_dim_v(dim_v);
   k.element_size = in->dtype == CGR_DTYPE_FP8_E4M3 ? 1 : 2;
   k.pages = in->page_size > 0;
   choose_mask(&k);
-  k.one_warpgroup = vllm && (in->head_dim == 64 || in->head_dim == 128) && !k.is_local && in->max_query_len * k.group <= 64;
+  k.one_warpgroup = vllm && (in->head_dim == 64 || in->head_dim == 128) && !k.is_local && in->max_query_len * k.q_per_kv <= 64;
   tiles whole = choose_tiles(&k, false);
-  k.tma = k.pages && !(vllm && k.is_local) && in->page_size % whole.n == 0 && in->max_query_len * k.group > whole.m;
+  k.tma = k.pages && !(vllm && k.is_local) && in->page_size % whole.n == 0 && in->max_query_len * k.q_per_kv > whole.m;
   return k;
 }
 
@@ -163,7 +163,7 @@ static int32_t choose_splits(const key *k, tiles t) {
   int64_t l2 = 50 << 20, head_bytes = (int64_t)in->max_seq_len * (in->head_dim + dim_v) * k->element_size;
   int64_t visible = (int64_t)k->left + k->right + 1 + t.m;
   int32_t loaded = !k->is_local || visible > in->max_seq_len ? in->max_seq_len : (int32_t)visible;
-  int32_t n = divide_up(loaded, t.n), m = divide_up((int64_t)in->max_query_len * k->group, t.m);
+  int32_t n = divide_up(loaded, t.n), m = divide_up((int64_t)in->max_query_len * k->q_per_kv, t.m);
   int64_t m_tiles = (int64_t)in->num_kv_heads * m;
   if ((float)m_tiles >= 0.8f * (float)num_sm) {
     if (head_bytes <= l2 || m < 2 * num_sm || k->is_causal || k->is_local)
@@ -185,7 +185,7 @@ static bool choose_packing(const key *k, int32_t num_splits) {
     return true;
   if (in->pack_gqa != 0)
     return in->pack_gqa > 0;
-  return (k->pages && !k->tma) || num_splits > 1 || k->group > 1;
+  return (k->pages && !k->tma) || num_splits > 1 || k->q_per_kv > 1;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- vectors */
@@ -216,7 +216,7 @@ static void place_vectors(const cgr_fa3_input *in, cgr_fa3_sizes *s) {
 static int32_t kv_tiles_in_l2(const key *k, tiles t) {
   int32_t dim_v = k->in->head_dim_v != 0 ? k->in->head_dim_v : k->in->head_dim, bytes = 8 << 20;
   if (k->in->layout == CGR_FA3_VLLM)
-    bytes = (32 << 20) / (k->group == 1 ? 1 : k->group <= 2 ? 2 : k->group <= 4 ? 4 : k->group <= 8 ? 8 : 16);
+    bytes = (32 << 20) / (k->q_per_kv == 1 ? 1 : k->q_per_kv <= 2 ? 2 : k->q_per_kv <= 4 ? 4 : k->q_per_kv <= 8 ? 8 : 16);
   return bytes / (t.n * (k->in->head_dim + dim_v) * k->element_size);
 }
 
@@ -248,8 +248,8 @@ void cgr__fa3_derive(const cgr_fa3_input *in, cgr_fa3_sizes *s, cgr__fa3_key *c)
                        .tile_n = t.n,
                        .by_tile_m = cgr__fa3_divide_by((uint32_t)t.m),
                        .by_tile_n = cgr__fa3_divide_by((uint32_t)t.n),
-                       .packed_heads = s->pack_gqa ? k.group : 1,
-                       .unpacked_heads = s->pack_gqa ? 1 : k.group,
+                       .packed_heads = s->pack_gqa ? k.q_per_kv : 1,
+                       .unpacked_heads = s->pack_gqa ? 1 : k.q_per_kv,
                        .heads = s->pack_gqa ? in->num_kv_heads : in->num_q_heads,
                        .is_causal = s->is_causal,
                        .sort = s->sort,

@@ -48,7 +48,7 @@ cgr_status cgr__flashinfer_read_decode_key(const char *function, const cgr_flash
                                 .num_requests = in->num_requests,
                                 .uniform_rows = 1,
                                 .num_q_heads = in->num_q_heads,
-                                .group = in->num_q_heads / in->num_kv_heads,
+                                .q_per_kv = in->num_q_heads / in->num_kv_heads,
                                 .head_dim = in->head_dim,
                                 .cta_tile_q = 1,
                                 .page_size = in->page_size,
@@ -101,7 +101,7 @@ static cgr_status check_kernel(const char *function, const cgr_flashinfer_prefil
 
 /* What the graph's tiles are, from the numbers of requests and rows. */
 static cgr_status set_graph_tiles(const char *function, const cgr_flashinfer_prefill_input *in, cgr__flashinfer_key *key) {
-  int64_t tiles, requests = in->num_requests, uniform = (int64_t)in->uniform_q_len * key->group;
+  int64_t tiles, requests = in->num_requests, uniform = (int64_t)in->uniform_q_len * key->q_per_kv;
   if (in->uniform_q_len == 0 && in->total_num_rows < in->num_requests - 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: total_num_rows is %d, expected at least %d (num_requests - 1)", function,
                      in->total_num_rows, in->num_requests - 1);
@@ -109,9 +109,9 @@ static cgr_status set_graph_tiles(const char *function, const cgr_flashinfer_pre
     cgr__flashinfer_set_tile(key, cgr__flashinfer_cta_tile_q(key, uniform));
     tiles = requests * cgr__flashinfer_ceil_div(uniform, key->cta_tile_q);
   } else {
-    int64_t longest = ((int64_t)in->total_num_rows - requests + 1) * key->group;
+    int64_t longest = ((int64_t)in->total_num_rows - requests + 1) * key->q_per_kv;
     cgr__flashinfer_set_tile(key, cgr__flashinfer_cta_tile_q(key, longest));
-    tiles = cgr__flashinfer_ceil_div((int64_t)in->total_num_rows * key->group, key->cta_tile_q) + requests - 1;
+    tiles = cgr__flashinfer_ceil_div((int64_t)in->total_num_rows * key->q_per_kv, key->cta_tile_q) + requests - 1;
   }
   if (tiles < key->max_tiles)
     tiles = key->max_tiles;
@@ -134,7 +134,7 @@ static cgr__flashinfer_key prefill_key(const cgr_flashinfer_prefill_input *in) {
                               .uniform_rows = in->uniform_q_len > 0 ? in->uniform_q_len : 1,
                               .total_rows = in->total_num_rows,
                               .num_q_heads = in->num_q_heads,
-                              .group = in->num_q_heads / in->num_kv_heads,
+                              .q_per_kv = in->num_q_heads / in->num_kv_heads,
                               .head_dim = in->head_dim_vo,
                               .head_dim_qk = in->head_dim_qk,
                               .kv_dtype_bytes = in->kv_dtype_bytes > 0 ? in->kv_dtype_bytes : 2,

@@ -12,7 +12,7 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMostBlocks = 64;
-constexpr int32_t kNobody = 0x7fffffff;
+constexpr int32_t kNone = 0x7fffffff;
 
 /* In shared memory: [B + 1], [G + 1], [G], [G]; sums of both levels [B + 1], [G + 1]. first: of a group, the first request that
  * has pages. Anything may stand in kv after the live requests. */
@@ -47,7 +47,7 @@ __device__ void load(const cgr_flashinfer_cascade &c, Batch &b) {
     b.start[g] = c.group_start[g];
   for (int32_t g = (int32_t)threadIdx.x; g < c.num_groups; g += kThreads) {
     b.prefix[g] = c.prefix_pages[g];
-    b.first[g] = kNobody;
+    b.first[g] = kNone;
   }
   b.live = max(0, min(live, c.num_requests));
   __syncthreads();
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 1) cascade_kernel(const __grid_const
   if (good) {
     sum_up(b.unique, c.num_requests, of_warp[0],
            [&](int32_t i) { return pages_of(b, i) - shared_pages(b, group_of(c, b, i), i); });
-    sum_up(b.shared, c.num_groups, of_warp[1], [&](int32_t g) { return b.first[g] == kNobody ? 0 : b.prefix[g]; });
+    sum_up(b.shared, c.num_groups, of_warp[1], [&](int32_t g) { return b.first[g] == kNone ? 0 : b.prefix[g]; });
   }
   if (good && c.kv_indices)
     copy_pages(c, b);

@@ -4,8 +4,9 @@
  * mask and the partials are, not in the tiles.
  *
  * A tile is one (request, q tile, KV chunk). A q tile is cta_tile_q packed rows, a row being a new token with one query head of a
- * group; decode has one q tile for each request, even an empty one. All requests are cut into chunks of the same number of pages:
- * the smallest, from 128 tokens up, that makes at most max_tiles tiles; if there are more q tiles than that, the longest KV.
+ * KV head; decode has one q tile for each request, even an empty one. All requests are cut into chunks of the same number of
+ * pages: the smallest, from 128 tokens up, that makes at most max_tiles tiles; if there are more q tiles than that, the longest
+ * KV.
  *
  * The search. S(c), the tiles with chunks of c pages, falls as c grows. With w the q tiles and t the sum of q tiles times pages,
  * t / c <= S(c) <= (t - w) / c + w: so the answer is at least t / max_tiles and at most (t - w) / (max_tiles - w). The range is
@@ -43,7 +44,7 @@ typedef struct cgr__flashinfer_key {
   int32_t num_requests;
   int32_t uniform_rows; /* of each request when there is no qo_indptr */
   int32_t total_rows;   /* qo_indptr stays within */
-  int32_t num_q_heads, group, head_dim, head_dim_qk, kv_dtype_bytes;
+  int32_t num_q_heads, q_per_kv, head_dim, head_dim_qk, kv_dtype_bytes;
   int32_t compute_capability, shared_memory;
   int32_t window;                     /* 0: none */
   int32_t cta_tile_q, log_cta_tile_q; /* a power of two, and its logarithm */
@@ -82,7 +83,7 @@ CGR__HOST_DEVICE bool cgr__flashinfer_rows_fit(const cgr__flashinfer_key *key, i
 }
 
 CGR__HOST_DEVICE int32_t cgr__flashinfer_q_tiles(const cgr__flashinfer_key *key, int32_t rows) {
-  int32_t tiles = (int32_t)(((int64_t)rows * key->group + key->cta_tile_q - 1) >> key->log_cta_tile_q);
+  int32_t tiles = (int32_t)(((int64_t)rows * key->q_per_kv + key->cta_tile_q - 1) >> key->log_cta_tile_q);
   return key->decode ? 1 : tiles;
 }
 

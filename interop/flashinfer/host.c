@@ -65,11 +65,11 @@ void cgr__flashinfer_set_places(cgr__flashinfer_key *key) {
     at->valid_mask = place_array(at, tiles, 16);
 }
 
-/* A q tile has cta_tile_q packed rows, which are as many rows for each query head of a group. Before 0.7.1 each had room for
+/* A q tile has cta_tile_q packed rows, which are as many rows for each query head of a KV head. Before 0.7.1 each had room for
  * all. */
 int64_t cgr__flashinfer_partial_rows(const cgr__flashinfer_key *key) {
   int64_t packed = (int64_t)key->tiles * key->cta_tile_q;
-  return !key->decode && key->layout == CGR_FLASHINFER_V0_7_1 ? cgr__flashinfer_ceil_div(packed, key->group) : packed;
+  return !key->decode && key->layout == CGR_FLASHINFER_V0_7_1 ? cgr__flashinfer_ceil_div(packed, key->q_per_kv) : packed;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- requests */
@@ -164,7 +164,7 @@ static void choose_tile_without_graph(cgr__flashinfer_key *key, const cgr__flash
   int64_t packed = 0;
   int32_t live = live_of(key, arrays);
   for (int32_t i = 0; i < key->num_requests; i++)
-    packed += (int64_t)request_at(key, arrays, live, i).rows * key->group;
+    packed += (int64_t)request_at(key, arrays, live, i).rows * key->q_per_kv;
   cgr__flashinfer_set_tile(key, cgr__flashinfer_cta_tile_q(key, packed / key->num_requests));
 }
 

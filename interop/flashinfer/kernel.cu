@@ -2,7 +2,7 @@
  *
  * A block has the whole batch: kEach neighbouring requests for each thread, in registers, and in shared memory what the search
  * needs of them. It sums the batch (one barrier), looks for the chunk size (one barrier for each round: as many sizes are tried
- * at once as the work allows, by groups of lanes that read all requests; a round or two are the rule), sums what comes before
+ * at once as the work allows, by teams of lanes that read all requests; a round or two are the rule), sums what comes before
  * each request (a barrier, unless one warp has them all), leaves that in shared memory (one barrier), and writes: every tile and
  * every row finds its request by a search that leaves a quarter with each step. Each block does all but the writing for itself,
  * so several can share the writes of a large plan without waiting for each other. Half of them (blockIdx.y) write tiles, the
@@ -80,7 +80,7 @@ constexpr int kLimb = 22;
 
 /* ----------------------------------------------------------------------------------------------------------- requests */
 
-/* A load that is issued where it stands, and goes through L1: a thread's neighbouring words come with one line. */
+/* A load that is issued where it stands, and goes through L1: a thread's neighbouring words come with one cache line. */
 __device__ __forceinline__ int32_t load_near(const int32_t *address) {
   int32_t v;
   asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(address)) : "memory");
@@ -190,12 +190,12 @@ __device__ __forceinline__ void store_tried(const Own &own, Tried *tried, bool a
   tried[blockDim.x * kEach + threadIdx.x] = { 0, 0 }; /* count_floats looks beyond the end */
 }
 
-/* The tiles that every group-th pair of requests makes with chunks of each size. As floats, last / size is rounded down by one
+/* The tiles that every team-th pair of requests makes with chunks of each size. As floats, last / size is rounded down by one
  * multiply-add: 2^23 + last * inverse keeps nothing below 1. The estimate of the instruction is off by at most 2^-23 of itself;
  * a factor of 1 + 2^-22 makes the inverse too large, by less than 2^-21, and `last` below 2^21 forgives that: the quotient grows
  * by less than 1 / size, which is what the next integer is away at least. Modulo 2^32, and 2^23's bits - 1 too large for each q
  * tile. Looks at up to two pairs for each of 32 lanes beyond the last. */
-__device__ __forceinline__ void count_floats(const Tried *tried, int32_t part, int32_t pairs, int32_t group,
+__device__ __forceinline__ void count_floats(const Tried *tried, int32_t member, int32_t pairs, int32_t team,
                                              const uint32_t (&sizes)[kSizes], uint32_t (&tiles)[kSizes]) {
   float inverse[kSizes];
 #pragma unroll
@@ -204,10 +204,10 @@ __device__ __forceinline__ void count_floats(const Tried *tried, int32_t part, i
     inverse[c] *= 1.00000023841857910156f;
     tiles[c] = 0;
   }
-  const uint4 *at = reinterpret_cast<const uint4 *>(tried) + part;
+  const uint4 *at = reinterpret_cast<const uint4 *>(tried) + member;
 #pragma unroll 1
-  for (int32_t i = 0; i < pairs; i += 2 * group) {
-    uint4 a = at[i], b = at[i + group];
+  for (int32_t i = 0; i < pairs; i += 2 * team) {
+    uint4 a = at[i], b = at[i + team];
 #pragma unroll
     for (int c = 0; c < kSizes; c++) {
       constexpr float magic = 8388608.f;
@@ -219,23 +219,23 @@ __device__ __forceinline__ void count_floats(const Tried *tried, int32_t part, i
   }
 }
 
-__device__ __noinline__ uint32_t count_integers(const Tried *tried, int32_t part, int32_t num_requests, int32_t group,
+__device__ __noinline__ uint32_t count_integers(const Tried *tried, int32_t member, int32_t num_requests, int32_t team,
                                                 uint32_t size) {
   uint32_t inverse = ~0u / size, tiles = 0;
-  for (int32_t i = part; i < num_requests; i += group)
+  for (int32_t i = member; i < num_requests; i += team)
     tiles += (uint32_t)tried[i].q_tiles * ((uint32_t)divide(tried[i].last, size, inverse) + 1);
   return tiles;
 }
 
-/* The lanes' sums within groups of neighbours. */
-__device__ __forceinline__ void sum_groups(uint32_t (&tiles)[kSizes], int32_t group) {
-  if (group == 32) {
+/* The lanes' sums within teams of neighbours. */
+__device__ __forceinline__ void sum_teams(uint32_t (&tiles)[kSizes], int32_t team) {
+  if (team == 32) {
 #pragma unroll
     for (int c = 0; c < kSizes; c++)
       tiles[c] = __reduce_add_sync(~0u, tiles[c]);
     return;
   }
-  for (int d = 1; d < group; d *= 2) {
+  for (int d = 1; d < team; d *= 2) {
 #pragma unroll
     for (int c = 0; c < kSizes; c++)
       tiles[c] += __shfl_xor_sync(~0u, tiles[c], d);
@@ -265,11 +265,11 @@ __device__ __forceinline__ int32_t search_chunk(const cgr__flashinfer_key &key, 
   int log_threads = 31 - __clz((int)blockDim.x);
   while (range.low < range.high) {
     uint32_t span = (uint32_t)(range.high - range.low);
-    /* A group of 4 to 32 lanes tries kSizes sizes; more than asked for, where that would take more lanes. */
-    int log_group = min(log_threads + 2 - sizes_at_once(key.num_requests, span, log_threads), 5);
-    uint32_t sizes_tried = 1u << (log_threads + 2 - log_group), step = ((span - 1) >> (log_threads + 2 - log_group)) + 1;
-    int32_t group = 1 << log_group, part = (int32_t)threadIdx.x & (group - 1);
-    uint32_t index = (threadIdx.x >> log_group) * kSizes, sizes[kSizes], tiles[kSizes];
+    /* A team of 4 to 32 lanes tries kSizes sizes; more than asked for, where that would take more lanes. */
+    int log_team = min(log_threads + 2 - sizes_at_once(key.num_requests, span, log_threads), 5);
+    uint32_t sizes_tried = 1u << (log_threads + 2 - log_team), step = ((span - 1) >> (log_threads + 2 - log_team)) + 1;
+    int32_t team = 1 << log_team, member = (int32_t)threadIdx.x & (team - 1);
+    uint32_t index = (threadIdx.x >> log_team) * kSizes, sizes[kSizes], tiles[kSizes];
 #pragma unroll
     for (uint32_t c = 0; c < kSizes; c++) {
       uint32_t size = (uint32_t)range.low + (index + c + 1) * step - 1;
@@ -279,20 +279,20 @@ __device__ __forceinline__ int32_t search_chunk(const cgr__flashinfer_key &key, 
     if (!as_floats) {
 #pragma unroll
       for (int c = 0; c < kSizes; c++)
-        tiles[c] = count_integers(tried, part, key.num_requests, group, sizes[c]);
+        tiles[c] = count_integers(tried, member, key.num_requests, team, sizes[c]);
     } else if (sizes[0] < (uint32_t)range.high) {
-      count_floats(tried, part, (key.num_requests + 1) / 2, group, sizes, tiles);
+      count_floats(tried, member, (key.num_requests + 1) / 2, team, sizes, tiles);
     }
-    sum_groups(tiles, group);
+    sum_teams(tiles, team);
     /* A lane judges one size. Of the sizes below the last, those that make too many tiles are the first ones. */
     uint32_t size = sizes[0], count = tiles[0];
 #pragma unroll
     for (int c = 1; c < kSizes; c++) {
-      size = part == c ? sizes[c] : size;
-      count = part == c ? tiles[c] : count;
+      size = member == c ? sizes[c] : size;
+      count = member == c ? tiles[c] : count;
     }
     count -= too_large;
-    bool too_many = part < kSizes && size < (uint32_t)range.high && count > (uint32_t)key.max_tiles;
+    bool too_many = member < kSizes && size < (uint32_t)range.high && count > (uint32_t)key.max_tiles;
     uint32_t low = (uint32_t)range.low + (uint32_t)__syncthreads_count(too_many) * step;
     range.high = (int32_t)min((uint32_t)range.high, low + step - 1);
     range.low = (int32_t)low;

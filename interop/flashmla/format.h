@@ -12,7 +12,7 @@
  * request i is at x = S_i + k, and what is left to do up to the end of a request j costs S_(j+1) - x. So the part finishes all
  * j with S_(j+1) <= x + Q + c, and the next one begins at
  *   x' = max(x + Q, S_j), S_j being the last request that begins at or before x + Q + c;
- *   or at the end of the line, when that is not after x + Q + c.
+ *   or at the end of the last request, when that is not after x + Q + c.
  * That is: a part takes Q, and a little more when a request ends within the next c. Requests begin at least c + 1 apart, so at
  * most one does. Parts that begin inside of one request begin Q apart, the first at most Q into it: the one that begins k into
  * it has split ceil(k / Q). No part begins in the last c of a request.
@@ -111,7 +111,7 @@ CGR__HOST_DEVICE int32_t cgr__flashmla_blocks(const cgr__flashmla_key *c, int32_
   return cgr__flashmla_max(cgr__flashmla_ceil_by(tokens, c->block_size, c->block_inverse), 1);
 }
 
-/* Q; 1 for a line of nothing. */
+/* Q; 1 when there is nothing to do. */
 CGR__HOST_DEVICE int32_t cgr__flashmla_quota(const cgr__flashmla_key *c, int32_t total) {
   return cgr__flashmla_max(cgr__flashmla_ceil_by(total, c->num_parts, c->parts_inverse), 1);
 }

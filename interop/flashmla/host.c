@@ -1,6 +1,6 @@
 #include "interop/flashmla/host.h"
 
-/* A walk over the line: the request that the next part begins in, and where that request is. */
+/* A walk over the requests laid end to end: the request that the next part begins in, and where that request is. */
 typedef struct walk {
   const cgr__flashmla_key *c;
   const cgr__flashmla_lens *lens;

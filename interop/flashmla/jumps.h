@@ -1,10 +1,10 @@
 /* How the device finds in parallel where FlashMLA's parts begin (format.h), although each begins where the one before ends.
  *
- * A part begins Q after the one before, or snaps to the begin of a request. Wind the line around a circle of Q: steps of Q stay
- * where they are, and all that is left is a cursor that each request in its turn may push forward,
- *   request j snaps when (S_j - cursor) mod Q <= c, and then the cursor is at S_j mod Q.
- * With S_j = turn * Q + residue, and `wraps` times that the cursor passed 0 so far, parts begin at (p + wraps) Q + cursor. So the
- * first of them at or after S_j follows without a division. This holds for Q > c; else every request is snapped to.
+ * A part begins Q after the one before, or snaps to the begin of a request. Wind the requests around a circle of Q: steps of Q
+ * stay where they are, and all that is left is a cursor that each request in its turn may push forward, request j snaps when (S_j
+ * - cursor) mod Q <= c, and then the cursor is at S_j mod Q. With S_j = turn * Q + residue, and `wraps` times that the cursor
+ * passed 0 so far, parts begin at (p + wraps) Q + cursor. So the first of them at or after S_j follows without a division. This
+ * holds for Q > c; else every request is snapped to.
  *
  * Whether a snap at i is followed by one at j depends on the two residues alone. The device evaluates this for all pairs among
  * 32 neighbours at once. So it knows, for each of them that may be snapped to first, where the cursor is after those 32; with

@@ -49,7 +49,7 @@ struct Shared {
   int32_t sums[2][kMaxWarps];
   uint4 angles[kMaxWarps][kMaxSpan][8]; /* of the chunks that a warp is at */
   uint32_t is_first[kMaxParts / 32];    /* a bit for each part that is the first to begin in a request */
-  cgr__flashmla_place end;              /* of the line; for the last request alone */
+  cgr__flashmla_place end;              /* of all requests; for the last request alone */
   int32_t num_parts, num_snaps;         /* parts with work; those of them that begin with a request */
 };
 
@@ -478,14 +478,14 @@ __global__ void __launch_bounds__(most_threads(kEach)) flashmla_kernel(const __g
 }
 
 /* What a thread does for itself is most of the work when there are many: then it has two requests. */
-struct Variant {
+struct Instance {
   int32_t most_requests, each;
   void (*kernel)(cgr__flashmla_args);
 };
 
-constexpr Variant kVariants[] = { { 256, 1, flashmla_kernel<1> },
-                                  { 1024, 2, flashmla_kernel<2> },
-                                  { CGR__MAX_REQUESTS, kMaxEach, flashmla_kernel<kMaxEach> } };
+constexpr Instance kInstances[] = { { 256, 1, flashmla_kernel<1> },
+                                    { 1024, 2, flashmla_kernel<2> },
+                                    { CGR__MAX_REQUESTS, kMaxEach, flashmla_kernel<kMaxEach> } };
 
 /* As much shared memory as the device gives, up to `bytes`. */
 int preload_most(void (*kernel)(cgr__flashmla_args), size_t bytes) {
@@ -502,7 +502,7 @@ extern "C" int cgr__cuda_flashmla(const void *args, cudaStream_t stream) {
   const cgr__flashmla_args *a = static_cast<const cgr__flashmla_args *>(args);
   if (a->c.num_requests < 1 || a->c.num_requests > CGR__MAX_REQUESTS || a->c.num_parts < 1 || a->c.num_parts > cgr::kMaxParts)
     return (int)cudaErrorInvalidValue;
-  const cgr::Variant *v = cgr::kVariants;
+  const cgr::Instance *v = cgr::kInstances;
   while (a->c.num_requests > v->most_requests)
     v++;
   int32_t own = v->each == cgr::kMaxEach ? cgr::kMaxThreads : (a->c.num_requests + v->each - 1) / v->each;
@@ -512,7 +512,7 @@ extern "C" int cgr__cuda_flashmla(const void *args, cudaStream_t stream) {
 }
 
 extern "C" int cgr__cuda_flashmla_preload(void) {
-  for (const cgr::Variant &v : cgr::kVariants) {
+  for (const cgr::Instance &v : cgr::kInstances) {
     int error = cgr::preload_most(v.kernel, cgr::make_lists(nullptr, v.most_requests, cgr::kMaxParts).bytes);
     if (error != 0)
       return error;

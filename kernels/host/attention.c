@@ -98,8 +98,8 @@ static void add_rows(float *out, const float *const *rows, const float *p, int32
 }
 
 static void scale_row(float *row, float factor, int32_t n) {
-  for (int32_t d = 0; d < n; d += CGR__LANES)
-    for (int32_t e = 0; e < CGR__LANES; e++)
+  for (int32_t d = 0; d < n; d += CGR__VECTOR_ELEMENTS)
+    for (int32_t e = 0; e < CGR__VECTOR_ELEMENTS; e++)
       row[d + e] *= factor;
 }
 

@@ -41,7 +41,7 @@ void cgr__host_epilogue(const void *pointer) {
   cgr__step_state *state = args->state;
   uint64_t seq = state->seq + 1;
   int32_t num_requests = args->abandon ? 0 : args->buffers.counts[CGR_COUNT_REQUESTS];
-  unsigned char *slot = args->readback + cgr__step_slot(seq, args->ring_depth) * args->readback_slot.stride;
+  unsigned char *slot = args->readback + cgr__ring_slot_index(seq, args->ring_depth) * args->readback_slot.stride;
   int32_t *num_tokens = (int32_t *)(void *)(slot + args->readback_slot.num_tokens);
   for (int32_t i = 0; i < num_requests; i++)
     num_tokens[i] = commit_request(args, i);
@@ -57,6 +57,6 @@ void cgr__host_epilogue(const void *pointer) {
   __atomic_store_n(&args->completion->errors, state->errors, __ATOMIC_RELAXED);
   if (args->buffers.stamps)
     cgr__stamp_epilogue(args, seq, (int64_t)cgr__now_ns());
-  /* The host may read the result, reuse the slot and give pages away once it sees this. */
+  /* The host may read the result, reuse the ring slot and give pages away once it sees this. */
   __atomic_store_n(&args->completion->completed_seq, seq, __ATOMIC_RELEASE);
 }

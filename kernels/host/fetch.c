@@ -1,10 +1,10 @@
-/* Fetches the slot of the next step into the inbox. */
+/* Fetches the ring slot of the next step into the inbox. */
 #include <string.h>
 
 #include "kernels/host/launchers.h"
 #include "kernels/step.h"
 
-/* A stretch of the slot that the header names. */
+/* A stretch of the ring slot that the header names. */
 static void copy(const cgr__step_args *args, const unsigned char *slot, int64_t offset, int64_t words) {
   const int32_t *from = (const int32_t *)(const void *)(slot + offset);
   int32_t *to = args->buffers.inbox + offset / 4;
@@ -14,16 +14,16 @@ static void copy(const cgr__step_args *args, const unsigned char *slot, int64_t 
 
 void cgr__host_fetch(const void *pointer) {
   const cgr__step_args *args = (const cgr__step_args *)pointer;
-  cgr__slot_header *inbox = (cgr__slot_header *)(void *)args->buffers.inbox;
+  cgr__ring_slot_header *inbox = (cgr__ring_slot_header *)(void *)args->buffers.inbox;
   uint64_t next = args->state->seq + 2;
   const unsigned char *slot = args->staging + (int64_t)(next % (uint64_t)args->ring_depth) * args->slot.stride;
-  const cgr__slot_header *header = (const cgr__slot_header *)(const void *)slot;
-  if (__atomic_load_n(&header->seq, __ATOMIC_ACQUIRE) != next || !cgr__slot_fits(args, header))
+  const cgr__ring_slot_header *header = (const cgr__ring_slot_header *)(const void *)slot;
+  if (__atomic_load_n(&header->seq, __ATOMIC_ACQUIRE) != next || !cgr__ring_slot_fits(args, header))
     return;
-  if (header->flags & CGR__SLOT_BATCH)
+  if (header->flags & CGR__RING_SLOT_BATCH)
     copy(args, slot, args->slot.batch, 3 * (int64_t)header->num_requests + 1);
-  bool edits = header->flags & CGR__SLOT_EDITS;
-  if (edits || (header->flags & CGR__SLOT_TOKENS))
+  bool edits = header->flags & CGR__RING_SLOT_EDITS;
+  if (edits || (header->flags & CGR__RING_SLOT_TOKENS))
     copy(args, slot, args->slot.tokens, edits ? header->num_ids : header->num_tokens);
   if (edits)
     copy(args, slot, args->slot.edits, 4 * (int64_t)header->num_edits);

@@ -6,7 +6,7 @@
 
 enum { UNIT = CGR__MERGE_UNIT };
 
-_Static_assert(UNIT % CGR__LANES == 0, "a stretch is whole rows of convert.h");
+_Static_assert(UNIT % CGR__VECTOR_ELEMENTS == 0, "a stretch is whole rows of convert.h");
 
 static unsigned char *address(const cgr_view *view, int64_t token, int32_t head, int32_t d) {
   return (unsigned char *)view->data +

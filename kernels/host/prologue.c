@@ -1,11 +1,11 @@
-/* The prologue: the slot of the staging ring, applied to the persistent buffers. kernels/step.h has its rules (P1 ..). */
+/* The prologue: the ring slot, applied to the persistent buffers. kernels/step.h has its rules (P1 ..). */
 #include <stdbool.h>
 
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
 #include "planners/metadata/metadata.h"
 
-/* The slot is written by the host. The launch orders those stores before this kernel, so relaxed loads are enough. */
+/* The ring slot is written by the host. The launch orders those stores before this kernel, so relaxed loads are enough. */
 static int32_t load_i32(const int32_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 
 typedef struct incoming {
@@ -13,15 +13,15 @@ typedef struct incoming {
   int32_t num_requests, num_tokens, num_changes, num_edits;
   uint32_t flags;
   uint64_t staged;
-  const int32_t *batch, *tokens, *changes, *edits; /* sections of the slot, in words */
+  const int32_t *batch, *tokens, *changes, *edits; /* sections of the ring slot, in words */
   int32_t *first_token;                            /* [num_requests] with edits: of each request's ids; -1: CGR_TOKEN_LAST */
 } incoming;
 
 static incoming read_slot(const cgr__step_args *args, uint64_t seq) {
   const unsigned char *slot = (const unsigned char *)args->buffers.inbox;
-  if (((const cgr__slot_header *)(const void *)slot)->seq != seq) /* P1: not fetched during the step before */
+  if (((const cgr__ring_slot_header *)(const void *)slot)->seq != seq) /* P1: not fetched during the step before */
     slot = args->staging + (int64_t)(seq % (uint64_t)args->ring_depth) * args->slot.stride;
-  const cgr__slot_header *header = (const cgr__slot_header *)(const void *)slot;
+  const cgr__ring_slot_header *header = (const cgr__ring_slot_header *)(const void *)slot;
   incoming in;
   in.seq = __atomic_load_n(&header->seq, __ATOMIC_RELAXED);
   in.batch_seq = __atomic_load_n(&header->batch_seq, __ATOMIC_RELAXED);
@@ -101,20 +101,20 @@ static bool check_starts(const cgr__step_args *args, const incoming *in) {
   return true;
 }
 
-/* P14. Read once: what is checked is what is used, whatever happens to the slot. A refused step rewrites it anyway. */
+/* P14. Read once: what is checked is what is used, whatever happens to the ring slot. A refused step rewrites it anyway. */
 static bool take_batch_layout(const cgr__step_args *args, const incoming *in) {
   int32_t n = in->num_requests;
-  for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i <= n; i++)
+  for (int32_t i = 0; (in->flags & CGR__RING_SLOT_BATCH) && i <= n; i++)
     args->buffers.query_start_loc[i] = load_i32(&in->batch[n + i]);
-  for (int32_t i = 0; (in->flags & CGR__SLOT_BATCH) && i < n; i++) {
+  for (int32_t i = 0; (in->flags & CGR__RING_SLOT_BATCH) && i < n; i++) {
     args->buffers.request_rows[i] = load_i32(&in->batch[i]);
     args->buffers.request_flags[i] = load_i32(&in->batch[2 * n + 1 + i]);
   }
-  if ((in->flags & CGR__SLOT_EDITS) && !apply_edits(args, in))
+  if ((in->flags & CGR__RING_SLOT_EDITS) && !apply_edits(args, in))
     return false;
   if (!check_starts(args, in))
     return false;
-  if (in->flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS))
+  if (in->flags & (CGR__RING_SLOT_BATCH | CGR__RING_SLOT_EDITS))
     args->state->batch_seq = in->seq;
   return true;
 }
@@ -132,7 +132,7 @@ static bool accept_step(const cgr__step_args *args, const incoming *in, uint64_t
     return reject_content(args, CGR_GUARD_COUNT, 0, in->num_requests);
   if (in->num_tokens < 0 || in->num_tokens > args->max_tokens || in->num_tokens > args->padded_tokens)
     return reject_content(args, CGR_GUARD_COUNT, 1, in->num_tokens);
-  if (!(in->flags & CGR__SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
+  if (!(in->flags & CGR__RING_SLOT_BATCH) && (args->state->batch_seq == 0 || in->batch_seq != args->state->batch_seq))
     return reject_content(args, CGR_GUARD_SEQUENCE, 1, (int64_t)in->batch_seq);
   return take_batch_layout(args, in);
 }
@@ -235,7 +235,7 @@ static void derive_metadata(const cgr__step_args *args, const incoming *in) {
   m.max_seq_len = args->max_lens[0];
   m.num_groups = args->num_groups;
   m.groups = groups;
-  m.tokens = (in->flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS ? in->tokens : NULL;
+  m.tokens = (in->flags & (CGR__RING_SLOT_TOKENS | CGR__RING_SLOT_EDITS)) == CGR__RING_SLOT_TOKENS ? in->tokens : NULL;
   m.row_computed = args->buffers.row_computed;
   m.row_last_tokens = args->buffers.row_last_tokens;
   m.input_ids = args->buffers.input_ids;
@@ -282,7 +282,7 @@ static void write_counts(const cgr__step_args *args, const incoming *in) {
   args->buffers.counts[CGR_COUNT_PADDED_TOKENS] = args->padded_tokens;
   args->buffers.counts[CGR_COUNT_DECODES] = num_decodes;
   args->buffers.counts[CGR_COUNT_DECODE_TOKENS] = args->buffers.query_start_loc[num_decodes];
-  args->buffers.counts[CGR_COUNT_APPEND_FIRST] = (in->flags & CGR__SLOT_APPEND_FIRST) != 0;
+  args->buffers.counts[CGR_COUNT_APPEND_FIRST] = (in->flags & CGR__RING_SLOT_APPEND_FIRST) != 0;
 }
 
 void cgr__host_prologue(const void *pointer) {
@@ -299,13 +299,13 @@ void cgr__host_prologue(const void *pointer) {
     apply_changes(args, &in);
   } else {
     in.num_requests = in.num_tokens = 0;
-    in.flags &= ~(uint32_t)CGR__SLOT_APPEND_FIRST;
+    in.flags &= ~(uint32_t)CGR__RING_SLOT_APPEND_FIRST;
     in.staged = 0;
     args->state->batch_seq = 0;
   }
   args->state->staged = in.staged;
   derive_metadata(args, &in);
-  if (in.flags & CGR__SLOT_EDITS)
+  if (in.flags & CGR__RING_SLOT_EDITS)
     take_edited_tokens(args, &in);
   write_counts(args, &in);
 }

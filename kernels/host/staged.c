@@ -1,4 +1,4 @@
-/* The engine's own buffers, from the slot (kernels/staged.h). */
+/* The engine's own buffers, from the ring slot (kernels/staged.h). */
 #include "kernels/staged.h"
 
 #include <string.h>

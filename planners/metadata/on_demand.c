@@ -27,7 +27,7 @@ static void fill_pages(const cgr__on_demand *d, const cgr__on_demand_group *g, i
                        void *context) {
   int32_t begin = g->kv_indptr[i], count = g->kv_indptr[i + 1] - begin, row = d->request_rows[i];
   int32_t *list = g->kv_indices ? g->kv_indices + begin : NULL;
-  int32_t *line = g->block_table ? g->block_table + i * g->block_table_stride : NULL;
+  int32_t *table = g->block_table ? g->block_table + i * g->block_table_stride : NULL;
   int64_t end = g->block_extents ? g->block_extents[i] : g->block_table_stride;
   for (int32_t p = 0; p < count; p++) {
     int32_t page = cgr__page_entry(g, row, p);
@@ -37,12 +37,12 @@ static void fill_pages(const cgr__on_demand *d, const cgr__on_demand_group *g, i
     }
     if (list)
       list[p] = page;
-    if (line)
-      line[p] = page;
+    if (table)
+      table[p] = page;
   }
-  for (int64_t p = count; line && p < end; p++)
-    line[p] = g->read_trash_page;
-  if (line && g->block_extents)
+  for (int64_t p = count; table && p < end; p++)
+    table[p] = g->read_trash_page;
+  if (table && g->block_extents)
     g->block_extents[i] = count;
 }
 

@@ -11,7 +11,7 @@ static const bench_shape first[] = {
   { .name = "decode bs1 len1k", .decodes = 1, .decode_len = 1024, .steps = 60, .peer_us = 10.5 },
   { .name = "decode bs1 len8k", .decodes = 1, .decode_len = 8192, .steps = 60, .peer_us = 15.5 },
   { .name = "decode bs1 len32k", .decodes = 1, .decode_len = 32768, .steps = 60, .peer_us = 41.3 },
-  { .name = "decode bs1 len8k, beside 4095 empty requests", .decodes = 1, .decode_len = 8192, .empty = 4095, .steps = 60 },
+  { .name = "decode bs1 len8k, with 4095 empty requests", .decodes = 1, .decode_len = 8192, .empty = 4095, .steps = 60 },
   { .name = "decode bs8 len1k", .decodes = 8, .decode_len = 1024, .steps = 60, .peer_us = 13.9 },
   { .name = "decode bs8 len8k", .decodes = 8, .decode_len = 8192, .steps = 60, .peer_us = 70.7 },
   { .name = "decode bs8 len32k", .decodes = 8, .decode_len = 32768, .steps = 30, .peer_us = 250 },

@@ -4,7 +4,7 @@
 
 #include "profiles/support/bench.h"
 
-/* Prepares the step and commits its slot, and the same content as the step after it, for whoever looks ahead. */
+/* Prepares the step and commits its ring slot, and the same content as the step after it, for whoever looks ahead. */
 void bench_commit(bench_engine *engine, const cgr_batch *batch, cgr_step *step);
 /* Fills the inbox as the step before would have, had it looked ahead. */
 void bench_fill_inbox(bench_engine *engine);

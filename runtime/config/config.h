@@ -66,7 +66,7 @@ size_t cgr__setup_timing_bytes(const cgr__setup *setup);
 int32_t cgr__setup_max_spans(const cgr__setup *setup); /* of a timed step */
 size_t cgr__setup_dump_bytes(const cgr__setup *setup);
 
-/* The parts, each for one public struct. */
+/* One function for each public struct. */
 void cgr__setup_groups(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 /* groups.c, once the layers are known: how far those of a group see, and whether its pages hold what they do. */

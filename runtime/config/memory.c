@@ -56,34 +56,34 @@ static bool meets_table(const cgr__setup *setup, int32_t group, const claim *s) 
   return first < rows && first * stride < s->base + s->bytes - row.base;
 }
 
-/* The first part of a layer that something overlaps stands for all. */
-typedef bool (*overlap)(const cgr__setup *setup, const cgr__strided_set *part, const void *context);
+/* The first tensor of a layer that something overlaps stands for all. */
+typedef bool (*overlap)(const cgr__setup *setup, const cgr__strided_set *tensor, const void *context);
 
 static void check_layers(const cgr__setup *setup, const char *field, overlap overlaps, const void *context, cgr__findings *f) {
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
-    for (int part = 0; part < CGR__PART_COUNT && l->size != 0; part++) {
+    for (int tensor = 0; tensor < CGR__NUM_LAYER_TENSORS && l->size != 0; tensor++) {
       cgr__strided_set strided;
-      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), (cgr__part)part, &strided) ||
+      if (!cgr__layer_strided_set(l, cgr__group_of(setup, l->group), (cgr__layer_tensor)tensor, &strided) ||
           !cgr__strided_set_is_placed(&strided) || !overlaps(setup, &strided, context))
         continue;
-      refuse_overlap(field, cgr__field_of("layers", i, cgr__part_name((cgr__part)part)).name, f);
+      refuse_overlap(field, cgr__field_of("layers", i, cgr__layer_tensor_name((cgr__layer_tensor)tensor)).name, f);
       return;
     }
   }
 }
 
-static bool claim_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
+static bool claim_overlaps(const cgr__setup *setup, const cgr__strided_set *tensor, const void *context) {
   const claim *s = context;
   const cgr__strided_set memory = cgr__strided_set_of_run((const void *)(uintptr_t)s->base, s->bytes);
   (void)setup;
-  return s->bytes > 0 && cgr__strided_sets_meet(part, &memory);
+  return s->bytes > 0 && cgr__strided_sets_meet(tensor, &memory);
 }
 
 /* Here the gaps of a view count as used: no engine keeps a page table in them. */
-static bool table_overlaps(const cgr__setup *setup, const cgr__strided_set *part, const void *context) {
+static bool table_overlaps(const cgr__setup *setup, const cgr__strided_set *tensor, const void *context) {
   const int32_t *group = context;
-  const claim all = { "", part->base, part->span };
+  const claim all = { "", tensor->base, tensor->span };
   return meets_table(setup, *group, &all);
 }
 

@@ -5,20 +5,20 @@
 #include "runtime/config/config.h"
 #include "runtime/config/strided_set.h"
 
-/* A part of a layer that has an address. */
+/* A tensor of a layer that has an address. */
 typedef struct item {
   cgr__strided_set strided;
   int32_t layer, group;
-  cgr__part part;
+  cgr__layer_tensor tensor;
 } item;
 
-static bool is_cache(const item *i) { return i->part == CGR__PART_K || i->part == CGR__PART_V; }
+static bool is_cache(const item *i) { return i->tensor == CGR__LAYER_TENSOR_K || i->tensor == CGR__LAYER_TENSOR_V; }
 
-static bool is_scale(const item *i) { return i->part == CGR__PART_K_SCALE || i->part == CGR__PART_V_SCALE; }
+static bool is_scale(const item *i) { return i->tensor == CGR__LAYER_TENSOR_K_SCALE || i->tensor == CGR__LAYER_TENSOR_V_SCALE; }
 
 static const cgr_kv_view *item_view(const cgr__setup *setup, const item *i) {
   const cgr_layer *l = &setup->layers[i->layer];
-  return i->part == CGR__PART_K || i->part == CGR__PART_K_SCALE ? &l->k : &l->v;
+  return i->tensor == CGR__LAYER_TENSOR_K || i->tensor == CGR__LAYER_TENSOR_K_SCALE ? &l->k : &l->v;
 }
 
 /* Whether each page has its own: then it belongs to the pages, which groups may share. Otherwise no step writes it. */
@@ -35,7 +35,7 @@ bool cgr__layer_appends_itself(const cgr__setup *setup, const cgr_layer *l) {
 }
 
 /* Whether each run of `inner` is within the run of the same page, token and head of `outer`. */
-static bool is_part(const cgr_layer *l, const cgr_group *group, const cgr_kv_view *inner, const cgr_kv_view *outer) {
+static bool is_inside(const cgr_layer *l, const cgr_group *group, const cgr_kv_view *inner, const cgr_kv_view *outer) {
   int64_t size = cgr__known_size(inner);
   int64_t offset = (int64_t)(uintptr_t)inner->base - (int64_t)(uintptr_t)outer->base;
   bool alike = inner->dtype == outer->dtype && inner->stride_page == outer->stride_page &&
@@ -53,7 +53,7 @@ static bool kv_may_share(const cgr__setup *setup, int32_t layer) {
     return false;
   if (l->k.stride_page == 0 || l->v.stride_page == 0)
     return true;
-  return is_part(l, group, &l->v, &l->k) || is_part(l, group, &l->k, &l->v);
+  return is_inside(l, group, &l->v, &l->k) || is_inside(l, group, &l->k, &l->v);
 }
 
 static bool is_same_scale(const cgr_kv_view *a, const cgr_kv_view *b) {
@@ -61,7 +61,7 @@ static bool is_same_scale(const cgr_kv_view *a, const cgr_kv_view *b) {
          a->scale_stride_head == b->scale_stride_head && a->scale_stride_d == b->scale_stride_d;
 }
 
-/* Factors that no step writes may be the same for any two views; those of pages only where v is a part of k, or vice versa. */
+/* Factors that no step writes may be the same for any two views; those of pages only where v is inside k, or vice versa. */
 static bool scales_may_share(const cgr__setup *setup, const item *a, const item *b) {
   if (!is_same_scale(item_view(setup, a), item_view(setup, b)))
     return false;
@@ -96,9 +96,10 @@ static void check_against(const cgr__setup *setup, const item *all, int32_t coun
     if (!cgr__strided_sets_meet(&all[i].strided, &last->strided) || may_share(setup, &all[i], last))
       continue;
     f->layer = last->layer;
-    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", last->layer, cgr__part_name(last->part)).name,
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT,
+                      cgr__field_of("layers", last->layer, cgr__layer_tensor_name(last->tensor)).name,
                       "overlaps layers[%d].%s, taking %lld bytes with num_pages %lld, expected memory of its own%s", all[i].layer,
-                      cgr__part_name(all[i].part), (long long)last->strided.span,
+                      cgr__layer_tensor_name(all[i].tensor), (long long)last->strided.span,
                       (long long)cgr__group_of(setup, last->group)->num_pages, overlap_remedy(&all[i], last));
     f->layer = -1;
     return;
@@ -109,10 +110,10 @@ static void compare_items(const cgr__setup *setup, item *all, cgr__findings *f) 
   int32_t count = 0;
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     const cgr_layer *l = &setup->layers[i];
-    for (int part = 0; part < CGR__PART_COUNT && l->size != 0 && l->group >= 0; part++) {
+    for (int tensor = 0; tensor < CGR__NUM_LAYER_TENSORS && l->size != 0 && l->group >= 0; tensor++) {
       item *next = &all[count];
-      *next = (item){ .layer = i, .group = l->group, .part = (cgr__part)part };
-      if (!cgr__layer_part(l, cgr__group_of(setup, l->group), next->part, &next->strided) ||
+      *next = (item){ .layer = i, .group = l->group, .tensor = (cgr__layer_tensor)tensor };
+      if (!cgr__layer_strided_set(l, cgr__group_of(setup, l->group), next->tensor, &next->strided) ||
           !cgr__strided_set_is_placed(&next->strided))
         continue;
       check_against(setup, all, ++count, f);
@@ -121,7 +122,7 @@ static void compare_items(const cgr__setup *setup, item *all, cgr__findings *f) 
 }
 
 void cgr__check_overlaps(const cgr__setup *setup, cgr__findings *f) {
-  size_t bytes = (size_t)setup->config.num_layers * CGR__PART_COUNT * sizeof(item);
+  size_t bytes = (size_t)setup->config.num_layers * CGR__NUM_LAYER_TENSORS * sizeof(item);
   item *all = bytes > 0 ? malloc(bytes) : NULL;
   if (bytes > 0 && !all)
     cgr__findings_add(f, CGR_ERROR_OUT_OF_MEMORY, "layers", "need %zu bytes of host memory to be compared", bytes);

@@ -88,11 +88,11 @@ bool cgr__strided_sets_meet(const cgr__strided_set *a, const cgr__strided_set *b
   return can_differ_by(&x, &y, 0, y.base - x.base);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- parts */
+/* ---------------------------------------------------------------------------------------------------------------- tensors */
 
-const char *cgr__part_name(cgr__part part) {
-  static const char *const names[CGR__PART_COUNT] = { "k", "v", "k.scale", "v.scale", "alibi_slopes", "sinks" };
-  return names[part];
+const char *cgr__layer_tensor_name(cgr__layer_tensor tensor) {
+  static const char *const names[CGR__NUM_LAYER_TENSORS] = { "k", "v", "k.scale", "v.scale", "alibi_slopes", "sinks" };
+  return names[tensor];
 }
 
 static cgr__strided_set view_set(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
@@ -127,17 +127,17 @@ static cgr__strided_set scale_of(const cgr_layer *layer, const cgr_group *group,
   return l;
 }
 
-bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__strided_set *strided) {
+bool cgr__layer_strided_set(const cgr_layer *layer, const cgr_group *group, cgr__layer_tensor tensor, cgr__strided_set *strided) {
   const int64_t heads = cgr__or_one(layer->num_q_heads) * (int64_t)sizeof(float);
-  const cgr_kv_view *view = part == CGR__PART_K || part == CGR__PART_K_SCALE ? &layer->k : &layer->v;
-  if (part == CGR__PART_SLOPES || part == CGR__PART_SINKS) {
-    const float *array = part == CGR__PART_SLOPES ? layer->alibi_slopes : layer->sinks;
+  const cgr_kv_view *view = tensor == CGR__LAYER_TENSOR_K || tensor == CGR__LAYER_TENSOR_K_SCALE ? &layer->k : &layer->v;
+  if (tensor == CGR__LAYER_TENSOR_SLOPES || tensor == CGR__LAYER_TENSOR_SINKS) {
+    const float *array = tensor == CGR__LAYER_TENSOR_SLOPES ? layer->alibi_slopes : layer->sinks;
     *strided = cgr__strided_set_of_run(array, heads);
     return array;
   }
   if (!cgr__owns_cache(layer))
     return false;
-  bool is_scale = part == CGR__PART_K_SCALE || part == CGR__PART_V_SCALE;
+  bool is_scale = tensor == CGR__LAYER_TENSOR_K_SCALE || tensor == CGR__LAYER_TENSOR_V_SCALE;
   if (is_scale && !view->scale)
     return false; /* or it was refused, and its strides can be any */
   *strided = is_scale ? scale_of(layer, group, view) : view_set(layer, group, view);

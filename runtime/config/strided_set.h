@@ -37,20 +37,20 @@ static inline int64_t cgr__known_size(const cgr_kv_view *view) {
   return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1;
 }
 
-/* The parts of a layer. Those of its cache come first; the arrays are there without one, too. */
-typedef enum cgr__part {
-  CGR__PART_K,
-  CGR__PART_V,
-  CGR__PART_K_SCALE,
-  CGR__PART_V_SCALE,
-  CGR__PART_SLOPES,
-  CGR__PART_SINKS,
-  CGR__PART_COUNT
-} cgr__part;
+/* The tensors that a layer names. Those of its cache come first; the arrays are there without one, too. */
+typedef enum cgr__layer_tensor {
+  CGR__LAYER_TENSOR_K,
+  CGR__LAYER_TENSOR_V,
+  CGR__LAYER_TENSOR_K_SCALE,
+  CGR__LAYER_TENSOR_V_SCALE,
+  CGR__LAYER_TENSOR_SLOPES,
+  CGR__LAYER_TENSOR_SINKS,
+  CGR__NUM_LAYER_TENSORS
+} cgr__layer_tensor;
 /* The field that gives it: "k.scale". */
-const char *cgr__part_name(cgr__part part);
+const char *cgr__layer_tensor_name(cgr__layer_tensor tensor);
 /* False: the layer does not have it, or has it from another (kv_source). A cache without an address is not placed. Numbers that
  * are not known count as the least; of a view without strides, as a check leaves a bad one, only the first point is known. */
-bool cgr__layer_part(const cgr_layer *layer, const cgr_group *group, cgr__part part, cgr__strided_set *strided);
+bool cgr__layer_strided_set(const cgr_layer *layer, const cgr_group *group, cgr__layer_tensor tensor, cgr__strided_set *strided);
 
 #endif

@@ -43,7 +43,8 @@ static bool check_places(const cgr_layer *layer, const cgr_group *group, const c
     return false;
   }
   cgr__strided_set l;
-  if (!cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K : CGR__PART_V, &l) || cgr__strided_set_nests(&l))
+  if (!cgr__layer_strided_set(layer, group, view == &layer->k ? CGR__LAYER_TENSOR_K : CGR__LAYER_TENSOR_V, &l) ||
+      cgr__strided_set_nests(&l))
     return true;
   cgr__findings_add(
       f, CGR_ERROR_INVALID_ARGUMENT, field,
@@ -128,7 +129,7 @@ static void check_scale_places(const cgr_layer *layer, const cgr_group *group, c
                       "is %p with strides %lld, %lld, %lld, %lld, expected the factors of %lld pages to be within 2^56 bytes of "
                       "memory",
                       (const void *)view->scale, page, token, head, d, (long long)group->num_pages);
-  else if (cgr__layer_part(layer, group, view == &layer->k ? CGR__PART_K_SCALE : CGR__PART_V_SCALE, &l) &&
+  else if (cgr__layer_strided_set(layer, group, view == &layer->k ? CGR__LAYER_TENSOR_K_SCALE : CGR__LAYER_TENSOR_V_SCALE, &l) &&
            !cgr__strided_set_nests(&l))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
                       "has strides %lld, %lld, %lld, %lld, which overlap, expected room for %lld pages of %d tokens of %d head%s "

@@ -233,8 +233,8 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_decodes = cgr__count_decodes(rt, batch, &step->num_decode_tokens);
 }
 
-cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
-                                      uint64_t *bytes) {
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__ring_slot_header *slot,
+                                      uint64_t *staged, uint64_t *bytes) {
   cgr_plan_step step = empty_step(rt);
   const cgr__graph_entry *entry = prepared->choice.entry;
   if (!entry && !rt->record) /* what this step has is not read: there are no states yet */

@@ -151,9 +151,9 @@ cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *k
 
 /* ----------------------------------------------------------------------------------------------------------------- fetch */
 
-/* The slot of the next step is fetched alongside the last two layers and what comes after them: late, so that the host has had
- * time to commit it, and early enough to be done before the epilogue. An eager step does without, since the two launches would
- * cost the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
+/* The ring slot of the next step is fetched alongside the last two layers and what comes after them: late, so that the host has
+ * had time to commit it, and early enough to be done before the epilogue. An eager step does without, since the two launches
+ * would cost the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
 static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
 
 static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t set) {

@@ -19,7 +19,7 @@ typedef struct cgr__enqueue {
   cgr_record_function record; /* NULL: nothing between prologue and epilogue */
   void *engine;
   cgr__open_capture *capture;         /* NULL: the step executes */
-  bool empty;                         /* what its slot holds does not count */
+  bool empty;                         /* what its ring slot holds does not count */
   int32_t real_tokens, real_requests; /* -1 in a capture */
   const cgr__batch_layout *batch;     /* NULL: in a capture, or without requests */
   const cgr__graph_entry *entry;      /* whose states the backends use; NULL: those of eager steps */
@@ -41,7 +41,7 @@ cgr_status cgr__enqueue_breaks(cgr_runtime *rt, const cgr__enqueue *enqueue, cgr
 
 /* The step waits for the branch of plans and on-demand buffers, if it has not yet: before the first kernel that reads them. */
 cgr_status cgr__join_branch(cgr__step_recorder *recorder);
-/* From here on the next step's slot is fetched alongside this one. */
+/* From here on the next step's ring slot is fetched alongside this one. */
 cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
 
 /* Enqueues one of the library's kernels on the recorder's stream. A failure is reported as `what` and kept (`refused`): a backend
@@ -82,9 +82,9 @@ bool cgr__backend_plans_has_states(const cgr_runtime *rt);
 /* Destroys the states of graphs that no longer exist. */
 void cgr__backend_plans_sweep(cgr_runtime *rt);
 void cgr__backend_plans_destroy_all(cgr_runtime *rt);
-/* Plans a checked step on the host, into its slot. `*bytes`: what travels; `*staged`: bits of the header. */
-cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__slot_header *slot, uint64_t *staged,
-                                      uint64_t *bytes);
+/* Plans a checked step on the host, into its ring slot. `*bytes`: what travels; `*staged`: bits of the header. */
+cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__ring_slot_header *slot,
+                                      uint64_t *staged, uint64_t *bytes);
 /* Enqueues, on the recorder's stream, the plans of the backends with PLANS_FIRST, or of the others. */
 cgr_status cgr__backend_plans_enqueue(cgr__step_recorder *recorder, bool first);
 /* Zeroes the workspaces after a step that was given up. */

@@ -33,8 +33,8 @@ typedef struct cgr__step_recorder {
   bool records;                   /* the step has a `record`, or what it has captured */
   int32_t layer_open;             /* the layer whose range is open, plus 1; 0: none is */
   int32_t timed_layer;            /* the layer that is under way, plus 1; 0: none, or layers are not timed */
-  int32_t layers_left;            /* that `record` comes to before the next step's slot is fetched; 0: it is not, or has been */
-  int32_t set;                    /* the length set whose tokens the step has */
+  int32_t layers_left; /* that `record` comes to before the next step's ring slot is fetched; 0: it is not, or has been */
+  int32_t set;         /* the length set whose tokens the step has */
   cgr__layer_marks marks;
   cgr_plan_key plan_key; /* of the backend's function that has asked for it last */
 } cgr__step_recorder;

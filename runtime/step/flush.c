@@ -1,5 +1,5 @@
-/* Steps of the runtime itself: changes sent ahead of a step, warm-up. They obey the protocol of every step: a slot, a number,
- * prologue and epilogue. */
+/* Steps of the runtime itself: changes sent ahead of a step, warm-up. They obey the protocol of every step: a ring slot, a
+ * number, prologue and epilogue. */
 #include "runtime/record/record.h"
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"
@@ -7,7 +7,7 @@
 
 static const cgr_key flush_key = { .num_tokens = 1, .num_requests = 1 };
 
-/* A step without requests whose slot is filled; `bytes` count for it if it succeeds. */
+/* A step without requests whose ring slot is filled; `bytes` count for it if it succeeds. */
 static cgr_status launch_empty_step(cgr_runtime *rt, uint64_t seq, const cgr__enqueue *enqueue, uint64_t bytes,
                                     cgr__launch_error *failure) {
   cgr__enqueue_result result;
@@ -30,10 +30,10 @@ cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__l
 static cgr_status launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes,
                                   cgr__launch_error *failure) {
   uint64_t seq = rt->lane.launched + 1;
-  uint64_t bytes = sizeof(cgr__slot_header);
+  uint64_t bytes = sizeof(cgr__ring_slot_header);
   CGR__TRY(cgr__check_stream(rt, function, enqueue->stream));
   CGR__TRY(cgr__resync_after_losses(rt));
-  cgr__slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
+  cgr__ring_slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
   if (!slot)
     return cgr__ring_refuse(&rt->lane.ring, function, seq);
   CGR__TRY(cgr__order_stream(rt, enqueue->stream));

@@ -42,12 +42,12 @@ typedef struct cgr__lane {
   cgr__on_demand_args on_demand_args;
 } cgr__lane;
 
-static_assert(offsetof(cgr__lane, ring.slot) <= 4 * CGR__LINE_BYTES &&
-                  offsetof(cgr__lane, batches.layouts.of_seq) == 5 * CGR__LINE_BYTES,
-              "a whole batch that repeats looks at four lines, and at one of the batches");
+static_assert(offsetof(cgr__lane, ring.slot) <= 4 * CGR__CACHE_LINE_BYTES &&
+                  offsetof(cgr__lane, batches.layouts.of_seq) == 5 * CGR__CACHE_LINE_BYTES,
+              "a whole batch that repeats looks at four cache lines, and at one of the batches");
 /* What the next step needs of it. */
 static inline void cgr__lane_prefetch(const cgr__lane *lane) {
-  for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__LINE_BYTES)
+  for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__CACHE_LINE_BYTES)
     __builtin_prefetch((const unsigned char *)lane + at, 1);
   cgr__lane_batches_prefetch(&lane->batches);
 }

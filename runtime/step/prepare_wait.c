@@ -1,4 +1,4 @@
-/* Prepares a step, and waits for what cgr_step_prepare does not wait for: a slot of the ring, and changes that must go ahead. */
+/* Prepares a step, and waits for what cgr_step_prepare does not wait for: a ring slot, and changes that must go ahead. */
 #include "base/clock.h"
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"

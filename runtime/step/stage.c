@@ -1,12 +1,12 @@
-/* Fills the slots of a step with what has changed since the device was last told, and nothing else. Part of the hot path: no
+/* Fills the ring slots of a step with what has changed since the device was last told, and nothing else. Part of the hot path: no
  * allocation, lock, wait or environment below this line. */
 #include <string.h>
 
 #include "runtime/record/record.h"
 #include "runtime/step/step.h"
 
-/* All of a header but its number, which is stored when the slot is committed. */
-static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
+/* All of a header but its number, which is stored when the ring slot is committed. */
+static void stage_header(const cgr_runtime *rt, cgr__ring_slot_header *slot) {
   slot->batch_seq = rt->lane.device_batch;
   slot->generation = rt->lane.generation;
   slot->num_requests = 0;
@@ -18,28 +18,28 @@ static void stage_header(const cgr_runtime *rt, cgr__slot_header *slot) {
   slot->staged = 0;
 }
 
-void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot) {
+void cgr__stage_empty(const cgr_runtime *rt, cgr__ring_slot_header *slot) {
   stage_header(rt, slot);
   cgr__ring_batch(&rt->lane.ring, slot)[0] = 0; /* query_start_loc of no requests */
-  slot->flags = CGR__SLOT_BATCH;
+  slot->flags = CGR__RING_SLOT_BATCH;
 }
 
-uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot) {
+uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__ring_slot_header *slot) {
   if (rt->rows.num_dirty > 0)
     slot->num_changes = cgr__changes_collect(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), rt->setup.config.max_changes);
   return sizeof *slot + (uint64_t)slot->num_changes * sizeof(cgr__change);
 }
 
-/* The slots are only read: one that was committed is the device's until its step has completed, and a step that was given up must
- * find its changes there, or it writes the pages that its rows had before. */
+/* The ring slots are only read: one that was committed is the device's until its step has completed, and a step that was given up
+ * must find its changes there, or it writes the pages that its rows had before. */
 void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last) {
   for (uint64_t seq = first; seq <= last; seq++) {
-    cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, seq);
+    cgr__ring_slot_header *slot = cgr__ring_slot(&rt->lane.ring, seq);
     cgr__changes_restore(&rt->rows, cgr__ring_changes(&rt->lane.ring, slot), slot->num_changes);
   }
 }
 
-/* Steps without requests that must carry changes ahead, because one slot does not hold them all. */
+/* Steps without requests that must carry changes ahead, because one ring slot does not hold them all. */
 static int64_t count_change_steps(const cgr_runtime *rt) {
   if (rt->rows.num_dirty == 0 || rt->rows.dirty_words <= rt->setup.config.max_changes)
     return 0;
@@ -47,7 +47,8 @@ static int64_t count_change_steps(const cgr_runtime *rt) {
   return words > 0 ? (words - 1) / rt->setup.config.max_changes : 0;
 }
 
-/* All slots of the launch must be free; with changes ahead it takes at most depth - 1, so the step before keeps its result. */
+/* All ring slots of the launch must be free; with changes ahead it takes at most depth - 1, so the step before keeps its result.
+ */
 static cgr_status check_slots(const cgr_runtime *rt, int64_t change_steps) {
   int32_t depth = (int32_t)rt->lane.ring.depth;
   if (change_steps > depth - 2)
@@ -61,7 +62,7 @@ static cgr_status check_slots(const cgr_runtime *rt, int64_t change_steps) {
 }
 
 /* Rows, query_start_loc and flags of this step's requests, packed. */
-static uint64_t stage_batch(const cgr_runtime *rt, const cgr__batch_layout *batch, cgr__slot_header *slot) {
+static uint64_t stage_batch(const cgr_runtime *rt, const cgr__batch_layout *batch, cgr__ring_slot_header *slot) {
   int32_t n = batch->num_requests, start = 0;
   int32_t *rows = cgr__ring_batch(&rt->lane.ring, slot);
   int32_t *starts = rows + n, *flags = starts + n + 1;
@@ -72,31 +73,31 @@ static uint64_t stage_batch(const cgr_runtime *rt, const cgr__batch_layout *batc
     start += batch->query_lens[i];
   }
   starts[n] = start;
-  slot->flags |= CGR__SLOT_BATCH;
+  slot->flags |= CGR__RING_SLOT_BATCH;
   return (uint64_t)(3 * n + 1) * 4;
 }
 
-static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__slot_header *slot) {
+static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__ring_slot_header *slot) {
   memcpy(cgr__ring_tokens(&rt->lane.ring, slot), tokens, (size_t)count * sizeof *tokens);
-  slot->flags |= CGR__SLOT_TOKENS;
+  slot->flags |= CGR__RING_SLOT_TOKENS;
   return (uint64_t)count * 4;
 }
 
 /* The standing batch: edits of what the device has, or the whole batch; and its tokens, if any. */
-static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__slot_header *slot) {
+static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
   bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_change_steps > 0;
   uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
   slot->num_edits = cgr__standing_edits(&rt->rows, &rt->lane.batches, whole, cgr__ring_edits(ring, slot),
                                         cgr__ring_tokens(ring, slot), &slot->num_ids);
   if (slot->num_edits > 0)
-    slot->flags |= CGR__SLOT_EDITS;
+    slot->flags |= CGR__RING_SLOT_EDITS;
   prepared->batch_staged = slot->flags != 0;
   return bytes + (uint64_t)slot->num_edits * sizeof(cgr__edit) + (uint64_t)slot->num_ids * 4;
 }
 
 /* A batch that was given whole. */
-static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__slot_header *slot) {
+static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__checked_batch *checked = &prepared->batch;
   uint64_t bytes = 0;
   prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_change_steps > 0;
@@ -122,7 +123,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->bytes = 0;
   if (rt->checks)
     CGR__TRY(check_step_pages(rt, prepared));
-  cgr__slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
+  cgr__ring_slot_header *slot = cgr__ring_slot(&rt->lane.ring, prepared->seq);
   uint64_t plans = 0;
   if (rt->flags & CGR__RUNTIME_PLANS_ON_HOST) /* first: a plan that fails leaves nothing behind */
     CGR__TRY(cgr__backend_plans_on_host(rt, prepared, slot, &plans, &prepared->bytes));
@@ -136,7 +137,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   slot->num_requests = checked->num_requests;
   slot->num_tokens = checked->num_tokens;
   prepared->bytes += checked->standing ? stage_standing(rt, prepared, slot) : stage_given(rt, batch, prepared, slot);
-  slot->flags |= checked->append_first ? CGR__SLOT_APPEND_FIRST : 0;
+  slot->flags |= checked->append_first ? CGR__RING_SLOT_APPEND_FIRST : 0;
   if (batch->num_staged > 0)
     prepared->bytes += cgr__stage_data(rt, batch, checked, slot);
   return CGR_OK;

@@ -41,7 +41,7 @@ cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch) {
 }
 
 uint64_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
-                         cgr__slot_header *slot) {
+                         cgr__ring_slot_header *slot) {
   size_t all = 0;
   for (int32_t i = 0; i < batch->num_staged; i++) {
     const cgr__declared *d = &rt->layout.declared[batch->staged[i].buffer];

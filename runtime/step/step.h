@@ -1,7 +1,7 @@
 /* Steps from prepare to result.
  *
- *   step.c          prepare, launch, cancel               stage.c      fills the slots of a step
- *   prepare_wait.c  prepares, and waits for a slot        wait.c       waits for steps and streams
+ *   step.c          prepare, launch, cancel               stage.c      fills the ring slots of a step
+ *   prepare_wait.c  prepares, and waits for a ring slot   wait.c       waits for steps and streams
  *   result.c        cgr_step_wait and results             streams.c    which streams steps go to, and their order
  *   requests.c      rows and their pages                  standing.c   edits of the standing batch
  *   staged.c        data of the engine's own buffers      flush.c      steps without requests: changes sent ahead
@@ -15,17 +15,17 @@
 
 /* ---------------------------------------------------------------------------------------------------------- stage.c, staged.c */
 
-/* Fills the slots of a checked batch; nothing is committed. On failure nothing has changed. */
+/* Fills the ring slots of a checked batch; nothing is committed. On failure nothing has changed. */
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared);
-/* A slot of a step without requests. */
-void cgr__stage_empty(const cgr_runtime *rt, cgr__slot_header *slot);
-/* Fills the slot with pending changes, as many as it holds; returns the bytes of header and changes. */
-uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__slot_header *slot);
+/* A ring slot of a step without requests. */
+void cgr__stage_empty(const cgr_runtime *rt, cgr__ring_slot_header *slot);
+/* Fills the ring slot with pending changes, as many as it holds; returns the bytes of header and changes. */
+uint64_t cgr__stage_changes(cgr_runtime *rt, cgr__ring_slot_header *slot);
 /* staged.c: data of the engine's own buffers. What a batch names is checked, then copied; returns the bytes. */
 cgr_status cgr__staged_check(const cgr_runtime *rt, const cgr_batch *batch);
 uint64_t cgr__stage_data(const cgr_runtime *rt, const cgr_batch *batch, const cgr__checked_batch *checked,
-                         cgr__slot_header *slot);
-/* Takes the changes of slots [first, last] back: they are pending again. */
+                         cgr__ring_slot_header *slot);
+/* Takes the changes of ring slots [first, last] back: they are pending again. */
 void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last);
 
 /* ------------------------------------------------------------------------------------------------------------------ streams.c */
@@ -52,8 +52,8 @@ typedef struct cgr__launch_error {
 cgr_status cgr__launch_change_steps(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure);
 /* Enqueues the prepared step, which is committed: through `record`, or what follows the first piece of its graph. */
 cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__launch_error *failure);
-/* Launches a step without requests, with as many pending changes as its slot holds when `changes` is set. CGR_ERROR_BUSY when no
- * slot is free. */
+/* Launches a step without requests, with as many pending changes as its ring slot holds when `changes` is set. CGR_ERROR_BUSY
+ * when no ring slot is free. */
 cgr_status cgr__launch_internal(cgr_runtime *rt, const char *function, const cgr__enqueue *enqueue, bool changes);
 
 /* Step failure->seq was committed and enqueuing it failed with `status`, which is returned, or CGR_ERROR_DEAD. Its number is used

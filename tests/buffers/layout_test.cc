@@ -1,4 +1,4 @@
-// The layout of the persistent buffers: their shapes, places and addresses, and the slots of the rings.
+// The layout of the persistent buffers: their shapes, places and addresses, and those of ring slots.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -147,9 +147,9 @@ TEST(Layout, SectionsOfASlotHoldTheirMostAndAreWholeLines) {
     cgr__limits l = RandomLimits(random);
     cgr__layout layout;
     ASSERT_EQ(Make(l, {}, &layout), CGR_OK);
-    const cgr__slot_layout &slot = layout.slot;
+    const cgr__ring_slot_layout &slot = layout.slot;
     const cgr__readback_layout &readback = layout.readback;
-    ASSERT_GE(slot.batch, static_cast<int64_t>(sizeof(cgr__slot_header)));
+    ASSERT_GE(slot.batch, static_cast<int64_t>(sizeof(cgr__ring_slot_header)));
     ASSERT_GE(slot.tokens - slot.batch, (3 * l.max_requests + 1) * 4);
     ASSERT_GE(slot.changes - slot.tokens, l.max_tokens * 4);
     ASSERT_GE(slot.stride - slot.changes, l.max_changes * static_cast<int64_t>(sizeof(cgr__change)));

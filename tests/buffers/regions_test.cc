@@ -77,7 +77,7 @@ TEST(Regions, TheRuntimesOwnCannotMove) {
   EXPECT_EQ(r.regions->region[0].bytes, 16u);
 }
 
-TEST(Regions, NumbersThatNobodyGaveAreRefused) {
+TEST(Regions, NumbersThatWereNeverGivenAreRefused) {
   Registry r(1);
   int32_t region;
   ASSERT_EQ(r.Register(r.memory, 8, &region), CGR_OK);

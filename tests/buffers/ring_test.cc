@@ -39,7 +39,7 @@ struct Rig {
   void Complete(uint64_t seq) { __atomic_store_n(&ring.completion->completed_seq, seq, __ATOMIC_RELEASE); }
 
   // Fills all of a slot, to the ends of its sections, with `word` and a number per section. The slot's number is not touched.
-  void Write(cgr__slot_header *slot, int32_t word) {
+  void Write(cgr__ring_slot_header *slot, int32_t word) {
     slot->num_requests = slot->num_tokens = slot->num_changes = word;
     for (int32_t i = 0; i < 3 * limits.max_requests + 1; i++)
       cgr__ring_batch(&ring, slot)[i] = word ^ 1 << 20;
@@ -48,7 +48,7 @@ struct Rig {
     for (int32_t i = 0; i < limits.max_changes; i++)
       cgr__ring_changes(&ring, slot)[i] = { word, word, word, word };
   }
-  bool Holds(cgr__slot_header *slot, int32_t word) {
+  bool Holds(cgr__ring_slot_header *slot, int32_t word) {
     bool same = slot->num_requests == word && slot->num_tokens == word && slot->num_changes == word;
     for (int32_t i = 0; i < 3 * limits.max_requests + 1; i++)
       same &= cgr__ring_batch(&ring, slot)[i] == (word ^ 1 << 20);
@@ -136,7 +136,7 @@ struct RingModel {
   Rig rig;
   Random &random;
   uint64_t launched = 0, completed = 0;
-  cgr__slot_header *prepared = nullptr;
+  cgr__ring_slot_header *prepared = nullptr;
   int32_t word = 0;                  // what is staged now
   std::map<uint64_t, int32_t> words; // of the steps in flight
   RingModel(Random &source, int32_t depth) : rig(source, depth), random(source) {}
@@ -145,7 +145,7 @@ struct RingModel {
 
   void Prepare() {
     uint64_t seq = launched + 1 + static_cast<uint64_t>(random.OneIn(4) ? random.Pick(0, rig.depth) : 0);
-    cgr__slot_header *slot = cgr__ring_acquire(&rig.ring, seq);
+    cgr__ring_slot_header *slot = cgr__ring_acquire(&rig.ring, seq);
     ASSERT_EQ(slot != nullptr, IsFree(seq)) << "step " << seq;
     if (slot == nullptr || seq != launched + 1)
       return; // a look ahead
@@ -167,7 +167,8 @@ struct RingModel {
   void CheckInFlight() {
     for (const auto &[seq, expected] : words) {
       uint64_t index = seq % static_cast<uint64_t>(rig.depth);
-      auto *slot = reinterpret_cast<cgr__slot_header *>(rig.ring.staging + static_cast<int64_t>(index) * rig.layout.slot.stride);
+      auto *slot =
+          reinterpret_cast<cgr__ring_slot_header *>(rig.ring.staging + static_cast<int64_t>(index) * rig.layout.slot.stride);
       ASSERT_EQ(slot->seq, seq);
       ASSERT_TRUE(rig.Holds(slot, expected)) << "step " << seq << " was overwritten";
     }

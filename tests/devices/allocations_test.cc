@@ -40,7 +40,7 @@ protected:
   struct cgr__allocations all_;
 };
 
-TEST_F(AllocationsTest, AnAddressLiesInOneOrInNone) {
+TEST_F(AllocationsTest, AnAddressIsInOneOrInNone) {
   EXPECT_EQ(Find(256), 0u);
   for (uintptr_t number : { 768, 256, 512 })
     ASSERT_TRUE(Add(number));

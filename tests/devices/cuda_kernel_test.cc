@@ -96,7 +96,7 @@ TEST_F(CudaKernelTest, RunsInAGraphWithProgrammaticEdges) {
 
 // A kernel that is launched early begins alongside the kernel before it, and after its wait sees what that kernel wrote, in a
 // stream and in a graph. Code for older architectures, which cannot wait, begins after that kernel.
-TEST_F(CudaKernelTest, EarlyLaunchesBeginBesideWhatIsBeforeThem) {
+TEST_F(CudaKernelTest, EarlyLaunchesBeginWhileWhatIsBeforeThemRuns) {
   if (cgr_test::UnderChecker())
     GTEST_SKIP() << "the checker runs one kernel after the other";
   const cgr__kernel late = { "late", sizeof(test_late_args), nullptr, test_late, test_late_preload, 0 };

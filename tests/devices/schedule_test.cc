@@ -56,7 +56,7 @@ TEST(ScheduleTest, EarliestExecutesInTheCall) {
   EXPECT_EQ(bench.dev->ops->stream_query(bench.dev, bench.b), CGR__DEVICE_OK);
 }
 
-TEST(ScheduleTest, LatestExecutesNothingUntilSomebodyWaits) {
+TEST(ScheduleTest, LatestExecutesNothingUntilAWait) {
   Bench bench(cgr_test::HostParam(CGR_SCHEDULE_LATEST));
   bench.Call('1', bench.a);
   bench.Call('2', bench.b);

@@ -45,17 +45,17 @@ template <int (*kLauncher)(const void *, cudaStream_t)> void Execute(const void 
   }
 }
 
-// Pieces of memory, and what they held.
-using Pieces = std::vector<std::pair<void *, std::vector<unsigned char>>>;
+// Addresses, and the bytes that were there.
+using Bytes = std::vector<std::pair<void *, std::vector<unsigned char>>>;
 
-void Put(const Pieces &pieces) {
-  for (const auto &[to, bytes] : pieces)
+void Put(const Bytes &found) {
+  for (const auto &[to, bytes] : found)
     std::memcpy(to, bytes.data(), bytes.size());
 }
 
 // What an append writes.
-Pieces Written(const cgr__append_args &args) {
-  Pieces pieces;
+Bytes Written(const cgr__append_args &args) {
+  Bytes found;
   for (const auto &[cache, width] : { std::pair(args.k_cache, args.head_dim), std::pair(args.v_cache, args.head_dim_v) }) {
     const int64_t size = cache.dtype == CGR_DTYPE_FP32 ? 4 : 2;
     for (int32_t t = 0; t < args.num_tokens; t++) {
@@ -63,11 +63,11 @@ Pieces Written(const cgr__append_args &args) {
       for (int32_t h = 0; slot >= 0 && page < args.num_pages && h < args.num_kv_heads; h++) {
         const int64_t at = page * cache.stride_page + offset * cache.stride_token + h * cache.stride_head;
         unsigned char *from = static_cast<unsigned char *>(cache.base) + at * size;
-        pieces.push_back({ from, { from, from + width * size } });
+        found.push_back({ from, { from, from + width * size } });
       }
     }
   }
-  return pieces;
+  return found;
 }
 
 std::atomic<bool> appends_overlap{ false };
@@ -77,9 +77,9 @@ void Append(const void *pointer) {
   const cgr__append_args args = *static_cast<const cgr__append_args *>(pointer);
   if (!appends_overlap || args.attention_follows == 0)
     return Execute<cgr__emulated_append>(pointer);
-  const Pieces before = Written(args);
+  const Bytes before = Written(args);
   Execute<cgr__emulated_append>(pointer);
-  const Pieces after = Written(args);
+  const Bytes after = Written(args);
   SetPrevious({ [after] { Put(after); }, [before] { Put(before); } });
 }
 

@@ -18,7 +18,7 @@ CGR_EMULATED_SHARED(float, memory);
 struct Args {
   int *out;
   const int *in;
-  int variant;
+  int mistake;
 };
 
 int RunKernel(void (*kernel)(Args), const Args &args, dim3 grid = 1, dim3 block = kThreads, size_t shared = 0) {
@@ -97,16 +97,16 @@ TEST(Emulation, RefusesLaunchesThatNoGpuTakes) {
 __global__ void rotate_kernel(Args a) {
   __shared__ int values[kThreads];
   values[threadIdx.x] = (int)threadIdx.x;
-  if (a.variant == 0)
+  if (a.mistake == 0)
     __syncthreads();
   a.out[threadIdx.x] = values[(threadIdx.x + 1) % kThreads];
 }
 
 TEST(Emulation, ShowsAMissingBarrier) {
-  auto is_good = [](int variant) {
+  auto is_good = [](int mistake) {
     return [=](uint64_t) {
       std::vector<int> out(kThreads);
-      EXPECT_EQ(RunKernel(rotate_kernel, { out.data(), nullptr, variant }), cgr_emulation::kLaunched);
+      EXPECT_EQ(RunKernel(rotate_kernel, { out.data(), nullptr, mistake }), cgr_emulation::kLaunched);
       for (int i = 0; i < kThreads; i++)
         if (out[size_t(i)] != (i + 1) % kThreads)
           return false;
@@ -125,16 +125,16 @@ __global__ void overwrite_kernel(Args a) {
       value = round;
     __syncthreads();
     a.out[round * kThreads + (int)threadIdx.x] = value;
-    if (a.variant == 0)
+    if (a.mistake == 0)
       __syncthreads();
   }
 }
 
 TEST(Emulation, ShowsABarrierThatIsMissingAfterReading) {
-  auto is_good = [](int variant) {
+  auto is_good = [](int mistake) {
     return [=](uint64_t) {
       std::vector<int> out(3 * kThreads);
-      EXPECT_EQ(RunKernel(overwrite_kernel, { out.data(), nullptr, variant }), cgr_emulation::kLaunched);
+      EXPECT_EQ(RunKernel(overwrite_kernel, { out.data(), nullptr, mistake }), cgr_emulation::kLaunched);
       for (int i = 0; i < 3 * kThreads; i++)
         if (out[size_t(i)] != i / kThreads)
           return false;
@@ -309,7 +309,7 @@ TEST(Emulation, FindsWritesAfterDynamicSharedMemory) {
 
 // What each block adds to, by itself or at once.
 __global__ void count_kernel(Args a) {
-  if (a.variant == 0) {
+  if (a.mistake == 0) {
     atomicAdd(a.out, 1);
     return;
   }
@@ -319,10 +319,10 @@ __global__ void count_kernel(Args a) {
 }
 
 TEST(Emulation, BlocksComeBetweenEachOther) {
-  auto is_good = [](int variant) {
+  auto is_good = [](int mistake) {
     return [=](uint64_t) {
       int sum = 0;
-      EXPECT_EQ(RunKernel(count_kernel, { &sum, nullptr, variant }, 40, 4), cgr_emulation::kLaunched);
+      EXPECT_EQ(RunKernel(count_kernel, { &sum, nullptr, mistake }, 40, 4), cgr_emulation::kLaunched);
       return sum == 160;
     };
   };
@@ -346,12 +346,12 @@ TEST(Emulation, TheSeedDecidesTheOrder) {
   EXPECT_NE(order(5), order(6));
 }
 
-__global__ void wait_for_nobody_kernel(Args a) {
+__global__ void wait_for_no_block_kernel(Args a) {
   while (atomicAdd(a.out, 0) == 0)
     __nanosleep(100);
 }
 
-TEST(Emulation, GivesUpOnWhoWaitsForNobody) { ExpectFailure(wait_for_nobody_kernel, "waits too long"); }
+TEST(Emulation, GivesUpOnABlockThatWaitsForever) { ExpectFailure(wait_for_no_block_kernel, "waits too long"); }
 
 // The next launch after a failure works like any other.
 TEST(Emulation, GoesOnAfterAFailure) {

@@ -13,7 +13,7 @@
 namespace cgr_emulation {
 namespace {
 
-constexpr int kRunners = 4, kNobody = -1, kCaller = -2;
+constexpr int kRunners = 4, kNone = -1, kCaller = -2;
 constexpr int64_t kMostSleeps = 200000; // per launch
 
 // The state of the running launch. Only the thread that has the turn may touch it.
@@ -57,7 +57,7 @@ int AnyAlive(Grid &grid, int but) {
   for (int i = 0; i < kRunners; i++)
     if (grid.alive[i] && i != but)
       others[count++] = i;
-  return count == 0 ? kNobody : others[draws.Below(unsigned(count))];
+  return count == 0 ? kNone : others[draws.Below(unsigned(count))];
 }
 
 // Before a block runs.
@@ -84,7 +84,7 @@ void RunBlocks(Grid &grid, int me) {
     std::unique_lock<std::mutex> lock(grid.mutex);
     grid.alive[me] = false;
     int next = AnyAlive(grid, me);
-    Notify(grid, next == kNobody ? kCaller : next);
+    Notify(grid, next == kNone ? kCaller : next);
   }
 }
 
@@ -132,7 +132,7 @@ int Run(const Launch &launch) {
   Grid &grid = The();
   std::unique_lock<std::mutex> lock(grid.mutex);
   Begin(grid, launch);
-  Notify(grid, AnyAlive(grid, kNobody));
+  Notify(grid, AnyAlive(grid, kNone));
   grid.is_callers.wait(lock, [&] { return grid.turn == kCaller; });
   grid.previous = {};
   grid.launch = nullptr;
@@ -179,7 +179,7 @@ void HandOver() {
   int me = builtins.runner;
   std::unique_lock<std::mutex> lock(grid.mutex);
   int next = AnyAlive(grid, me);
-  if (next == kNobody)
+  if (next == kNone)
     return;
   Notify(grid, next);
   grid.is_runners[me].wait(lock, [&] { return grid.turn == me; });

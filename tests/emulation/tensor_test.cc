@@ -18,7 +18,7 @@ CGR_EMULATED_SHARED(unsigned char, tile);
 struct Args {
   const uint16_t *a, *b;
   float *c;
-  int variant;
+  int mistake;
 };
 
 // One warp. A and B reach their fragments by ldmatrix, as rows of shared memory; or B, as [16][8], transposed.
@@ -29,13 +29,13 @@ template <int kDtype> __global__ void multiply_kernel(Args args) {
   for (int i = lane; i < 256; i += 32)
     a[i] = args.a[i];
   for (int i = lane; i < 128; i += 32)
-    b[args.variant == 0 ? i : i % 16 * 8 + i / 16] = args.b[i];
+    b[args.mistake == 0 ? i : i % 16 * 8 + i / 16] = args.b[i];
   b[128 + lane * 4] = b[128 + lane * 4 + 1] = b[128 + lane * 4 + 2] = b[128 + lane * 4 + 3] = 0;
   __syncwarp();
   uint32_t base = (uint32_t)__cvta_generic_to_shared(tile), x[4], y[4];
   // Matrices of A: rows 0 and 8, then columns 8 on.
   cgr_emulated::load_matrix(x, base + (uint32_t)((lane % 16) * 32 + lane / 16 * 16));
-  if (args.variant == 0)
+  if (args.mistake == 0)
     cgr_emulated::load_matrix(y, base + 512 + (uint32_t)(lane % 8 * 32 + lane / 8 % 2 * 16));
   else
     cgr_emulated::load_matrix_transposed(y, base + 512 + (uint32_t)(lane % 16 * 16));
@@ -50,7 +50,7 @@ template <int kDtype> __global__ void multiply_kernel(Args args) {
 uint16_t ToElement(bool is_bf16, float x) { return uint16_t(cgr_emulation::Pack(is_bf16, x, 0.0f)); }
 
 // Small whole numbers: exact in every type and in every order of summation.
-template <int kDtype> void CheckMultiply(int variant) {
+template <int kDtype> void CheckMultiply(int mistake) {
   constexpr bool kIsBf16 = kDtype == CGR_DTYPE_BF16;
   std::mt19937 random(7);
   auto number = [&] { return float(int(random() % 17) - 8); };
@@ -65,16 +65,16 @@ template <int kDtype> void CheckMultiply(int variant) {
     for (int k = 0; k < 16; k++)
       want[size_t(i)] += a[size_t(i / 8 * 16 + k)] * b[size_t(i % 8 * 16 + k)];
   }
-  Args args = { a_bits.data(), b_bits.data(), c.data(), variant };
+  Args args = { a_bits.data(), b_bits.data(), c.data(), mistake };
   ASSERT_EQ(cgr_emulated::launch(multiply_kernel<kDtype>, &args, dim3(1), dim3(32), 1024, nullptr), cgr_emulation::kLaunched)
       << cgr_emulation::TakeFailure();
   EXPECT_EQ(c, want);
 }
 
 TEST(EmulatedTensor, MultipliesAsPlainLoopsDo) {
-  for (int variant : { 0, 1 }) {
-    CheckMultiply<CGR_DTYPE_BF16>(variant);
-    CheckMultiply<CGR_DTYPE_FP16>(variant);
+  for (int mistake : { 0, 1 }) {
+    CheckMultiply<CGR_DTYPE_BF16>(mistake);
+    CheckMultiply<CGR_DTYPE_FP16>(mistake);
   }
 }
 
@@ -134,10 +134,10 @@ TEST(EmulatedTensor, RoundsToNearestEven) {
 struct CopyArgs {
   const float *in;
   float *out;
-  int variant;
+  int mistake;
 };
 
-// Each lane copies and reads 16 bytes. Variants: 0 waits, 1 does not, 2 waits for too few, 3 reads another lane's bytes.
+// Each lane copies and reads 16 bytes. Mistakes: 0 waits, 1 does not, 2 waits for too few, 3 reads another lane's bytes.
 __global__ void copy_kernel(CopyArgs a) {
   extern __shared__ unsigned char tile[];
   uint32_t base = (uint32_t)__cvta_generic_to_shared(tile) + threadIdx.x * 16;
@@ -145,25 +145,25 @@ __global__ void copy_kernel(CopyArgs a) {
     cgr_emulated::copy_async(base + (uint32_t)stage * 512, a.in + (stage * 32 + (int)threadIdx.x) * 4, {}, threadIdx.x != 9);
     cgr_emulated::copy_async_commit();
   }
-  if (a.variant == 0 || a.variant == 3)
+  if (a.mistake == 0 || a.mistake == 3)
     cgr_emulated::copy_async_wait<0>();
-  if (a.variant == 2)
+  if (a.mistake == 2)
     cgr_emulated::copy_async_wait<1>();
-  unsigned from = a.variant == 3 ? threadIdx.x ^ 1 : threadIdx.x;
+  unsigned from = a.mistake == 3 ? threadIdx.x ^ 1 : threadIdx.x;
   for (int i = 0; i < 4; i++)
     for (int stage = 0; stage < 2; stage++)
       a.out[(stage * 32 + (int)from) * 4 + i] = reinterpret_cast<const float *>(tile)[stage * 128 + (int)from * 4 + i];
   cgr_emulated::copy_async_wait<0>();
 }
 
-TEST(EmulatedTensor, CopiesArriveWhenSomebodyWaits) {
+TEST(EmulatedTensor, CopiesArriveAtAWait) {
   std::vector<float> in(256), want(256), out(256);
   for (size_t i = 0; i < in.size(); i++)
     want[i] = in[i] = float(i + 1);
   for (size_t i = 0; i < 4; i++)
     want[36 + i] = want[128 + 36 + i] = 0.0f; // not valid
-  auto run = [&](int variant) {
-    CopyArgs args = { in.data(), out.data(), variant };
+  auto run = [&](int mistake) {
+    CopyArgs args = { in.data(), out.data(), mistake };
     EXPECT_EQ(cgr_emulated::launch(copy_kernel, &args, dim3(1), dim3(32), 1024, nullptr), cgr_emulation::kLaunched)
         << cgr_emulation::TakeFailure();
     return out;

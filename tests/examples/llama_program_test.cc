@@ -239,7 +239,7 @@ TEST(LlamaProgram, CheckComparesEveryModeWithEagerSteps) {
   Outcome outcome = RunProgram("--check --steps 24 --concurrent 3 --device host");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   for (const char *mode : { "full", "piecewise", "full and piecewise", "full decode only" })
-    EXPECT_SAYS(outcome.text, std::string("Graph mode ") + mode + ": 24 steps beside eager ones, ");
+    EXPECT_SAYS(outcome.text, std::string("Graph mode ") + mode + ": 24 steps compared with eager ones, ");
   const std::string proof = "all in regions; 0 nodes cannot be looked into\n  self-test: each does ";
   int proofs = 0;
   for (size_t at = outcome.text.find(proof); at != std::string::npos; at = outcome.text.find(proof, at + 1))

@@ -134,7 +134,7 @@ TEST(ExamplesRefuse, ADeviceThatIsNone) {
   }
 }
 
-TEST(ExamplesRefuse, ATextThatNobodyAskedFor) {
+TEST(ExamplesRefuse, ATextThatIsNotExpected) {
   const Outcome outcome = RunExample("own_kernels host text");
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.text, "own_kernels: expected one argument at most, the device\n");

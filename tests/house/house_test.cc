@@ -126,7 +126,7 @@ TEST(House, TheReadmeListsTheFloorsFromTheGroundUp) {
 }
 
 // Only the public device functions, the tables of kernels and the registry of their kinds know which devices there are.
-TEST(House, NobodyButTheTablesKnowsTheDevices) {
+TEST(House, OnlyTheTablesKnowTheDevices) {
   const std::set<std::string> tables = { "devices/api.c", "kernels/table.c", "kernels/registry.c", "interop/table.c" };
   for (const Source &source : Sources())
     for (const std::string &target : Includes(source))
@@ -287,7 +287,7 @@ TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
   EXPECT_GE(headers, 7) << "the test does not see the headers";
 }
 
-TEST(House, NobodyAllocatesPrintsOrExitsOnTheHotPath) {
+TEST(House, TheHotPathDoesNotAllocatePrintOrExit) {
   static const std::regex banned(
       "\\b(malloc|calloc|realloc|free|printf|fprintf|puts|abort|exit|getenv|pthread_mutex_lock)\\s*\\(");
   const std::set<std::string> hot = { "runtime/step/step.c",     "runtime/step/stage.c",  "runtime/step/counters.c",

@@ -53,6 +53,27 @@ const Banned kWords[] = {
   { "landings?", "snap", "interop/.*" },
   { "famil(y|ies)", "format", "(interop|docs|include|tests/(interop|support|headers|docs))/.*" },
   { "(check|enqueue)_family", "format" },
+  { "variants?", "instance; mistake", "(interop|kernels|devices|planners|tests/emulation)/.*" },
+  { "group = [^;]*num_q_heads", "q_per_kv" }, // a group is layers that share a page table
+  { "(k|key)(->|\\.)group", "q_per_kv", "interop/.*" },
+  { "groups? of lanes", "team" },
+  { "CGR__LINE", "CGR__CACHE_LINE" }, // a line is a (token, head) of a q tile
+  { "rounded_to_line", "rounded_to_cache_line" },
+  { "CGR__LANES", "CGR__VECTOR_ELEMENTS" }, // a lane is a set of step buffers, or CUDA's own
+  { "(is|are) (one|two|four|whole) lines?", "cache line", "(base|buffers|devices|graphs|requests|runtime|tracing|kernels)/.*" },
+  { "warp.s (first )?rows?", "line", "kernels/cuda/attention/.*" }, // a row is that of a request in the persistent tables
+  { "end of the line", "the decode section, or the requests laid end to end", "(interop|kernels|planners)/.*" },
+  { "cgr__slot_\\w+", "cgr__ring_slot_" }, // a slot alone is a place in the cache; that of a partial is its index
+  { "CGR__SLOT_(BATCH|TOKENS|EDITS|APPEND_FIRST)", "CGR__RING_SLOT_" },
+  { "(cgr__)?step_slot", "ring_slot_index" },
+  { "(free|staging) slots?", "ring slot" },
+  { "slots? of the (staging )?ring", "ring slot" },
+  { "cgr__part", "cgr__layer_tensor" }, // a part is what one CTA does of the decode section
+  { "(cgr__)?layer_part", "layer_strided_set" },
+  { "beside", "alongside, next to", "(examples|profiles|tests)/.*\\.(c|h|cc|cu|cuh|py)" }, // in messages as well
+  { "append_pieces", "append_vectors" }, // a piece is a stretch of a step that is one graph
+  { "pieces? of (16 bytes|memory|work)", "vector, block, item" },
+  { "16-byte pieces?", "vector" },
 };
 
 // Phrases at which a native reader stops.
@@ -67,6 +88,14 @@ const Banned kPhrases[] = {
   { "(that|what|who) it was", "a noun" },
 };
 
+// The same within names of tests and functions, whose words begin with capitals.
+const Banned kInNames[] = {
+  { "Nobodys?", "the thing that does not act, or the passive" },
+  { "Somebodys?", "the thing that acts, or the passive" },
+  { "Beside", "Alongside, NextTo" },
+  { "Lies?", "Is, Overlaps" },
+};
+
 // Records of earlier versions, data, and the two files that have to name the words.
 const std::regex kLeftOut("CHANGELOG\\.md|LICENSE|CONTRIBUTING\\.md|profiles/results/.*|tests/data/.*|tests/abi/abi\\.txt|"
                           "examples/llama/model/.*|tests/house/words_test\\.cc|tools/\\.venv/.*|.*port(ing)?_0_11.*|"
@@ -76,6 +105,8 @@ const std::regex kLeftOut("CHANGELOG\\.md|LICENSE|CONTRIBUTING\\.md|profiles/res
 std::regex Whole(const std::string &pattern, const std::string &inner = "A-Za-z0-9") {
   return std::regex("(^|[^" + inner + "])(" + pattern + ")($|[^" + inner + "])", std::regex::icase);
 }
+
+std::regex InNames(const std::string &pattern) { return std::regex("(^|[^A-Za-z]|[a-z])(" + pattern + ")($|[^a-z])"); }
 
 std::string Lower(std::string text) {
   for (char &c : text)
@@ -163,6 +194,8 @@ TEST(Words, TheFilesAreSeen) {
   EXPECT_GT(Files().size(), 900u);
   EXPECT_TRUE(std::regex_search("the cgr__baked_hash of", Whole("baked"))) << "the test does not see the words";
   EXPECT_FALSE(std::regex_search("halfbaked", Whole("baked")));
+  EXPECT_TRUE(std::regex_search("ForAnOutputThatLiesOverIt(", InNames("Lies?"))) << "the test does not see names";
+  EXPECT_FALSE(std::regex_search("Families", InNames("Lies?")));
   EXPECT_EQ(Key("(num|count)_applies"), "applies");
   EXPECT_EQ(Key("compositions?"), "composition");
 }
@@ -175,6 +208,18 @@ TEST(Words, ThatAreNotUsed) {
 TEST(Words, PhrasesThatAreNotUsed) {
   for (const Banned &banned : kPhrases)
     ExpectNone(banned, true);
+}
+
+TEST(Words, WordsOfNamesThatAreNotUsed) {
+  for (const Banned &banned : kInNames) {
+    const std::regex pattern = InNames(banned.pattern);
+    const std::string key = Key(banned.pattern);
+    for (const File &file : Files())
+      for (size_t i = 0; i < file.lines.size(); i++)
+        if (file.lower[i].find(Lower(key)) != std::string::npos)
+          EXPECT_FALSE(std::regex_search(file.lines[i], pattern))
+              << file.path << ":" << i + 1 << ": " << file.lines[i] << "\ninstead: " << banned.instead;
+  }
 }
 
 } // namespace

@@ -314,7 +314,7 @@ TEST(Fa3Api, TheHeuristicIsToldAndCanBeGiven) {
   in.max_query_len = 1 << 20;
   in.causal = 0;
   CGR_ASSERT_OK(cgr_fa3_size(&in, &s));
-  EXPECT_EQ(s.num_splits, 11) << "512 MiB of one KV head in pieces of 50";
+  EXPECT_EQ(s.num_splits, 11) << "512 MiB of one KV head in stretches of 50";
 }
 
 // 850 keys are seen: they make 4 tiles of 224, which are not split, and 5 of the capped kernel's tiles of 192.

@@ -106,7 +106,8 @@ Record Since071(Record r) {
   if (r.refused)
     return r;
   const bool graph = r.info[13] != 0, split = r.info[14] != 0;
-  const int64_t tiles = r.info[0], group = p.num_q_heads / p.num_kv_heads, rows = (tiles * r.info[3] + group - 1) / group;
+  const int64_t tiles = r.info[0], q_per_kv = p.num_q_heads / p.num_kv_heads,
+                rows = (tiles * r.info[3] + q_per_kv - 1) / q_per_kv;
   if (split && !graph) { // the mask was the last array
     r.sizes[0] = r.info[7] + 4 * (r.info[1] + 1);
     r.words.resize(size_t(r.sizes[0] / 4));

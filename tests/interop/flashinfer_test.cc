@@ -17,21 +17,21 @@ namespace {
 // sees no key after itself, unless the kernel has no mask.
 void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, const std::vector<int64_t> &kv_lens,
                    int32_t window) {
-  int64_t group = c.decode ? c.d.num_q_heads / c.d.num_kv_heads : c.p.num_q_heads / c.p.num_kv_heads;
+  int64_t q_per_kv = c.decode ? c.d.num_q_heads / c.d.num_kv_heads : c.p.num_q_heads / c.p.num_kv_heads;
   std::map<std::pair<int32_t, int64_t>, std::vector<FlashInferWork>> by_tile;
   for (const FlashInferWork &work : reading.Works())
     by_tile[{ work.request, work.packed_begin }].push_back(work);
   int64_t first_row = 0;
-  std::set<int64_t> slots;
+  std::set<int64_t> partials;
   for (int32_t i = 0; i < c.num_requests(); first_row += c.Rows(i++)) {
-    int64_t packed = c.Rows(i) * group;
+    int64_t packed = c.Rows(i) * q_per_kv;
     for (int64_t at = 0; at < packed;) {
       const std::vector<FlashInferWork> &works = by_tile[{ i, at }];
       ASSERT_FALSE(works.empty()) << "no request takes packed row " << at << " of request " << i;
       // Keys that some row of the tile sees.
-      int64_t last = (works[0].packed_end - 1) / group, kv_len = kv_lens[size_t(i)], begin = works[0].kv_begin;
+      int64_t last = (works[0].packed_end - 1) / q_per_kv, kv_len = kv_lens[size_t(i)], begin = works[0].kv_begin;
       int64_t end = window == 0 || c.p.unmasked ? kv_len : kv_len - c.Rows(i) + last + 1, next = begin;
-      int64_t needed = window == 0 ? 0 : std::max<int64_t>(0, kv_len - c.Rows(i) + at / group - (window - 1));
+      int64_t needed = window == 0 ? 0 : std::max<int64_t>(0, kv_len - c.Rows(i) + at / q_per_kv - (window - 1));
       EXPECT_LE(begin, needed);
       int32_t chunks = 0;
       for (const FlashInferWork &work : works) {
@@ -46,16 +46,16 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
         next = work.kv_end;
       }
       EXPECT_GE(next, std::min(end, kv_len)) << "keys of request " << i;
-      for (int64_t row = at / group; row <= last; row++) {
+      for (int64_t row = at / q_per_kv; row <= last; row++) {
         int64_t merged_row = c.decode ? i : first_row + row;
         if (!reading.split()) {
-          EXPECT_EQ(reading.Slot(works[0], row), merged_row);
+          EXPECT_EQ(reading.PartialIndex(works[0], row), merged_row);
           continue;
         }
         ASSERT_EQ(reading.MergeEnd(merged_row) - reading.MergeBegin(merged_row), chunks);
         for (int32_t k = 0; k < chunks; k++) {
-          ASSERT_EQ(reading.Slot(works[size_t(k)], row), reading.MergeBegin(merged_row) + k);
-          slots.insert(reading.MergeBegin(merged_row) + k);
+          ASSERT_EQ(reading.PartialIndex(works[size_t(k)], row), reading.MergeBegin(merged_row) + k);
+          partials.insert(reading.MergeBegin(merged_row) + k);
           if (c.decode) { // the partial of a CTA has the CTA's number
             EXPECT_EQ(works[size_t(k)].cta, reading.MergeBegin(merged_row) + k);
           }
@@ -68,9 +68,10 @@ void ExpectCovered(const FlashInferCase &c, const FlashInferReading &reading, co
     if (c.graph() || c.decode || c.p.total_num_rows == first_row) {
       EXPECT_EQ(reading.MergedRows(), c.decode ? c.d.num_requests : first_row);
     }
-    EXPECT_TRUE(slots.empty() || (*slots.begin() == 0 && *slots.rbegin() == int64_t(slots.size()) - 1)) << "slots without rows";
-    EXPECT_TRUE(slots.empty() || reading.HasRoom(*slots.rbegin(), c.decode ? c.d.num_q_heads : c.p.num_q_heads,
-                                                 c.decode ? c.d.head_dim : c.p.head_dim_vo));
+    EXPECT_TRUE(partials.empty() || (*partials.begin() == 0 && *partials.rbegin() == int64_t(partials.size()) - 1))
+        << "partials without rows";
+    EXPECT_TRUE(partials.empty() || reading.HasRoom(*partials.rbegin(), c.decode ? c.d.num_q_heads : c.p.num_q_heads,
+                                                    c.decode ? c.d.head_dim : c.p.head_dim_vo));
   }
 }
 
@@ -83,9 +84,9 @@ void CheckCoverage(const FlashInferCase &c, const cgr_flashinfer_plan &plan, con
     if (!c.decode && c.p.window > 0 && kv_lens.back() < rows.back())
       return; // with a window, queries are causal and no more than the keys
   }
-  int32_t group = c.decode ? c.d.num_q_heads / c.d.num_kv_heads : c.p.num_q_heads / c.p.num_kv_heads;
+  int32_t q_per_kv = c.decode ? c.d.num_q_heads / c.d.num_kv_heads : c.p.num_q_heads / c.p.num_kv_heads;
   const int32_t window = c.decode ? 0 : c.p.window;
-  ExpectCovered(c, FlashInferReading(plan, bytes.data(), rows, kv_lens, group, window, c.p.layout), kv_lens, window);
+  ExpectCovered(c, FlashInferReading(plan, bytes.data(), rows, kv_lens, q_per_kv, window, c.p.layout), kv_lens, window);
 }
 
 // ------------------------------------------------------------------------------------------------------------------- tests

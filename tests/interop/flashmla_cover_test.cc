@@ -13,19 +13,19 @@ namespace cgr_test {
 namespace {
 
 void ExpectCover(const FlashmlaBatch &b, const FlashmlaWork &work, const std::vector<int32_t> &tokens) {
-  const int32_t most_slots = b.input.num_requests + b.input.num_parts; // what FlashMLA's calls have memory for
+  const int32_t most_partials = b.input.num_requests + b.input.num_parts; // what FlashMLA's calls have memory for
   std::vector<std::map<int32_t, int32_t>> ranges(tokens.size());
-  std::map<int32_t, int32_t> writers; // of slots
+  std::map<int32_t, int32_t> writers; // of partials
   std::vector<int32_t> visits(tokens.size(), 0), outputs(tokens.size(), 0);
   for (const FlashmlaItem &item : work.items) {
     const size_t r = size_t(item.request);
     visits[r]++;
-    outputs[r] += item.slot < 0;
-    if (item.slot >= 0) {
-      ASSERT_LT(item.slot, most_slots);
-      ASSERT_GE(item.slot, work.first_slot[r]);
-      ASSERT_LT(item.slot, work.first_slot[r + 1]);
-      ASSERT_EQ(writers[item.slot]++, 0) << "slot " << item.slot << " is written twice";
+    outputs[r] += item.partial < 0;
+    if (item.partial >= 0) {
+      ASSERT_LT(item.partial, most_partials);
+      ASSERT_GE(item.partial, work.first_partial[r]);
+      ASSERT_LT(item.partial, work.first_partial[r + 1]);
+      ASSERT_EQ(writers[item.partial]++, 0) << "partial " << item.partial << " is written twice";
     }
     ASSERT_LE(item.begin, item.end);
     if (item.begin < item.end) {
@@ -33,11 +33,11 @@ void ExpectCover(const FlashmlaBatch &b, const FlashmlaWork &work, const std::ve
     }
   }
   for (size_t r = 0; r < tokens.size(); r++) {
-    const int32_t slots = work.first_slot[r + 1] - work.first_slot[r];
+    const int32_t partials = work.first_partial[r + 1] - work.first_partial[r];
     const bool is_live = int32_t(r) < b.num_live();
-    ASSERT_EQ(visits[r], is_live ? slots : 0) << "request " << r;
-    ASSERT_EQ(slots == 0, !is_live) << "request " << r;
-    ASSERT_EQ(outputs[r], slots == 1) << "request " << r << " of " << slots << " splits";
+    ASSERT_EQ(visits[r], is_live ? partials : 0) << "request " << r;
+    ASSERT_EQ(partials == 0, !is_live) << "request " << r;
+    ASSERT_EQ(outputs[r], partials == 1) << "request " << r << " of " << partials << " splits";
     int32_t at = 0;
     for (const auto &[begin, end] : ranges[r]) {
       ASSERT_EQ(begin, at) << "request " << r;

@@ -188,7 +188,7 @@ protected:
   int steps_[3][4] = {}; // by kind and query length of the key
 };
 
-TEST_P(FormatReplay, OneGraphAKeyServesAnyBatchWhateverLiesAround) {
+TEST_P(FormatReplay, OneGraphAKeyServesAnyBatchWhateverIsAround) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   random_ = std::make_unique<Random>(seed);

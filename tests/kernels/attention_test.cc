@@ -190,7 +190,7 @@ TEST_P(KernelAttention, RunsManyRequests) {
 }
 
 // Parts that share a tile all read its queries; some are copied while the part still works on what comes before.
-TEST_P(KernelAttention, OutMayLieOverTheQueries) {
+TEST_P(KernelAttention, OutMayOverlapTheQueries) {
   for (int32_t parts : { 3, 40 })
     for (bool batch_invariant : { false, true }) {
       AttentionShape shape = Shape();

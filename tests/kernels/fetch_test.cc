@@ -1,4 +1,4 @@
-// The fetch of the next step's slot: what it takes into the inbox, and what it leaves alone.
+// The fetch of the next step's ring slot: what it takes into the inbox, and what it leaves alone.
 #include <gtest/gtest.h>
 
 #include "tests/support/step_case.h"
@@ -31,7 +31,7 @@ StagedStep MakeStep(StepPair *pair, int32_t n, int32_t changes) {
   return step;
 }
 
-// Bytes [at, at + count) of the inbox are those of the slot, or, unless `same`, what they were before.
+// Bytes [at, at + count) of the inbox are those of the ring slot, or, unless `same`, what they were before.
 void ExpectSection(StepPair *pair, const unsigned char *slot, const StepBuffers &before, int64_t at, int64_t count, bool same) {
   const unsigned char *expected = same ? slot + at : before.inbox_bytes() + at;
   EXPECT_EQ(std::memcmp(pair->model.b.inbox_bytes() + at, expected, static_cast<size_t>(count)), 0)
@@ -53,9 +53,9 @@ TEST_P(KernelFetch, TakesWhatTheHeaderNames) {
       unsigned char *slot = pair.device.slot(step.seq);
       WriteSlot(pair.device.slot_layout(), step, slot);
       const StepBuffers before = pair.model.b;
-      const cgr__slot_layout &layout = pair.device.slot_layout();
+      const cgr__ring_slot_layout &layout = pair.device.slot_layout();
       ASSERT_TRUE(pair.Fetch());
-      ExpectSection(&pair, slot, before, 0, sizeof(cgr__slot_header), true);
+      ExpectSection(&pair, slot, before, 0, sizeof(cgr__ring_slot_header), true);
       ExpectSection(&pair, slot, before, layout.batch, 4 * (3 * n + 1), step.with_batch);
       ExpectSection(&pair, slot, before, layout.tokens, 4 * 2 * n, step.with_tokens || step.with_edits);
       ExpectSection(&pair, slot, before, layout.edits, 16 * n, step.with_edits);
@@ -66,7 +66,7 @@ TEST_P(KernelFetch, TakesWhatTheHeaderNames) {
   }
 }
 
-// A slot that is not the next step's, or that names more than it holds, leaves every byte of the inbox as it was.
+// A ring slot that is not the next step's, or that names more than it holds, leaves every byte of the inbox as it was.
 TEST_P(KernelFetch, LeavesOtherSlotsAlone) {
   const std::vector<std::function<void(StagedStep *)>> others = {
     [](StagedStep *s) { s->seq--; },
@@ -96,7 +96,7 @@ TEST_P(KernelFetch, LeavesOtherSlotsAlone) {
   }
 }
 
-// The slot is found by its number, at every depth of the ring.
+// The ring slot is found by its number, at every depth of the ring.
 TEST_P(KernelFetch, FindsTheSlotOfTheNextStep) {
   for (int32_t depth = 2; depth <= 9; depth++) {
     for (uint64_t seq = 20; seq < 30; seq++) {

@@ -347,7 +347,7 @@ TEST_P(KernelOnDemand, ClearsWhatLongerRequestsHaveLeft) {
   }
 }
 
-TEST_P(KernelOnDemand, PagesThatNobodyMayReadAreReportedAndReplaced) {
+TEST_P(KernelOnDemand, UnreadablePagesAreReportedAndReplaced) {
   SeededRandom random;
   for (int32_t bad : { -1, INT32_MIN, kPages, INT32_MAX, kWriteTrash }) {
     Shape shape = RandomShape(random);

@@ -403,7 +403,7 @@ void ExpectRoom(const cgr__plans &plans, size_t index, const cgr_layer &layer, c
   EXPECT_GE(plans.partial_vectors, decode_partials * decode_lines + prefill_partials * prefill_lines);
   EXPECT_GE(plans.partial_dim, layer.head_dim);
   EXPECT_GE(c.max_entries, MostTiles(c, options.max_requests, options.max_tokens));
-  if (splits == 0) { // a few tiles become fewer than 2 G pieces in all head blocks together
+  if (splits == 0) { // a few tiles become fewer than 2 G splits in all head blocks together
     EXPECT_GE(int64_t{ c.max_entries } * c.head_blocks, 2 * c.num_parts - 1);
   }
 }

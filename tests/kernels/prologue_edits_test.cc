@@ -79,7 +79,7 @@ TEST_P(KernelPrologueEdits, NameTheTokensOfABatch) {
   ExpectError(pair->error(), kNoError);
   EXPECT_EQ(First(pair->device.Get()->input_ids, 7), (Words{ 303, 305, 51, 60, 61, 62, 0 }));
   pair->Epilogue();
-  for (uint32_t both : { 0u, 1u }) { // the tokens section is that of the edits, whatever CGR__SLOT_TOKENS says
+  for (uint32_t both : { 0u, 1u }) { // the tokens section is that of the edits, whatever CGR__RING_SLOT_TOKENS says
     step = Edited(*pair, 3, 6, 8, 40);
     step.with_tokens = both != 0;
     step.tokens = { 9, 8, 7, 6, 5, 4 };

@@ -234,7 +234,7 @@ TEST_P(KernelPrologue, NoBatchIsThereAtFirst) {
   ExpectError(pair.error(), Sequence(1, 0));
 }
 
-// A row's state does not suit a decode: this is reported in every step, also if the slot is fetched ahead.
+// A row's state does not suit a decode: this is reported in every step, also if the ring slot is fetched ahead.
 TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
   const struct {
     const char *name;
@@ -261,7 +261,7 @@ TEST_P(KernelPrologue, UnchangedDecodesAreGuarded) {
   }
 }
 
-// The same for what a slot carries: an unchanged batch, and one bad change among good ones.
+// The same for what a ring slot carries: an unchanged batch, and one bad change among good ones.
 TEST_P(KernelPrologue, ChangesOfUnchangedDecodesAreGuarded) {
   for (const Guard &guard : GuardsWithinSteps()) {
     if (guard.expected.error != CGR_GUARD_CHANGE && guard.expected.error != CGR_GUARD_PAGE)
@@ -301,8 +301,8 @@ TEST_P(KernelPrologue, BadRowStaysBad) {
 
 // ------------------------------------------------------------------------------------------------------------- empty steps
 
-// P2. An empty step looks at nothing in its slot, whether a good step is there or none at all; it writes padding and leaves no
-// batch.
+// P2. An empty step looks at nothing in its ring slot, whether a good step is there or none at all; it writes padding and leaves
+// no batch.
 TEST_P(KernelPrologue, EmptyStepReadsNothingOfTheSlot) {
   for (bool with_staging : { true, false }) {
     for (bool good_slot : { true, false }) {

@@ -1,4 +1,5 @@
-// The prologue against a plain computation of every buffer, over random sequences of steps and with arbitrary bytes in a slot.
+// The prologue against a plain computation of every buffer, over random sequences of steps and with arbitrary bytes in a ring
+// slot.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -165,7 +166,7 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
     walk.limits.token_stride = 1 + int32_t(seed) % 3;
     walk.limits.scattered = seed % 2 == 0;
     walk.seed = seed;
-    walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its slot have 64 bits
+    walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its ring slot have 64 bits
     RandomWalk(*bench_, walk).Run();
     if (HasFailure())
       return;
@@ -275,7 +276,7 @@ TEST_P(KernelPrologue, SlotsAreOf64Bits) {
 
 // --------------------------------------------------------------------------------------------------------- arbitrary bytes
 
-// A slot of noise with words of a good step put back.
+// A ring slot of noise with words of a good step put back.
 class NoisySlot {
 public:
   explicit NoisySlot(uint64_t seed) : random_(seed) {}
@@ -295,15 +296,16 @@ public:
       return Any(0, 11);
     }
   }
-  void Fill(const cgr__slot_layout &layout, const StagedStep &good, unsigned char *slot) {
+  void Fill(const cgr__ring_slot_layout &layout, const StagedStep &good, unsigned char *slot) {
     good_.resize(size_t(layout.stride));
     WriteSlot(layout, good, good_.data());
     for (int64_t at = 0; at < layout.stride; at += 4) {
       int32_t word = Noise();
       std::memcpy(slot + at, &word, 4);
     }
-    const int64_t seq = offsetof(cgr__slot_header, seq), batch_seq = offsetof(cgr__slot_header, batch_seq),
-                  generation = offsetof(cgr__slot_header, generation), counts = offsetof(cgr__slot_header, num_requests);
+    const int64_t seq = offsetof(cgr__ring_slot_header, seq), batch_seq = offsetof(cgr__ring_slot_header, batch_seq),
+                  generation = offsetof(cgr__ring_slot_header, generation),
+                  counts = offsetof(cgr__ring_slot_header, num_requests);
     PutWhole(seq, 16, slot);
     PutWhole(batch_seq, 8, slot);
     PutWhole(generation, 8, slot);
@@ -313,8 +315,8 @@ public:
     PutWords(layout.tokens, 4, 2, slot);
     PutWords(layout.changes, 12, 6, slot);
     PutWords(layout.edits, 8, 6, slot);
-    PutWords(offsetof(cgr__slot_header, flags), 1, 2, slot);
-    PutWords(offsetof(cgr__slot_header, num_edits), 1, 3, slot);
+    PutWords(offsetof(cgr__ring_slot_header, flags), 1, 2, slot);
+    PutWords(offsetof(cgr__ring_slot_header, num_edits), 1, 3, slot);
   }
 
 private:
@@ -334,8 +336,8 @@ private:
   Bytes good_;
 };
 
-// Arbitrary bytes in a slot, the header's included: the step completes with an error or as what the bytes say, nothing is read
-// or written outside (the buffers have guards), and the next good step is right.
+// Arbitrary bytes in a ring slot, the header's included: the step completes with an error or as what the bytes say, nothing is
+// read or written outside (the buffers have guards), and the next good step is right.
 TEST_P(KernelPrologue, ArbitraryBytesInASlotDoNoHarm) {
   StepLimits limits = TwoGroups();
   int accepted = 0;

@@ -332,13 +332,13 @@ TEST(KernelKinds, ThatCannotBeLoadedSaySo) {
 
 // ------------------------------------------------------------------------------------------------------------------ append
 
-// The append counts the 16-byte pieces of all tokens in 32 bits, with room for a block of threads.
-TEST(KernelKinds, RefuseAppendsOf2To31Pieces) {
+// The append counts the 16-byte vectors of all tokens in 32 bits, with room for a block of threads.
+TEST(KernelKinds, RefuseAppendsOf2To31Vectors) {
   struct Case {
     int32_t num_kv_heads, head_dim, max_tokens;
     bool served;
   };
-  const Case cases[] = { { 8, 128, (1 << 24) - 9, true }, // 128 pieces a token
+  const Case cases[] = { { 8, 128, (1 << 24) - 9, true }, // 128 vectors a token
                          { 8, 128, (1 << 24) - 8, false }, { 8, 128, 1 << 24, false },    { 1024, 128, (1 << 17) - 1, true },
                          { 1024, 128, 1 << 17, false },    { 1024, 128, 1 << 24, false }, { 1, 64, 1 << 24, true } };
   for (const cgr_device_info &device : Devices()) {
@@ -346,16 +346,16 @@ TEST(KernelKinds, RefuseAppendsOf2To31Pieces) {
       cgr_layer layer = PlainLayer();
       layer.num_q_heads = layer.num_kv_heads = c.num_kv_heads;
       layer.head_dim = layer.head_dim_v = c.head_dim;
-      int64_t pieces = int64_t{ c.num_kv_heads } * c.head_dim * 2 / 16 * c.max_tokens;
-      SCOPED_TRACE(pieces);
+      int64_t vectors = int64_t{ c.num_kv_heads } * c.head_dim * 2 / 16 * c.max_tokens;
+      SCOPED_TRACE(vectors);
       Answer answer = Ask(device, layer, c.max_tokens);
       EXPECT_EQ(answer.kernel_kind != nullptr, c.served);
-      EXPECT_LT(c.served ? pieces : 0, int64_t{ 1 } << 31);
+      EXPECT_LT(c.served ? vectors : 0, int64_t{ 1 } << 31);
       if (c.served)
         continue;
       EXPECT_EQ(answer.Fields(), (Names{ "num_kv_heads" }));
       std::string text = answer.findings[0].text;
-      for (int64_t number : { int64_t{ c.num_kv_heads }, int64_t{ c.head_dim }, int64_t{ c.max_tokens }, pieces })
+      for (int64_t number : { int64_t{ c.num_kv_heads }, int64_t{ c.head_dim }, int64_t{ c.max_tokens }, vectors })
         EXPECT_NE(text.find(std::to_string(number)), std::string::npos) << text;
     }
   }

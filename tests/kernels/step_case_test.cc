@@ -68,7 +68,7 @@ TEST(StepCase, ReadsTheSlotThatItWrote) {
   for (bool scattered : { false, true }) {
     StepLimits limits = Limits();
     limits.scattered = scattered;
-    const cgr__slot_layout layout = StepArena(limits).layout.slot;
+    const cgr__ring_slot_layout layout = StepArena(limits).layout.slot;
     Bytes slot(size_t(layout.stride), 0x77);
     StagedStep step;
     step.seq = 5;

@@ -220,7 +220,7 @@ TEST(MetadataOnDemand, EachIsOptional) {
   }
 }
 
-TEST(MetadataOnDemand, PagesThatNobodyMayReadAreReportedAndReplaced) {
+TEST(MetadataOnDemand, UnreadablePagesAreReportedAndReplaced) {
   Random random(5);
   for (int32_t bad : { -1, kPages, INT32_MAX, INT32_MIN, kWriteTrash }) {
     Case c(random, 1, 1);

@@ -247,7 +247,7 @@ class GraphTime(unittest.TestCase):
         self.assertEqual(g["gaps"]["sum_us"], 0)
         self.assertAlmostEqual(g["span"]["p99_us"], 0.995)
 
-    def test_nodes_beside_each_other_count_once_as_busy(self):
+    def test_concurrent_nodes_count_once_as_busy(self):
         export = self.export()
         for k, (start, end) in enumerate([(0, 10000), (1000, 3000), (4000, 6000), (12000, 13000)]):
             export.kernel("gemm", 9 << 32 | k, 1, start, end)

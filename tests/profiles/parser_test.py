@@ -34,7 +34,7 @@ LABELS = {
     "calibrate": ("KV tiles", "KV tiles per part", "kernel kind", "variant", "head dim", "fit over"),
 }
 # Records of what is printed next to the tables.
-BESIDE_TABLES = ("node", "reading the spans of a step", "outside of graphs", "covered by labels")
+OUTSIDE_TABLES = ("node", "reading the spans of a step", "outside of graphs", "covered by labels")
 
 
 def numbers_of_tables(text, labels):
@@ -73,7 +73,7 @@ class Parser(Folder):
             if "\n|---" not in text or path.parent.name == "h200_2026-11-20":
                 continue
             result = parse.parse_file(path)
-            records = [r for r in result.records if r.metric not in BESIDE_TABLES]
+            records = [r for r in result.records if r.metric not in OUTSIDE_TABLES]
             self.assertEqual(len(records), numbers_of_tables(text, LABELS.get(result.program, ())), path)
             counted += 1
         self.assertGreater(counted, 10)

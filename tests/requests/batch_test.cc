@@ -307,7 +307,7 @@ TEST(BatchRefusals, NoTokensForMoreThanOne) {
   c.ExpectRefused(batch, CGR_ERROR_NULL_POINTER, { "tokens is NULL", "2 tokens", "row " + std::to_string(c.open[1]) });
 }
 
-TEST(BatchRefusals, FlagsThatNobodyKnows) {
+TEST(BatchRefusals, UnknownFlags) {
   Case c;
   for (uint32_t bad : { 2u, 3u, 0x80000000u, 0xffffffffu })
     c.ExpectRefused(Batch::Decode({ c.open[0], c.open[1] }).WithFlags({ CGR_REQUEST_PARTIAL, bad }), CGR_ERROR_INVALID_ENUM,

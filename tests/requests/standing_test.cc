@@ -109,7 +109,7 @@ struct Case {
   }
 };
 
-TEST(Standing, RowsAreBroughtUpToDateWhenSomebodyLooks) {
+TEST(Standing, RowsAreBroughtUpToDateWhenTheyAreRead) {
   Case c;
   ASSERT_EQ(c.Put(c.open[0]), CGR_OK);
   ASSERT_EQ(c.Put(c.open[1], 0), CGR_OK);

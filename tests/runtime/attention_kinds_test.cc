@@ -201,7 +201,7 @@ TEST_P(AttentionKinds, AreTheSameEagerlyAndInGraphs) {
 }
 
 // Whatever unwritten pages and tails hold.
-TEST_P(AttentionKinds, DoNotSeeWhatNobodyOwns) {
+TEST_P(AttentionKinds, DoNotSeeWhatNoRequestOwns) {
   const uint64_t first = Seed();
   for (uint64_t seed = first; seed < first + Runs(8) && !HasFailure(); seed++) {
     Random random(seed);

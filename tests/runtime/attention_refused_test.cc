@@ -98,7 +98,7 @@ TEST_P(AttentionIsRefused, ForStridesThatOverlap) {
 }
 
 // Outputs that overlap what others have yet to read, or each other.
-TEST_P(AttentionIsRefused, ForWhatLiesOverIt) {
+TEST_P(AttentionIsRefused, ForWhatOverlapsIt) {
   auto after = [](void *data, int64_t elements) {
     return static_cast<void *>(static_cast<char *>(data) + elements * (GetParam().IsCuda() ? 2 : 4));
   };

@@ -10,24 +10,24 @@ namespace {
 using rows::Answer;
 using rows::RowEngine;
 
-// Pieces after a prompt, and tokens of one of them.
+// Stretches after a prompt, and tokens of one of them.
 enum { kMostMore = 24, kMostTurn = 12 };
 
-// A stretch of a request's tokens that one step takes. `sampled`: the first one is the token that the piece before gave.
-struct Piece {
+// A stretch of a request's tokens that one step takes. `sampled`: the first one is the token that the stretch before gave.
+struct Stretch {
   int32_t begin, length;
   bool partial, sampled;
 };
 
-// A request from its prompt to its end, and the results of each piece when it runs alone.
+// A request from its prompt to its end, and the results of each stretch when it runs alone.
 struct Script {
   std::vector<int32_t> tokens;
-  std::vector<Piece> pieces;
-  size_t prompt = 0; // pieces of the prompt
+  std::vector<Stretch> stretches;
+  size_t prompt = 0; // stretches of the prompt
   std::vector<Answer> alone;
 
   void Add(int32_t length, bool partial, bool sampled, Random &random) {
-    pieces.push_back({ int32_t(tokens.size()), length, partial, sampled });
+    stretches.push_back({ int32_t(tokens.size()), length, partial, sampled });
     for (int32_t i = 0; i < length; i++)
       tokens.push_back(random.Pick32(0, 50000));
   }
@@ -72,7 +72,7 @@ protected:
 
 // ------------------------------------------------------------------------------------------------------------------- scripts
 
-// A prompt in pieces of 1 token and more, then decodes; now and then some tokens at once, as a user's next turn has them.
+// A prompt in stretches of 1 token and more, then decodes; now and then some tokens at once, as a user's next turn has them.
 Script BatchInvariant::MakeScript(int32_t prompt) {
   Script script;
   const int32_t most = rows::ModelFor(GetParam()).max_tokens / 2;
@@ -81,7 +81,7 @@ Script BatchInvariant::MakeScript(int32_t prompt) {
     left -= length;
     script.Add(length, left > 0, false, random_);
   }
-  script.prompt = script.pieces.size();
+  script.prompt = script.stretches.size();
   for (int32_t more = random_.Pick32(kMostMore / 3, kMostMore); more > 0; more--)
     script.Add(random_.OneIn(6) ? random_.Pick32(2, kMostTurn) : 1, false, true, random_);
   return script;
@@ -104,10 +104,10 @@ void BatchInvariant::MakeScripts(size_t count) {
 
 Item BatchInvariant::ItemOf(const Live &live) {
   const Script &script = scripts_[live.script];
-  const Piece &piece = script.pieces[live.next];
-  const auto begin = script.tokens.begin() + piece.begin;
-  Item item = { live.row, { begin, begin + piece.length }, piece.partial };
-  if (piece.sampled)
+  const Stretch &stretch = script.stretches[live.next];
+  const auto begin = script.tokens.begin() + stretch.begin;
+  Item item = { live.row, { begin, begin + stretch.length }, stretch.partial };
+  if (stretch.sampled)
     item.tokens[0] = live.has_token ? int32_t(CGR_TOKEN_LAST) : script.alone[live.next - 1].token;
   return item;
 }
@@ -118,13 +118,13 @@ void BatchInvariant::RunAlone(rows::Options options) {
   for (size_t s = 0; s < scripts_.size(); s++) {
     Script &script = scripts_[s];
     Live live = { s, 0, engine.Open(), false };
-    for (; live.next < script.pieces.size(); live.next++) {
-      const Piece &piece = script.pieces[live.next];
-      engine.Reserve(live.row, piece.begin + piece.length);
+    for (; live.next < script.stretches.size(); live.next++) {
+      const Stretch &stretch = script.stretches[live.next];
+      engine.Reserve(live.row, stretch.begin + stretch.length);
       std::vector<Answer> answers = engine.Run({ ItemOf(live) });
       ASSERT_EQ(answers.size(), 1u);
       script.alone.push_back(std::move(answers[0]));
-      live.has_token = !piece.partial;
+      live.has_token = !stretch.partial;
     }
     engine.Close(live.row);
   }
@@ -143,9 +143,9 @@ void BatchInvariant::Renew(Live *live) {
     Open(live, AnyShort());
     return;
   }
-  live->next = size_t(random_.Pick(int64_t(script.prompt), int64_t(script.pieces.size()) - 1));
+  live->next = size_t(random_.Pick(int64_t(script.prompt), int64_t(script.stretches.size()) - 1));
   live->has_token = false;
-  CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, live->row, script.pieces[live->next].begin));
+  CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, live->row, script.stretches[live->next].begin));
 }
 
 // Some of the requests in any order, as far as a step has room for them; in every other batch only those with one new token,
@@ -156,7 +156,7 @@ std::vector<Live *> BatchInvariant::Choose() {
     all.push_back(&live);
   for (size_t i = all.size(); i > 1; i--)
     std::swap(all[i - 1], all[size_t(random_.Pick(0, int64_t(i) - 1))]);
-  auto length_of = [this](const Live *live) { return scripts_[live->script].pieces[live->next].length; };
+  auto length_of = [this](const Live *live) { return scripts_[live->script].stretches[live->next].length; };
   const bool decodes =
       random_.OneIn(2) && std::any_of(all.begin(), all.end(), [&](const Live *live) { return length_of(live) == 1; });
   const size_t count = size_t(random_.Pick(1, rows::kMaxRequests));
@@ -173,13 +173,13 @@ std::vector<Live *> BatchInvariant::Choose() {
 
 void BatchInvariant::Batch(std::string *difference) {
   for (Live &live : live_)
-    if (live.next == scripts_[live.script].pieces.size())
+    if (live.next == scripts_[live.script].stretches.size())
       Renew(&live);
   const std::vector<Live *> chosen = Choose();
   std::vector<Item> items;
   for (const Live *live : chosen) {
-    const Piece &piece = scripts_[live->script].pieces[live->next];
-    engine_->Reserve(live->row, piece.begin + piece.length);
+    const Stretch &stretch = scripts_[live->script].stretches[live->next];
+    engine_->Reserve(live->row, stretch.begin + stretch.length);
     items.push_back(ItemOf(*live));
   }
   const std::vector<Answer> answers = engine_->Run(items);
@@ -187,12 +187,12 @@ void BatchInvariant::Batch(std::string *difference) {
   for (size_t i = 0; i < chosen.size(); i++) {
     Live &live = *chosen[i];
     const Script &script = scripts_[live.script];
-    const Piece &piece = script.pieces[live.next];
+    const Stretch &stretch = script.stretches[live.next];
     const std::string found = DifferenceOf(answers[i], script.alone[live.next]);
     if (!found.empty())
       *difference = found + " of request " + std::to_string(i) + " of " + std::to_string(chosen.size()) + ", " +
-                    std::to_string(piece.length) + " tokens at " + std::to_string(piece.begin);
-    live.has_token = !piece.partial;
+                    std::to_string(stretch.length) + " tokens at " + std::to_string(stretch.begin);
+    live.has_token = !stretch.partial;
     live.next++;
   }
 }

@@ -50,7 +50,7 @@ const std::vector<Way> &Ways() {
         ExpectMessage(status, CGR_ERROR_CAPTURE, {});
         return status;
       } },
-    { "the_stream_is_waited_for_and_nobody_looks", CGR_ERROR_CALLBACK, "CGR_ERROR_CAPTURE",
+    { "the_stream_is_waited_for_and_the_error_ignored", CGR_ERROR_CALLBACK, "CGR_ERROR_CAPTURE",
       [](cgr_recorder *, Engine &e, const cgr_record_info &info) {
         cgr_stream_synchronize(e.dev, info.stream);
         return CGR_OK;

@@ -1,6 +1,6 @@
-// More changes than a slot or the ring holds: they travel in steps of their own, none is lost, and the two reasons to wait are
-// distinct. BUSY: wait for a step. CHANGES_PENDING: flush.
-#include "buffers/slot.h"
+// More changes than a ring slot or the ring holds: they travel in steps of their own, none is lost, and the two reasons to wait
+// are distinct. BUSY: wait for a step. CHANGES_PENDING: flush.
+#include "buffers/ring_slot.h"
 #include "tests/support/gate.h"
 #include "tests/support/tables.h"
 
@@ -75,13 +75,13 @@ TEST_P(Changes, AnUnchangedBatchTravelsAgainBehindExtraSteps) {
   int32_t a = engine.Start(5, 1), b = engine.Start(3, 2);
   for (int n = 0; n < 2; n++)
     engine.Step(engine.Decode({ a, b }));
-  EXPECT_EQ(engine.step.bytes_staged, sizeof(cgr__slot_header)) << "the batch stands";
+  EXPECT_EQ(engine.step.bytes_staged, sizeof(cgr__ring_slot_header)) << "the batch stands";
   engine.Reserve(a, 90); // five pages more: two extra steps
   uint64_t internal = Internal();
   engine.Step(engine.Decode({ a, b }));
   EXPECT_EQ(Internal(), internal + 2);
   engine.Step(engine.Decode({ a, b }));
-  EXPECT_EQ(engine.step.bytes_staged, sizeof(cgr__slot_header));
+  EXPECT_EQ(engine.step.bytes_staged, sizeof(cgr__ring_slot_header));
   ExpectTables(engine);
 }
 
@@ -173,7 +173,7 @@ TEST_P(Changes, BytesOfAFlushAreCounted) {
     engine.Reserve(row, int32_t(engine.requests[row]->pages.size() + size_t(pages)) * 16);
     CGR_ASSERT_OK(engine.Flush());
     engine.WaitForAll();
-    EXPECT_EQ(engine.Stats().bytes_staged, before + sizeof(cgr__slot_header) + size_t(pages) * sizeof(cgr__change));
+    EXPECT_EQ(engine.Stats().bytes_staged, before + sizeof(cgr__ring_slot_header) + size_t(pages) * sizeof(cgr__change));
   }
 }
 
@@ -194,7 +194,7 @@ TEST_P(Changes, OpenAndCloseLeaveNothingToFlush) {
   EXPECT_EQ(Internal(), 0u);
 }
 
-// Flush carries what free slots hold and says BUSY for the rest; its number is that of the last step it launched.
+// Flush carries what free ring slots hold and says BUSY for the rest; its number is that of the last step it launched.
 class HeldChanges : public Changes {
 protected:
   // With a schedule that runs at the last moment, nothing runs before a wait.
@@ -212,7 +212,7 @@ TEST_P(HeldChanges, FlushFillsTheFreeSlotsAndIsBusyForTheRest) {
   CGR_EXPECT(CGR_ERROR_BUSY, cgr_test::Flush(engine.rt, engine.stream, &seq));
   EXPECT_EQ(seq, 3u);
   ExpectMessage(cgr_test::Flush(engine.rt, engine.stream, &seq), CGR_ERROR_BUSY,
-                { "cgr_runtime_flush: step 4 finds no free slot of 3, expected step 1 to be completed" });
+                { "cgr_runtime_flush: step 4 finds no free ring slot of 3, expected step 1 to be completed" });
   EXPECT_EQ(seq, 3u);
   const uint64_t waited = gate_ ? 3 : 2; // a gate holds all or none
   gate_.reset();

@@ -128,7 +128,7 @@ TEST_P(ConfigBackends, AGoodOneIsAskedOncePerLayerAndGroup) {
   EXPECT_EQ(says_[1].checks + says_[1].supports, 0) << "it is not used";
 }
 
-// The library appends for a backend that does not, in pieces that it counts in 32 bits.
+// The library appends for a backend that does not, in vectors of 16 bytes that it counts in 32 bits.
 TEST_P(ConfigBackends, LayersThatTheAppendCannotCountAreRefused) {
   const auto wide = [](Good &c, int64_t max_tokens) {
     cgr_layer &l = c.layers[1];
@@ -138,11 +138,12 @@ TEST_P(ConfigBackends, LayersThatTheAppendCannotCountAreRefused) {
       CGR_EXPECT_OK(
           cgr_kv_view_make(CGR_LAYOUT_NHD, Good::Address(view == &l.k ? 100 : 300), CGR_DTYPE_BF16, 16, 1024, Good::kDim, view));
   };
-  const int32_t most = INT32_MAX / 8192; // pieces of a token
-  EachField({ Field(kUnsupported,
-                    "layers[1].num_kv_heads is 1024 ... max_tokens # ... 2147483648 pieces ... expected at most 2147482623, or a "
-                    "backend with CGR_BACKEND_APPENDS",
-                    wide, { most - 1 }, { most + 1 }) });
+  const int32_t most = INT32_MAX / 8192; // vectors of a token
+  EachField(
+      { Field(kUnsupported,
+              "layers[1].num_kv_heads is 1024 ... max_tokens # ... 2147483648 vectors ... expected at most 2147482623, or a "
+              "backend with CGR_BACKEND_APPENDS",
+              wide, { most - 1 }, { most + 1 }) });
 }
 
 TEST_P(ConfigBackends, TheStructIsChecked) {

@@ -96,7 +96,7 @@ TEST_P(ConfigLayers, HeadDimOfV) {
   Refused([&](Good &c) { narrower(c.layers[2]); }, want);
 }
 
-// The append counts pieces of 16 bytes in 32 bits.
+// The append counts vectors of 16 bytes in 32 bits.
 TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
   auto set = [](Good &c, int64_t value) {
     const int32_t heads = int32_t(value);

@@ -102,7 +102,7 @@ TEST_P(ConfigPlans, TakeTheRoomOfDeclaredBuffers) {
 }
 
 // Other faults are found too, and nothing is written where there is no room.
-TEST_P(ConfigPlans, AreReadBesideBadNumbersOfBuffers) {
+TEST_P(ConfigPlans, AreReadInSpiteOfBadNumbersOfBuffers) {
   const auto count = [](Good &c, int64_t value) { c.config.num_buffers = int32_t(value), Ask(&c.backends[0], 64, 64); };
   EachField({ Field(kArgument, "num_buffers is #", count, {}, { -1, 65, INT32_MAX }) });
 }

@@ -109,7 +109,7 @@ TEST_P(ConfigScales, WithoutAnAddressThereAreNoStrides) {
     }
 }
 
-TEST_P(ConfigScales, LieWithinTheAddressSpace) {
+TEST_P(ConfigScales, AreWithinTheAddressSpace) {
   Accepted([](Good &c) {
     c.layers[0].k.scale = Floats(100);
     c.layers[0].k.scale_stride_page = int64_t(1) << 31;
@@ -140,7 +140,7 @@ TEST_P(ConfigScales, FactorsOfOneViewAreApart) {
                 { kArgument, says, stride(&cgr_kv_view::scale_stride_d, 1) } });
 }
 
-TEST_P(ConfigScales, NoneLiesOverACache) {
+TEST_P(ConfigScales, NoneOverlapsACache) {
   const int64_t last = int64_t(Good::kPages) * kPage * kHeads * kDim * 2 / 4 - 1; // of the cache, in floats
   EachRefused({
       // Of its own layer and of another one, with factors for tokens and without.
@@ -153,7 +153,7 @@ TEST_P(ConfigScales, NoneLiesOverACache) {
   Accepted([=](Good &c) { c.layers[0].k.scale = Floats(0, last + 1); });
 }
 
-TEST_P(ConfigScales, SlopesAndSinksLieOverNoCacheEither) {
+TEST_P(ConfigScales, SlopesAndSinksOverlapNoCacheEither) {
   more_ = nullptr; // the library's own kernels take them
   EachRefused({
       { kArgument, "layers[1].sinks overlaps layers[0].k", [](Good &c) { c.layers[1].sinks = Floats(0, 3); } },
@@ -207,7 +207,7 @@ TEST_P(ConfigScales, GroupsShareWhatHasPagesOnly) {
           "layers[1].k.scale overlaps layers[0].k" + kOwn);
 }
 
-TEST_P(ConfigScales, NoneLiesInTheRuntimesMemory) {
+TEST_P(ConfigScales, NoneIsInTheRuntimesMemory) {
   const auto supplied = [](const Change &change) {
     return [change](Good &c) {
       c.config.device_memory = Good::Address(20);

@@ -38,7 +38,7 @@ TEST_P(ConfigViews, StridesArePositiveMultiplesOf16Bytes) {
 }
 
 // With the largest numbers a view has more bytes than 64 bits can count.
-TEST_P(ConfigViews, LieWithinTheAddressSpace) {
+TEST_P(ConfigViews, AreWithinTheAddressSpace) {
   auto set = [](Good &c, int64_t pages) {
     c.groups[0].num_pages = pages;
     c.config.num_layers = 1;
@@ -103,14 +103,14 @@ TEST_P(ConfigViews, ThoseOfALayerAndOfTwoLayersAreApart) {
 }
 
 TEST_P(ConfigViews, OverlapsInPartCount) {
-  const int bytes = 64 * 2048 * 2; // 64 pages of 2048 elements of 2 bytes: one piece of 16 bytes is enough
+  const int bytes = 64 * 2048 * 2; // 64 pages of 2048 elements of 2 bytes: one vector of 16 bytes is enough
   const auto move = [](Good &c, int64_t offset) { c.layers[1].k.base = Bytes(c.layers[0].v.base, offset); };
   EachField({ Field(kArgument, "layers[1].k overlaps layers[0].v", move, { bytes, -bytes },
                     { 0, 16, 4096, bytes / 2, bytes - 16, 16 - bytes, -bytes / 2 }) });
 }
 
 // As in MLA, v is a part of k: allowed only with a backend that writes both itself, and only within a layer.
-TEST_P(ConfigViews, OneMayLieInTheOtherWhereABackendAppends) {
+TEST_P(ConfigViews, OneMayBeInsideTheOtherWhereABackendAppends) {
   more_ = [](Good &c) {
     c.AddBackends();
     c.config.num_backends = 1;
@@ -200,15 +200,15 @@ TEST_P(ConfigViews, OverlapsComeBesidesOtherFindings) {
 
 // ---------------------------------------------------------------------------------------------------------------- random
 
-// The addresses of all elements of a view, in pieces of 16 bytes; none if two elements coincide.
-bool Pieces(const Good &c, const cgr_kv_view &view, std::set<int64_t> *pieces) {
+// The addresses of all elements of a view, in vectors of 16 bytes; none if two elements coincide.
+bool CollectVectors(const Good &c, const cgr_kv_view &view, std::set<int64_t> *vectors) {
   const cgr_layer &l = c.layers[0];
   for (int64_t page = 0; page < c.groups[0].num_pages; page++)
     for (int64_t token = 0; token < 16; token++)
       for (int64_t head = 0; head < l.num_kv_heads; head++)
         for (int64_t d = 0; d < l.head_dim; d += 8) {
           int64_t element = page * view.stride_page + token * view.stride_token + head * view.stride_head + d;
-          if (!pieces->insert(int64_t(uintptr_t(view.base)) + element * 2).second)
+          if (!vectors->insert(int64_t(uintptr_t(view.base)) + element * 2).second)
             return false;
         }
   return true;
@@ -252,9 +252,9 @@ TEST_P(ConfigViews, ThatShareAnElementAreRefusedAtRandom) {
       RandomView(random, c.layers[0], c.groups[0].num_pages, &v);
     int64_t steps[] = { 16, k.stride_head * 2, k.stride_token * 2, k.stride_page * 2, 128 };
     v.base = static_cast<char *>(k.base) + steps[random.Pick(0, 4)] * random.Pick(-6, 6);
-    std::set<int64_t> pieces;
-    ASSERT_TRUE(Pieces(c, k, &pieces)); // they nest
-    bool overlaps = !Pieces(c, v, &pieces);
+    std::set<int64_t> vectors;
+    ASSERT_TRUE(CollectVectors(c, k, &vectors)); // they nest
+    bool overlaps = !CollectVectors(c, v, &vectors);
     int32_t count = 0;
     bool refused = cgr_validate(&c.config, nullptr, nullptr, 0, &count) != CGR_OK;
     (overlaps ? shared : apart)++;

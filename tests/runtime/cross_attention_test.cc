@@ -75,7 +75,7 @@ protected:
 TEST_P(CrossAttention, EveryModeGivesTheSameBitsAndTheOraclesValues) { CompareModes(EncoderAndDecoder()); }
 
 // Two encoders, each with a cache: of the second set the layer attends to it in its own steps, too.
-TEST_P(CrossAttention, ThreeSetsStandBesideEachOther) {
+TEST_P(CrossAttention, ThreeSetsStandNextToEachOther) {
   Options options = OptionsOf({ { 16, 40 }, { 16, 40, 0, 1, 2 }, { 64, 16, 0, 1, 1 } },
                               { Layer(2, 1, Keys::kOther, true, 2, 2, 64), Layer(1, 2, Keys::kOther, true, 4, 2, 32),
                                 Layer(0, 0, Keys::kCache, false, 2, 1, 32), Layer(0, 2, Keys::kStep, true, 2, 2, 32, 3) },

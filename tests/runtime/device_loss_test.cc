@@ -59,7 +59,7 @@ void RunInChild(void (*body)()) {
 
 // --------------------------------------------------------------------------------------------------------------- the device
 
-// One token of one head for no slot at all, in one piece of memory.
+// One token of one head for no slot at all, in one block of memory.
 struct Small {
   alignas(16) uint16_t cache[2][16 * 64], kv[64];
   int64_t slot_mapping[1];

@@ -161,7 +161,7 @@ TEST_P(DropPages, TheNextOwnerIsNotOverwritten) {
 }
 
 // Any order of setting, dropping, stepping and closing keeps tables, caches and results.
-TEST_P(DropPages, AtRandomBesideEverythingElse) {
+TEST_P(DropPages, AtRandomAmongAllOtherCalls) {
   Engine &engine = *engine_;
   const uint32_t seed = 23;
   std::printf("seed %u\n", seed);

@@ -1,4 +1,4 @@
-// Where the next step's slot is fetched: in every FULL graph once, alongside its last two layers, and in no other step.
+// Where the next step's ring slot is fetched: in every FULL graph once, alongside its last two layers, and in no other step.
 #include "devices/shims/trace.h"
 #include "kernels/append.h"
 #include "kernels/step.h"
@@ -43,7 +43,7 @@ bool Launches(const cgr__shim_call &call, const cgr__kernel &kernel) {
   return call.op == CGR__OP_LAUNCH && call.object == &kernel;
 }
 
-TEST_P(FetchBranch, IsBesideTheLastTwoLayersOfEveryFullGraph) {
+TEST_P(FetchBranch, IsConcurrentWithTheLastTwoLayersOfEveryFullGraph) {
   for (int32_t layers = 1; layers <= 4; layers++) {
     SCOPED_TRACE(layers);
     int32_t prologues = 0, fetches = 0, appends = 0;

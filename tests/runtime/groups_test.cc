@@ -97,7 +97,7 @@ TEST_P(Groups, LayersOfBothGroupsGiveTheOraclesOutputsReplayedAndEager) {
   Scenario();
 }
 
-TEST_P(Groups, AnEnginesTableStandsBesideTheLibrarys) {
+TEST_P(Groups, AnEnginesTableStandsNextToTheLibrarys) {
   Add(CGR_MODE_FULL_DECODE_ONLY, true);
   Add(CGR_MODE_NONE, true);
   Add();

@@ -101,7 +101,7 @@ TEST_P(HeldRegions, ANamedOneMakesStaleThoseThatNamedIt) {
   EXPECT_EQ(Stale(), List()) << "it is no longer named";
 }
 
-TEST_P(HeldRegions, WhatAttentionCallsLieInIsHeldWithoutBeingNamed) {
+TEST_P(HeldRegions, MemoryOfAttentionCallsIsHeldWithoutBeingNamed) {
   Move(unnamed_);
   CaptureNaming(8);
   Move(attended_);

@@ -2,7 +2,7 @@
 // leave in the buffers, and that they do not touch the sequences; and every misuse that is refused.
 #include <memory>
 
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 #include "tests/support/sets_case.h"
 
 namespace cgr_test {
@@ -130,7 +130,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
     for (int32_t i = 2; i < 4; i++) {
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
-      EXPECT_EQ(e.step.bytes_staged > sizeof(cgr__slot_header), i == 2) << "only the first one travels whole";
+      EXPECT_EQ(e.step.bytes_staged > sizeof(cgr__ring_slot_header), i == 2) << "only the first one travels whole";
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
       CGR_ASSERT_OK(cgr_step_wait(e.rt, e.step.mark, -1, nullptr));
       EXPECT_EQ(e.Buffer(CGR_BUFFER_POSITIONS)[0], 4 + i);
@@ -204,7 +204,7 @@ TEST_P(LengthSets, LengthsTravelAsChangesDo) {
   EXPECT_EQ(seen(), 0);
 }
 
-// The slot that carries lengths is corrupted before the device reads it: the step is lost, and everything is sent again.
+// The ring slot that carries lengths is corrupted before the device reads it: the step is lost, and everything is sent again.
 TEST(LengthSetsLost, LengthsAreSentAgain) {
   const size_t bytes = size_t{ 1 } << 20;
   Options options = EncoderAndDecoder();
@@ -219,8 +219,8 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   CGR_ASSERT_OK(e.Prepare({ { a, 0 }, { b, 0 } }, 0));
   CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
   int found = 0;
-  for (size_t at = 0; at + sizeof(cgr__slot_header) <= bytes; at += 64) {
-    auto *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(e.rings) + at);
+  for (size_t at = 0; at + sizeof(cgr__ring_slot_header) <= bytes; at += 64) {
+    auto *header = reinterpret_cast<cgr__ring_slot_header *>(static_cast<unsigned char *>(e.rings) + at);
     if (header->seq == e.step.mark.seq && header->num_requests == 2 && header->num_changes > 0) {
       header->num_requests = -5;
       found++;

@@ -110,7 +110,7 @@ TEST_P(MergeIsRefused, ForAnAddressOrAStride) {
 }
 
 // The step has 3 tokens.
-TEST_P(MergeIsRefused, ForAnOutputThatLiesOverSomethingElse) {
+TEST_P(MergeIsRefused, ForAnOutputThatOverlapsOtherMemory) {
   EachRefused({
       { kArgument, "out at ... overlaps a at", [](cgr_merge &m) { m.out = Moved(m.a, kRow); } },
       { kArgument, "overlaps b at", [](cgr_merge &m) { m.b = Moved(m.out, 4); } },
@@ -146,7 +146,7 @@ TEST_P(MergeIsRefused, ForAnOutputThatLiesOverSomethingElse) {
   });
 }
 
-TEST_P(MergeIsRefused, NotForWhatLiesBesideOrInThePlaceOfAnInput) {
+TEST_P(MergeIsRefused, NotForAnOutputNextToAnInputOrInItsPlace) {
   EachTaken({
       [](cgr_merge &m) { m.out = m.a, m.lse = m.a_lse; },
       [](cgr_merge &m) { m.out = m.b, m.lse = m.b_lse; },

@@ -82,7 +82,7 @@ TEST_P(NoCache, SelfTestWithoutPages) {
 }
 
 // Keys of the step are read while outputs are written.
-TEST_P(NoCache, OutputsThatLieOverKeysAreRefused) {
+TEST_P(NoCache, OutputsThatOverlapKeysAreRefused) {
   using Change = std::function<void(cgr_attention *)>;
   const std::vector<std::pair<Change, std::string>> changes = {
     { [](cgr_attention *a) { a->out.data = a->k.data; }, "out at" },

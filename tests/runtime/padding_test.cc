@@ -172,7 +172,7 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
   }
 }
 
-TEST_P(Padding, WhatNobodyOwnsChangesNoBit) {
+TEST_P(Padding, WhatNoRequestOwnsChangesNoBit) {
   const double fills[] = { 0.0, NAN, INFINITY, -INFINITY, 12345.0 };
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<std::vector<int32_t>> rows;

@@ -394,7 +394,7 @@ TEST_P(PlanStates, TheirFunctionsMayNotCallTheRuntime) {
   planner().on_destroy = nullptr;
 }
 
-TEST_P(PlanStates, NobodyElseIsAsked) {
+TEST_P(PlanStates, NoOtherBackendIsAsked) {
   PlannerOptions unused = Quiet("unused");
   unused.layer = -1;
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, { unused, Quiet() }));

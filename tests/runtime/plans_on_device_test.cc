@@ -48,7 +48,7 @@ TEST_P(PlansOnDevice, FindWhatTheHostHasPlanned) {
 }
 
 // One plans on the host, another on the device.
-TEST_P(PlansOnDevice, BesidePlansOnTheHost) {
+TEST_P(PlansOnDevice, AlongsidePlansOnTheHost) {
   PlannerOptions host = OnBoth("host", 0), device = OnBoth("device", 1);
   host.on_device = false;
   device.on_host = false;

@@ -261,12 +261,12 @@ TEST_P(PlansOnHost, PlanningDestroysNoStream) {
   EXPECT_GT(destroyed, 0);
 }
 
-// Steps of the runtime itself have no plan: their slots say so, whatever is in them.
+// Steps of the runtime itself have no plan: their ring slots say so, whatever is in them.
 TEST_P(PlansOnHost, WarmUpFindsZeros) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnHost() }));
   Engine &engine = *p_->engine;
   const int32_t row = engine.Start(5);
-  for (int n = 0; n < 6; n++) { // every slot of the ring has held a plan
+  for (int n = 0; n < 6; n++) { // every ring slot has held a plan
     p_->Run(engine.Decode({ row }));
     engine.CheckAll();
   }

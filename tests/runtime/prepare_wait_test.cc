@@ -30,7 +30,7 @@ protected:
   std::unique_ptr<Gate> gate_; // goes first
 };
 
-// Steps are launched one after the other, and nothing is collected before the end: each waits for its slot.
+// Steps are launched one after the other, and nothing is collected before the end: each waits for its ring slot.
 TEST_P(PrepareWait, AFullRingIsWaitedFor) {
   for (int32_t depth = 2; depth <= 8; depth++) {
     SCOPED_TRACE(depth);

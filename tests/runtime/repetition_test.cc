@@ -169,7 +169,7 @@ protected:
     steps_.push_back(step);
   }
   // One long request, which many parts share; short ones around the borders of a page; both; a chunk of a prompt next to decodes,
-  // and alone, cut into pieces for all parts; drafts to verify.
+  // and alone, split among all parts; drafts to verify.
   void AddSteps(Random *random) {
     const int32_t some = SomeLength(), longest = OpenFilled(LongLength() + random->Pick32(0, 99));
     const int32_t prompt = OpenFilled(random->Pick32(some / 2, some));

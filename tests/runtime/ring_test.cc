@@ -1,5 +1,5 @@
-// The rings: steps in flight up to the depth, a full ring, and the slot fence. The host device executes at the last legal moment,
-// or at random ones, so that code that relies on lucky timing fails.
+// The rings: steps in flight up to the depth, a full ring, and the fence of ring slots. The host device executes at the last
+// legal moment, or at random ones, so that code that relies on lucky timing fails.
 #include "tests/support/gate.h"
 #include "tests/support/refused.h"
 
@@ -34,8 +34,8 @@ protected:
   bool IsLatest() const { return !GetParam().device.IsCuda() && GetParam().device.config.host_schedule == CGR_SCHEDULE_LATEST; }
 };
 
-// Every step has a different batch and different tokens, and the ring is as full as it may be. If a slot is written before the
-// step that used it has run, that step gets the content of a later one.
+// Every step has a different batch and different tokens, and the ring is as full as it may be. If a ring slot is written before
+// the step that used it has run, that step gets the content of a later one.
 TEST_P(Ring, SlotIsNotWrittenBeforeItsStepHasRun) {
   const size_t depth = size_t(GetParam().depth);
   auto made = Make(GetParam().depth);
@@ -89,14 +89,14 @@ TEST_P(FullRing, IsBusyAndChangesNothing) {
     for (int n = 0; n < 3; n++)
       ExpectRefused(
           engine, CGR_ERROR_BUSY,
-          { "no free slot of " + std::to_string(depth),
+          { "no free ring slot of " + std::to_string(depth),
             "expected step " + std::to_string(engine.launched + 1 - uint64_t(depth)) + " to be completed" },
           [&] {
             return engine.Prepare({ { a, { CGR_TOKEN_LAST } } });
           },
           1);
     ExpectRefused(
-        engine, CGR_ERROR_BUSY, { "no free slot" }, [&] { return engine.Prepare({}); }, 1);
+        engine, CGR_ERROR_BUSY, { "no free ring slot" }, [&] { return engine.Prepare({}); }, 1);
     uint64_t completed = cgr_test::Completed(engine.rt);
     EXPECT_EQ(completed, engine.launched - uint64_t(depth));
     gate.reset();

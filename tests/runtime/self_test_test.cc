@@ -280,7 +280,7 @@ TEST_P(SelfTest, FindsAKernelThatReadsStaleMemory) {
   ExpectDifferences(Run(TestWatching(24)), { "after one decoy, padding and stale memory" });
 }
 
-TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
+TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNoRequestOwns) {
   Plant([this](cgr_recorder *, const cgr_record_info &info) {
     return cgr_fill(engine_->dev, engine_->ConfigLayer(1).v.base, 0x11, 16, info.stream);
   });
@@ -301,7 +301,7 @@ TEST_P(SelfTest, FindsAKernelThatWritesAPageThatNobodyOwns) {
 }
 
 // Pages and ends of pages that no row owns differ from run to run.
-TEST_P(SelfTest, FindsAKernelThatReadsWhatNobodyOwns) {
+TEST_P(SelfTest, FindsAKernelThatReadsWhatNoRequestOwns) {
   const int32_t canary = Test(24).pages[23], owned = Test(24).pages[0];
   const cgr_kv_view k = engine_->ConfigLayer(0).k;
   const int64_t element = int64_t(cgr_dtype_size(cgr_dtype(k.dtype)));

@@ -1,13 +1,13 @@
-// The device finds something in a slot that the protocol does not allow: the step runs without requests and says so, and so do
-// later steps that were prepared before the host knew. Nothing is written, nothing is lost, and once the lengths of the rows are
-// set back, everything continues.
-#include "buffers/slot.h"
+// The device finds something in a ring slot that the protocol does not allow: the step runs without requests and says so, and so
+// do later steps that were prepared before the host knew. Nothing is written, nothing is lost, and once the lengths of the rows
+// are set back, everything continues.
+#include "buffers/ring_slot.h"
 #include "tests/support/tables.h"
 
 namespace cgr_test {
 namespace {
 
-// An engine whose rings are in the test's own memory, so that the test can find the slot of a step and spoil it.
+// An engine whose rings are in the test's own memory, so that the test can find the ring slot of a step and spoil it.
 class Rings {
 public:
   Rings(const DeviceParam &device, int32_t depth) {
@@ -23,18 +23,18 @@ public:
     engine->OwnPinned(pinned_);
     CGR_EXPECT_OK(engine->Capture());
   }
-  // The header of the slot of step `seq`, found by its content.
-  cgr__slot_header *Find(uint64_t seq, int32_t num_requests, int32_t num_tokens) {
-    cgr__slot_header *found = nullptr;
-    for (size_t at = 0; at + sizeof(cgr__slot_header) <= kBytes; at += 64) {
-      cgr__slot_header *header = reinterpret_cast<cgr__slot_header *>(static_cast<unsigned char *>(pinned_) + at);
+  // The header of the ring slot of step `seq`, found by its content.
+  cgr__ring_slot_header *Find(uint64_t seq, int32_t num_requests, int32_t num_tokens) {
+    cgr__ring_slot_header *found = nullptr;
+    for (size_t at = 0; at + sizeof(cgr__ring_slot_header) <= kBytes; at += 64) {
+      cgr__ring_slot_header *header = reinterpret_cast<cgr__ring_slot_header *>(static_cast<unsigned char *>(pinned_) + at);
       if (header->seq == seq && header->num_requests == num_requests && header->num_tokens == num_tokens &&
           header->batch_seq <= seq && header->flags <= 3) {
-        EXPECT_EQ(found, nullptr) << "two slots bear the number " << seq;
+        EXPECT_EQ(found, nullptr) << "two ring slots bear the number " << seq;
         found = header;
       }
     }
-    EXPECT_NE(found, nullptr) << "no slot bears the number " << seq;
+    EXPECT_NE(found, nullptr) << "no ring slot bears the number " << seq;
     return found;
   }
   std::unique_ptr<Engine> engine;
@@ -46,16 +46,16 @@ private:
 
 class SequenceGuard : public ::testing::Test {
 protected:
-  // A fresh engine; steps run at the last moment, so that their slots can be spoiled.
+  // A fresh engine; steps run at the last moment, so that their ring slots can be spoiled.
   void Make(int32_t depth = 4) {
     rings_.reset();
     rings_ = std::make_unique<Rings>(HostParam(CGR_SCHEDULE_LATEST), depth);
   }
   Engine &engine() { return *rings_->engine; }
-  // Launches a step, spoils its slot, and returns its number.
-  uint64_t LaunchSpoiled(const std::vector<Item> &items, const std::function<void(cgr__slot_header *)> &spoil) {
+  // Launches a step, spoils its ring slot, and returns its number.
+  uint64_t LaunchSpoiled(const std::vector<Item> &items, const std::function<void(cgr__ring_slot_header *)> &spoil) {
     engine().PrepareAndLaunch(items);
-    cgr__slot_header *header = rings_->Find(engine().launched, engine().step.num_requests, engine().step.num_tokens);
+    cgr__ring_slot_header *header = rings_->Find(engine().launched, engine().step.num_requests, engine().step.num_tokens);
     if (header != nullptr)
       spoil(header);
     return engine().launched;
@@ -80,10 +80,11 @@ TEST_F(SequenceGuard, ReportsANumberThatIsNotTheExpectedOne) {
     for (int32_t row : { a, b, c })
       e.Reserve(row, 40);
     std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED), last = e.Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
-    std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__slot_header *h) { h->seq += 100; }) };
+    std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } },
+                                                 [](cgr__ring_slot_header *h) { h->seq += 100; }) };
     if (depth > 2) { // one after it, of the same batch
       ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(e.Decode({ a, b })));
-      EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__slot_header));
+      EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__ring_slot_header));
       seqs.push_back(e.launched);
     }
     for (uint64_t seq : seqs)
@@ -117,7 +118,7 @@ TEST_F(SequenceGuard, StepsPreparedAfterALostOneRunWithoutRequests) {
   int32_t a = e.Start(5, 1), b = e.Start(16, 2);
   e.Decode({ a, b });
   std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED);
-  std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__slot_header *h) { h->seq += 100; }) };
+  std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__ring_slot_header *h) { h->seq += 100; }) };
   for (const std::vector<Item> &items : { std::vector<Item>{ { b, { CGR_TOKEN_LAST } } }, // another batch
                                           std::vector<Item>{ { b, { 5 } }, { a, { CGR_TOKEN_LAST } } } }) {
     ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(items));
@@ -145,7 +146,7 @@ TEST_F(SequenceGuard, StepsPreparedAfterALostOneWriteNoPageOfOthers) {
   e.Adopt(other, { page });
   e.Step({ Engine::Chunk(other, 9, 2) });
   e.Reserve(reused, 16);
-  uint64_t lost = LaunchSpoiled({ Engine::Chunk(reused, 3, 1) }, [](cgr__slot_header *h) { h->seq += 100; });
+  uint64_t lost = LaunchSpoiled({ Engine::Chunk(reused, 3, 1) }, [](cgr__ring_slot_header *h) { h->seq += 100; });
   ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch({ { reused, { 4 } } }));
   e.ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
   e.ExpectGuarded(e.launched, CGR_GUARD_SEQUENCE);
@@ -165,7 +166,7 @@ TEST_F(SequenceGuard, LostStepWithPageChangesLosesNone) {
     e.Reserve(fresh, 60);
     e.DropPages(dropped, 1, 2); // these changes travel with the step that is spoiled
     std::vector<Item> items = { { a, { 3 } }, Engine::Chunk(fresh, 33, 1) };
-    e.ExpectGuarded(LaunchSpoiled(items, [](cgr__slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
+    e.ExpectGuarded(LaunchSpoiled(items, [](cgr__ring_slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
     SetBack({ { a, 16 }, { fresh, 0 }, { dropped, 16 } });
     e.Step({ items[1], items[0] });
     for (int n = 0; n < 5 && !HasFatalFailure(); n++)
@@ -185,7 +186,7 @@ TEST_F(SequenceGuard, AFlushRightAfterALossSendsEverythingAgain) {
     Engine &e = engine();
     int32_t a = e.Start(16, 1), b = e.Start(5, 2);
     e.Reserve(a, 60); // these pages travel with the step that is spoiled
-    uint64_t lost = LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__slot_header *h) { h->seq = 0; });
+    uint64_t lost = LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__ring_slot_header *h) { h->seq = 0; });
     e.ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
     if (pending)
       SetBack({ { a, 16 }, { b, 5 } });
@@ -207,7 +208,7 @@ TEST_F(SequenceGuard, AWarmUpRightAfterALossIsNotRefused) {
   Engine &e = engine();
   int32_t a = e.Start(16, 1);
   e.Reserve(a, 60);
-  e.ExpectGuarded(LaunchSpoiled({ { a, { 3 } } }, [](cgr__slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
+  e.ExpectGuarded(LaunchSpoiled({ { a, { 3 } } }, [](cgr__ring_slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
   CGR_ASSERT_OK(e.Warmup());
   EXPECT_EQ(e.Stats().guard_errors, e.guard_errors);
   SetBack({ { a, 16 } });
@@ -224,8 +225,8 @@ TEST_F(SequenceGuard, ReportsABatchThatIsNotTheExpectedOne) {
   int32_t a = e.Start(5, 1), b = e.Start(16, 2);
   for (int n = 0; n < 2; n++)
     e.Step(e.Decode({ a, b }));
-  uint64_t seq = LaunchSpoiled(e.Decode({ a, b }), [](cgr__slot_header *h) { h->batch_seq--; });
-  EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__slot_header));
+  uint64_t seq = LaunchSpoiled(e.Decode({ a, b }), [](cgr__ring_slot_header *h) { h->batch_seq--; });
+  EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__ring_slot_header));
   e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
   SetBack({ { a, 7 }, { b, 18 } });
   e.Step({ { a, { 3 } }, { b, { 4 } } });
@@ -250,7 +251,8 @@ TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
     int32_t a = e.Start(5, 1), b = e.Start(16, 2);
     e.Decode({ a, b });
     std::vector<Item> items = { { a, { 3 } }, { b, { 4 } } };
-    uint64_t seq = LaunchSpoiled(items, [&](cgr__slot_header *h) { h->num_requests = bad.requests, h->num_tokens = bad.tokens; });
+    uint64_t seq =
+        LaunchSpoiled(items, [&](cgr__ring_slot_header *h) { h->num_requests = bad.requests, h->num_tokens = bad.tokens; });
     e.ExpectGuarded(seq, CGR_GUARD_COUNT);
     CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
     EXPECT_NE(std::string(cgr_last_message()).find(bad.says), std::string::npos) << cgr_last_message();

@@ -1,7 +1,7 @@
 // The protocol of steps (buffers/PROTOCOL.md), simulated: a step acts on what the host has staged for its number, however late
-// or early each of its kernels runs, with fetches ahead, cancels, failed launches and losses; no slot is torn or stale. Now and
-// then kernels run between two instructions of a prepare, and a commit falls between two instructions of a fetch. 20,000 steps;
-// CGR_SIM_STEPS in the environment sets another number.
+// or early each of its kernels runs, with fetches ahead, cancels, failed launches and losses; no ring slot is torn or stale. Now
+// and then kernels run between two instructions of a prepare, and a commit falls between two instructions of a fetch. 20,000
+// steps; CGR_SIM_STEPS in the environment sets another number.
 #include <chrono>
 #include <cstdlib>
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "buffers/slot.h"
+#include "buffers/ring_slot.h"
 #include "tests/support/row_engine.h"
 
 namespace cgr_test {
@@ -269,14 +269,14 @@ protected:
     CGR_EXPECT_OK(cgr_step_wait(rt(), step.mark, -1, nullptr));
     abandoned_++;
   }
-  // The slot is corrupted before the device has read it. Lengths and tokens are then given again.
+  // The ring slot is corrupted before the device has read it. Lengths and tokens are then given again.
   void Lost() {
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(edited_->Prepare({}, true, &step));
     CGR_ASSERT_OK(cgr_step_launch(rt(), &step, edited_->stream));
-    cgr__slot_header *slot = nullptr;
+    cgr__ring_slot_header *slot = nullptr;
     for (size_t at = 128; at + sizeof *slot <= kPinned; at += 64) {
-      cgr__slot_header *header = reinterpret_cast<cgr__slot_header *>(static_cast<char *>(edited_->rings) + at);
+      cgr__ring_slot_header *header = reinterpret_cast<cgr__ring_slot_header *>(static_cast<char *>(edited_->rings) + at);
       if (header->seq == step.mark.seq && header->num_requests == step.num_requests && header->num_tokens == step.num_tokens)
         slot = header;
     }

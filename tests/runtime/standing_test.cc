@@ -375,7 +375,7 @@ TEST_P(Standing, LateResultsAreOfTheBatchAsItWas) {
   }
 }
 
-// More pages than a slot has room for go ahead in steps of their own, after which the device has no batch layout.
+// More pages than a ring slot has room for go ahead in steps of their own, after which the device has no batch layout.
 TEST_P(Standing, ChangesThatGoAheadAreFollowedByTheWholeBatch) {
   EngineOptions options = OptionsFor(GetParam());
   options.adjust = [](cgr_config *config) { config->max_changes = 4; };

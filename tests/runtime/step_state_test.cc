@@ -148,7 +148,7 @@ protected:
   }
 };
 
-TEST_P(BadStreams, OneThatIsGoneOrNobodysLeavesTheStepPrepared) {
+TEST_P(BadStreams, OneThatIsGoneOrUnknownLeavesTheStepPrepared) {
   Engine &engine = *engine_;
   cudaStream_t gone = nullptr;
   static long long junk[64];

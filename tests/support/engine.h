@@ -162,7 +162,7 @@ public:
   // Prepares, launches and checks.
   void Step(const std::vector<Item> &items, const cgr_key *forced = nullptr);
   void PrepareAndLaunch(const std::vector<Item> &items, const cgr_key *forced = nullptr);
-  // Waits until every step has completed, whatever its result: an abandoned step holds its slot until then.
+  // Waits until every step has completed, whatever its result: an abandoned step holds its ring slot until then.
   void WaitForAll();
   size_t NumInFlight() const { return in_flight_.size(); }
   // Forgets the launched steps that were not checked, and with them what the caches hold: for steps that go wrong on purpose.

@@ -20,11 +20,11 @@ struct Fa3Row {
 };
 
 inline int64_t Fa3HeadsInL2(const cgr_fa3_input &in, const cgr_fa3_sizes &s, int64_t n) {
-  const int64_t group = in.num_q_heads / in.num_kv_heads, dim_v = in.head_dim_v ? in.head_dim_v : in.head_dim;
+  const int64_t q_per_kv = in.num_q_heads / in.num_kv_heads, dim_v = in.head_dim_v ? in.head_dim_v : in.head_dim;
   int64_t l2 = 8 * 1024 * 1024;
   if (in.layout == CGR_FA3_VLLM) {
     int64_t share = 1;
-    while (share < group && share < 16)
+    while (share < q_per_kv && share < 16)
       share *= 2;
     l2 = 32 * 1024 * 1024 / share;
   }
@@ -33,7 +33,7 @@ inline int64_t Fa3HeadsInL2(const cgr_fa3_input &in, const cgr_fa3_sizes &s, int
   for (int64_t more : { 2, 4, 8, 16 })
     if (std::max<int64_t>(n, 1) * more <= l2 / tile_bytes)
       heads = more;
-  return std::min(s.pack_gqa ? heads : heads * group, int64_t(s.pack_gqa ? in.num_kv_heads : in.num_q_heads));
+  return std::min(s.pack_gqa ? heads : heads * q_per_kv, int64_t(s.pack_gqa ? in.num_kv_heads : in.num_q_heads));
 }
 
 inline std::vector<int32_t> Fa3Oracle(const Fa3Case &c, const cgr_fa3_sizes &s) {

@@ -112,24 +112,24 @@ inline int64_t TileQ(const cgr_flashinfer_prefill_input &p, int64_t packed) {
 
 inline ExpectedPlan ExpectedPrefill(const FlashInferCase &c) {
   const cgr_flashinfer_prefill_input &p = c.p;
-  int64_t n = p.num_requests, group = p.num_q_heads / p.num_kv_heads, rows = 0, longest = 1, tiles_q = 0;
+  int64_t n = p.num_requests, q_per_kv = p.num_q_heads / p.num_kv_heads, rows = 0, longest = 1, tiles_q = 0;
   int64_t most = std::max(0, 2 * p.num_multiprocessors - p.num_colocated_ctas) / p.num_kv_heads;
   bool graph = p.graph != 0, whole = p.disable_split_kv != 0, fixed = !whole && p.fixed_split_size > 0;
   bool since_0_7_1 = p.layout == CGR_FLASHINFER_V0_7_1;
   for (int32_t i = 0; i < n; i++)
     rows += c.Rows(i);
-  int64_t packed = !graph ? rows * group / n : (p.uniform_q_len ? p.uniform_q_len : p.total_num_rows - n + 1) * group;
+  int64_t packed = !graph ? rows * q_per_kv / n : (p.uniform_q_len ? p.uniform_q_len : p.total_num_rows - n + 1) * q_per_kv;
   int64_t tile = TileQ(p, packed);
   std::vector<int64_t> q_tiles, kv;
   for (int32_t i = 0; i < n; i++) {
     int64_t seen = p.window == 0 ? INT32_MAX : CeilDiv(p.window - 1 + tile, p.page_size);
-    q_tiles.push_back(CeilDiv(c.Rows(i) * group, tile));
+    q_tiles.push_back(CeilDiv(c.Rows(i) * q_per_kv, tile));
     kv.push_back(std::max<int64_t>(1, std::min<int64_t>(c.Pages(i), seen)));
     longest = std::max(longest, kv.back());
     tiles_q += q_tiles.back();
   }
   if (graph)
-    tiles_q = p.uniform_q_len ? n * CeilDiv(packed, tile) : CeilDiv(p.total_num_rows * group, tile) + n - 1;
+    tiles_q = p.uniform_q_len ? n * CeilDiv(packed, tile) : CeilDiv(p.total_num_rows * q_per_kv, tile) + n - 1;
   int64_t chunk = whole ? INT64_MAX : p.fixed_split_size, count = 0;
   if (!whole && !fixed)
     chunk = SmallestChunk(std::max(128 / p.page_size, 1), longest, most, [&](int64_t pages) {
@@ -166,7 +166,7 @@ inline ExpectedPlan ExpectedPrefill(const FlashInferCase &c) {
   if (graph)
     b.Put(total, { rows });
   if (split) {
-    const int64_t partials = since_0_7_1 ? CeilDiv(padded * tile, group) : padded * tile;
+    const int64_t partials = since_0_7_1 ? CeilDiv(padded * tile, q_per_kv) : padded * tile;
     merge = b.Add(4 * (p.total_num_rows + 1), 16);
     b.Put(merge, lists.merge);
     s_offset = CeilDiv(4 * p.num_q_heads * partials * p.head_dim_vo, 16) * 16;

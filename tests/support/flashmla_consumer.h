@@ -16,12 +16,12 @@ namespace cgr_test {
 struct FlashmlaItem {
   int32_t part, request;
   int32_t begin, end; // blocks
-  int32_t slot;       // of the partial result; -1: it is the request's output
+  int32_t partial;    // its index; -1: it is the request's output
 };
 
 struct FlashmlaWork {
   std::vector<FlashmlaItem> items;
-  std::vector<int32_t> first_slot; // [num_requests + 1]: unless a request has one slot, it is merged from its slots
+  std::vector<int32_t> first_partial; // [num_requests + 1]: unless a request has one partial, it is merged from its partials
 };
 
 // `tokens`: of every request, 0 for those that are not live. Parts whose words would take a kernel out of its arrays are a
@@ -30,7 +30,7 @@ inline bool ReadFlashmla(int32_t layout, const std::vector<int32_t> &tokens, int
                          const int32_t *metadata, FlashmlaWork *work) {
   const int32_t b = int32_t(tokens.size()), *splits = metadata + size_t(num_parts) * 8;
   work->items.clear();
-  work->first_slot.assign(splits, splits + b + 1);
+  work->first_partial.assign(splits, splits + b + 1);
   for (int32_t p = 0; p < num_parts; p++) {
     const int32_t *w = metadata + size_t(p) * 8;
     const bool v1 = layout == CGR_FLASHMLA_V1;
@@ -44,7 +44,7 @@ inline bool ReadFlashmla(int32_t layout, const std::vector<int32_t> &tokens, int
       item.end = r == end ? end_block : (tokens[size_t(r)] + block_size - 1) / block_size;
       bool alone = v1 ? splits[r + 1] - splits[r] == 1 : !(r == begin ? w[5] : r == end ? w[6] : 0);
       if (!alone)
-        item.slot = splits[r] + (r == begin ? w[4] : 0);
+        item.partial = splits[r] + (r == begin ? w[4] : 0);
       work->items.push_back(item);
     }
   }

@@ -56,14 +56,14 @@ CGR__HOST_DEVICE int32_t WordAt(const FormatAttention &a, int64_t byte, int64_t 
 // ------------------------------------------------------------------------------------------------------------------- work
 
 // A CTA's rows of a request, heads and keys: lines [line_begin, line_end) of each of the heads [head_begin, head_end). A line is
-// row * q_per_kv + query head of the KV head. The partial of a row goes to slot first_slot + row * slot_stride; first_slot -1: to
-// the output.
+// row * q_per_kv + query head of the KV head. The partial of a row goes to index first_partial + row * partial_stride;
+// first_partial -1: to the output.
 struct FormatWork {
   int32_t request, q_per_kv, head_begin, head_end;
   int64_t line_begin, line_end, kv_begin, kv_end;
   int64_t rows, kv_len; // of the request
   int64_t first_row;    // in q and out
-  int64_t first_slot, slot_stride;
+  int64_t first_partial, partial_stride;
 };
 
 CGR__HOST_DEVICE bool IsFlashInfer(const FormatAttention &a) {
@@ -124,14 +124,14 @@ CGR__HOST_DEVICE void AttendRow(const FormatAttention &a, const FormatWork &w, i
     return;
   }
   FormatPlace to = OutputOf(a, token, q_head);
-  if (w.first_slot >= 0) {
-    const int64_t slot = w.first_slot + row * w.slot_stride;
-    if (slot >= a.num_slots) {
+  if (w.first_partial >= 0) {
+    const int64_t index = w.first_partial + row * w.partial_stride;
+    if (index >= a.num_partials) {
       CountError(a);
       return;
     }
-    to.partial = a.partial_out + (slot * a.num_q_heads + q_head) * a.head_dim;
-    to.partial_lse = a.partial_lse + slot * a.num_q_heads + q_head;
+    to.partial = a.partial_out + (index * a.num_q_heads + q_head) * a.head_dim;
+    to.partial_lse = a.partial_lse + index * a.num_q_heads + q_head;
   }
   const int32_t kv_head = q_head / (a.num_q_heads / a.num_kv_heads);
   const int64_t seen = w.kv_len - w.rows + row + 1, end = w.kv_end < seen ? w.kv_end : seen;
@@ -174,9 +174,9 @@ CGR__HOST_DEVICE void RunWork(const FormatAttention &a, const FormatWork &w, int
   }
 }
 
-// Partials of slots first, first + step, ... into a row of the output; none of them: zeros.
+// Partials first, first + step, ... into a row of the output; none of them: zeros.
 CGR__HOST_DEVICE void MergeRow(const FormatAttention &a, int64_t row, int32_t head, int64_t first, int64_t step, int64_t count) {
-  if (row >= a.num_tokens || first < 0 || count < 0 || (count > 0 && first + (count - 1) * step >= a.num_slots)) {
+  if (row >= a.num_tokens || first < 0 || count < 0 || (count > 0 && first + (count - 1) * step >= a.num_partials)) {
     CountError(a);
     return;
   }
@@ -213,7 +213,7 @@ CGR__HOST_DEVICE FormatWork WorkOf(const FormatAttention &a, int32_t request) {
   w.first_row = a.query_start_loc[request];
   w.rows = a.query_start_loc[request + 1] - w.first_row;
   w.line_end = w.rows * w.q_per_kv;
-  w.first_slot = -1;
+  w.first_partial = -1;
   if (!IsFlashInfer(a)) {
     w.kv_len = a.seq_lens[request];
     return w;
@@ -247,8 +247,8 @@ CGR__HOST_DEVICE void RunFlashMla(const FormatAttention &a, int32_t part, int32_
                           : r == begin ? WordAt(a, at, 5) != 0
                                        : r == end && WordAt(a, at, 6) != 0;
     if (is_split) {
-      w.first_slot = int64_t{ first + (r == begin ? WordAt(a, at, 4) : 0) } * a.flashmla.max_query_len;
-      w.slot_stride = 1;
+      w.first_partial = int64_t{ first + (r == begin ? WordAt(a, at, 4) : 0) } * a.flashmla.max_query_len;
+      w.partial_stride = 1;
     }
     RunWork(a, w, thread, threads);
   }
@@ -311,8 +311,8 @@ CGR__HOST_DEVICE void RunFa3Tile(const FormatAttention &a, int32_t entry, int64_
   w.kv_begin = split * each * size;
   w.kv_end = SmallerOf(SmallerOf((split + 1) * each, end) * size, w.kv_len);
   if (splits > 1) {
-    w.first_slot = split * a.num_tokens + w.first_row;
-    w.slot_stride = 1;
+    w.first_partial = split * a.num_tokens + w.first_row;
+    w.partial_stride = 1;
   }
   RunWork(a, w, thread, threads);
 }
@@ -399,8 +399,8 @@ CGR__HOST_DEVICE void RunFlashInfer(const FormatAttention &a, int32_t cta, int32
     const int64_t seen = w.kv_len > 1 ? w.kv_len : 1;
     w.kv_begin = SmallerOf(kv_tile * chunk, w.kv_len);
     w.kv_end = SmallerOf((kv_tile + 1) * chunk, w.kv_len);
-    w.slot_stride = decode ? 0 : (seen + chunk - 1) / chunk;
-    w.first_slot = decode ? cta : WordAt(a, info[8], request) + kv_tile;
+    w.partial_stride = decode ? 0 : (seen + chunk - 1) / chunk;
+    w.first_partial = decode ? cta : WordAt(a, info[8], request) + kv_tile;
   }
   RunWork(a, w, thread, threads);
 }

@@ -39,7 +39,7 @@ FormatBackend::FormatBackend(const FormatOptions &options, const cgr_config &con
     CGR_EXPECT_OK(MakeState(key, &state));
     plan_room = std::max(plan_room, (state.plan_bytes + 255) / 256 * 256);
     most_plan_bytes = std::max(most_plan_bytes, state.plan_bytes);
-    partial_bytes_ = std::max(partial_bytes_, PartialBytes(state.num_slots));
+    partial_bytes_ = std::max(partial_bytes_, PartialBytes(state.num_partials));
   }
 }
 
@@ -64,7 +64,7 @@ cgr_status FormatBackend::MakeFa3(State *s) const {
   s->fa3_sizes = CGR_FA3_SIZES_INIT;
   cgr_status status = cgr_fa3_size(&in, &s->fa3_sizes);
   s->plan_bytes = s->fa3_sizes.metadata_bytes;
-  s->num_slots = int64_t(s->fa3_sizes.num_splits) * in.num_tokens;
+  s->num_partials = int64_t(s->fa3_sizes.num_splits) * in.num_tokens;
   s->num_ctas = 3; // persistent ones: any number will do
   return status;
 }
@@ -85,7 +85,7 @@ cgr_status FormatBackend::MakeFlashMla(State *s) const {
   size_t bytes = 0;
   cgr_status status = cgr_flashmla_size(&in, &s->num_parts, &bytes);
   s->plan_bytes = bytes;
-  s->num_slots = int64_t(in.num_requests + s->num_parts) * in.query_len;
+  s->num_partials = int64_t(in.num_requests + s->num_parts) * in.query_len;
   s->num_ctas = s->num_parts;
   return status;
 }
@@ -108,7 +108,7 @@ cgr_status FormatBackend::MakeFlashInfer(State *s) const {
     in.graph = 1;
     s->decode = in;
     status = cgr_flashinfer_decode_size(&in, &s->flashinfer);
-    s->num_slots = s->flashinfer.info[0];
+    s->num_partials = s->flashinfer.info[0];
   } else {
     cgr_flashinfer_prefill_input in = CGR_FLASHINFER_PREFILL_INPUT_INIT;
     in.num_requests = s->key.num_requests;
@@ -128,7 +128,7 @@ cgr_status FormatBackend::MakeFlashInfer(State *s) const {
     static const int32_t no_array = 0;
     in.qo_indptr = &no_array;
     status = cgr_flashinfer_prefill_size(&in, &s->flashinfer);
-    s->num_slots = int64_t(s->flashinfer.float_bytes - uint64_t(s->flashinfer.info[11])) / 4 / layer_.num_q_heads; // of s
+    s->num_partials = int64_t(s->flashinfer.float_bytes - uint64_t(s->flashinfer.info[11])) / 4 / layer_.num_q_heads; // of s
   }
   s->plan_bytes = s->flashinfer.int_bytes;
   s->num_ctas = int32_t(s->flashinfer.info[0]);
@@ -216,7 +216,7 @@ cgr_status FormatBackend::Plan(State *s, cgr_recorder *recorder) {
     own.num_requests = info.num_requests;
     own.num_tokens = info.num_tokens;
     CGR_EXPECT_OK(MakeState(own, s));
-    EXPECT_LE(PartialBytes(s->num_slots), partial_bytes_);
+    EXPECT_LE(PartialBytes(s->num_partials), partial_bytes_);
   }
   switch (s->format) {
   case Format::kFa3:
@@ -273,9 +273,9 @@ cgr_status FormatBackend::Record(cgr_recorder *recorder, const cgr_attention *at
     a.kv_last_page_len = BufferOf(recorder, CGR_BUFFER_KV_LAST_PAGE_LEN);
   }
   a.words = static_cast<unsigned char *>(workspace);
-  a.num_slots = s->num_slots;
+  a.num_partials = s->num_partials;
   a.partial_out = reinterpret_cast<double *>(a.words + plan_room);
-  a.partial_lse = a.partial_out + a.num_slots * a.num_q_heads * a.head_dim;
+  a.partial_lse = a.partial_out + a.num_partials * a.num_q_heads * a.head_dim;
   a.errors = words_ + 1;
   a.fa3 = s->fa3_sizes;
   a.flashmla = { o_.layout, s->num_parts, o_.block_size, s->flashmla.query_len };

@@ -61,7 +61,7 @@ private:
     cgr_flashinfer_prefill_input prefill;
     cgr_flashinfer_plan flashinfer;
     uint64_t plan_bytes;
-    int64_t num_slots;
+    int64_t num_partials;
     int32_t num_ctas;
   };
 
@@ -72,8 +72,8 @@ private:
   cgr_status Plan(State *state, cgr_recorder *recorder);
   cgr_status Record(cgr_recorder *recorder, const cgr_attention *attention);
   std::vector<cgr_plan_key> Keys(const cgr_config &config) const;
-  uint64_t PartialBytes(int64_t slots) const {
-    return uint64_t(slots) * uint64_t(layer_.num_q_heads * (layer_.head_dim + 1)) * 8;
+  uint64_t PartialBytes(int64_t partials) const {
+    return uint64_t(partials) * uint64_t(layer_.num_q_heads * (layer_.head_dim + 1)) * 8;
   }
   int32_t QueryLen(const cgr_plan_key &key) const { return key.query_len > 0 ? key.query_len : key.num_tokens; }
 

@@ -14,7 +14,7 @@ enum class Format : int32_t { kFa3, kFlashMla, kFlashInferDecode, kFlashInferPre
 
 // What FlashMLA's kernels know besides the words.
 struct FlashMlaShape {
-  int32_t layout, num_parts, block_size, max_query_len; // the latter: rows of a slot
+  int32_t layout, num_parts, block_size, max_query_len; // the latter: rows of a partial
 };
 
 struct FormatAttention {
@@ -30,9 +30,9 @@ struct FormatAttention {
   int64_t block_table_stride;
   const int32_t *kv_indices, *kv_indptr, *kv_last_page_len; // FlashInfer
   unsigned char *words;                                     // the plan
-  double *partial_out;                                      // [num_slots][num_q_heads][head_dim]
-  double *partial_lse;                                      // [num_slots][num_q_heads]
-  int64_t num_slots;
+  double *partial_out;                                      // [num_partials][num_q_heads][head_dim]
+  double *partial_lse;                                      // [num_partials][num_q_heads]
+  int64_t num_partials;
   int32_t *errors; // [0] counts words that would take a kernel out of its arrays, [1] rows with more than one partial
   cgr_fa3_sizes fa3;
   FlashMlaShape flashmla;

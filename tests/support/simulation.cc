@@ -283,7 +283,7 @@ cgr_status Simulation::PrepareBatch(const std::vector<Item> &items, bool standin
   batch.forced_key = forced;
   if (nested_ || options_.pace == Pace::kLatest || !OneIn(kOneInterruption))
     return cgr_step_prepare(rt_, &batch, &step_);
-  cgr_status status = CGR_OK; // the device runs something while the host is in the middle of writing the slot
+  cgr_status status = CGR_OK; // the device runs something while the host is in the middle of writing the ring slot
   const int32_t kernels = Pick(1, 12);
   const bool fetches = OneIn(2);
   counts_.in_prepare += Interrupted([&] { status = cgr_step_prepare(rt_, &batch, &step_); }, Pick(1, OneIn(2) ? 300 : 1500),
@@ -328,7 +328,7 @@ bool Simulation::Prepare(const std::vector<Item> &items, bool standing) {
       counts_.forced += forced;
       const uint64_t seen = cgr__ring_slot(&rt_->lane.ring, rt_->lane.prepared.seq)->generation;
       if (seen < plan.generation || seen > told)
-        Fail("a slot bears another count of losses than the device has told");
+        Fail("a ring slot bears another count of losses than the device has told");
       model_->plans[rt_->lane.prepared.seq] = plan;
       return true;
     }

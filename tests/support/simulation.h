@@ -76,7 +76,7 @@ private:
   void Fail(const std::string &what);
   Plan MakePlan(const std::vector<Item> &items) const;
 
-  // simulation_edits.cc: rows, batches, spoiled slots
+  // simulation_edits.cc: rows, batches, spoiled ring slots
   void Edit();
   void Open();
   void Close(int32_t row);

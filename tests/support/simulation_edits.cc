@@ -1,4 +1,4 @@
-// What the simulated engine does between steps: rows, pages, batches, and spoiled slots.
+// What the simulated engine does between steps: rows, pages, batches, and spoiled ring slots.
 #include <algorithm>
 
 #include "tests/support/simulation.h"
@@ -238,7 +238,7 @@ void Simulation::MakeStandingReady() {
 
 // ------------------------------------------------------------------------------------------------------------------- spoils
 
-// Alters the slot of a launched step whose prologue has not run: it is no longer what the host committed.
+// Alters the ring slot of a launched step whose prologue has not run: it is no longer what the host committed.
 void Simulation::Spoil() {
   const uint64_t first = model_->seq + (model_->begun ? 2 : 1), last = rt_->lane.launched;
   if (first > last)
@@ -253,8 +253,8 @@ void Simulation::Spoil() {
 
 void Simulation::SpoilSlot(uint64_t number, Shadow *shadow) {
   const cgr__ring &ring = rt_->lane.ring;
-  cgr__slot_header *h = cgr__ring_slot(&ring, number);
-  const bool batch = (h->flags & CGR__SLOT_BATCH) != 0, edits = (h->flags & CGR__SLOT_EDITS) != 0;
+  cgr__ring_slot_header *h = cgr__ring_slot(&ring, number);
+  const bool batch = (h->flags & CGR__RING_SLOT_BATCH) != 0, edits = (h->flags & CGR__RING_SLOT_EDITS) != 0;
   const auto refused = [&](cgr_guard_error error) {
     shadow->spoiled = Spoiled::kRefused;
     shadow->error = error;

@@ -59,7 +59,7 @@ void Model::Enqueued(const SimWork &work) {
   Shadow shadow;
   shadow.bytes.assign(slot, slot + rt_->lane.ring.slot.stride);
   Check(shadows.find(number) == shadows.end(), "a number is committed twice");
-  Check(reinterpret_cast<const cgr__slot_header *>(slot)->seq == number, "the committed slot does not bear its number");
+  Check(reinterpret_cast<const cgr__ring_slot_header *>(slot)->seq == number, "the committed ring slot does not bear its number");
   shadows[number] = std::move(shadow);
 }
 
@@ -81,24 +81,24 @@ void Model::After(const SimWork &work) {
     AfterEpilogue(ArgsOf(work));
 }
 
-// -------------------------------------------------------------------------------------------------------------------- slots
+// ------------------------------------------------------------------------------------------------------------------ ring slots
 
-// The header of an inbox or a slot, and what it names.
+// The header of an inbox or a ring slot, and what it names.
 bool Model::SameContent(const unsigned char *content, const Shadow &shadow) const {
-  const cgr__slot_header header = *reinterpret_cast<const cgr__slot_header *>(shadow.bytes.data());
-  const cgr__slot_layout &layout = rt_->lane.ring.slot;
-  const bool edits = (header.flags & CGR__SLOT_EDITS) != 0, tokens = edits || (header.flags & CGR__SLOT_TOKENS) != 0;
+  const cgr__ring_slot_header header = *reinterpret_cast<const cgr__ring_slot_header *>(shadow.bytes.data());
+  const cgr__ring_slot_layout &layout = rt_->lane.ring.slot;
+  const bool edits = (header.flags & CGR__RING_SLOT_EDITS) != 0, tokens = edits || (header.flags & CGR__RING_SLOT_TOKENS) != 0;
   const auto same = [&](int64_t offset, int64_t words) {
     return std::memcmp(content + offset, shadow.bytes.data() + offset, size_t(words) * 4) == 0;
   };
   return same(0, sizeof header / 4) &&
-         ((header.flags & CGR__SLOT_BATCH) == 0 || same(layout.batch, 3 * int64_t{ header.num_requests } + 1)) &&
+         ((header.flags & CGR__RING_SLOT_BATCH) == 0 || same(layout.batch, 3 * int64_t{ header.num_requests } + 1)) &&
          (!tokens || same(layout.tokens, edits ? header.num_ids : header.num_tokens)) &&
          (!edits || same(layout.edits, 4 * int64_t{ header.num_edits })) &&
          same(layout.changes, 4 * int64_t{ header.num_changes });
 }
 
-bool Model::Fits(const cgr__slot_header &h) const {
+bool Model::Fits(const cgr__ring_slot_header &h) const {
   const auto within = [](int32_t count, int32_t most) { return count >= 0 && count <= most; };
   return within(h.num_requests, kRequests) && within(h.num_tokens, kTokens) && within(h.num_ids, kTokens) &&
          within(h.num_changes, rt_->lane.args.max_changes) && within(h.num_edits, kRequests);
@@ -106,20 +106,20 @@ bool Model::Fits(const cgr__slot_header &h) const {
 
 void Model::BeforeFetch(const cgr__step_args &) {
   const uint64_t next = seq + 2;
-  const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(SlotOf(next));
+  const cgr__ring_slot_header &header = *reinterpret_cast<const cgr__ring_slot_header *>(SlotOf(next));
   const auto shadow = shadows.find(next);
   Check(begun, "a fetch runs outside its step");
   predicted_ = shadow != shadows.end() && header.seq == next && Fits(header);
   if (header.seq == next)
-    Check(shadow != shadows.end(), "a slot bears a number that was not committed");
+    Check(shadow != shadows.end(), "a ring slot bears a number that was not committed");
 }
 
 void Model::AfterFetch(const cgr__step_args &args) {
   const uint64_t next = seq + 2;
-  const bool hit = reinterpret_cast<const cgr__slot_header *>(args.buffers.inbox)->seq == next;
+  const bool hit = reinterpret_cast<const cgr__ring_slot_header *>(args.buffers.inbox)->seq == next;
   (hit ? hits : misses)++;
   if (!Check(hit == predicted_ || racing,
-             hit ? "the fetch took a slot that does not count" : "the fetch left a slot that counts") ||
+             hit ? "the fetch took a ring slot that does not count" : "the fetch left a ring slot that counts") ||
       !hit)
     return;
   Shadow &shadow = shadows[next];
@@ -127,13 +127,14 @@ void Model::AfterFetch(const cgr__step_args &args) {
   shadow.fetched_spoiled = shadow.spoiled;
   if (shadow.spoiled == Spoiled::kNot)
     Check(SameContent(reinterpret_cast<const unsigned char *>(args.buffers.inbox), shadow),
-          "the inbox is not the committed slot");
+          "the inbox is not the committed ring slot");
 }
 
 void Model::CheckInbox(const SimWork &fetch) {
   const unsigned char *inbox = reinterpret_cast<const unsigned char *>(ArgsOf(fetch).buffers.inbox);
   const auto shadow = shadows.find(seq + 2);
-  if (reinterpret_cast<const cgr__slot_header *>(inbox)->seq == seq + 2 && predicted_ && shadow->second.spoiled == Spoiled::kNot)
+  if (reinterpret_cast<const cgr__ring_slot_header *>(inbox)->seq == seq + 2 && predicted_ &&
+      shadow->second.spoiled == Spoiled::kNot)
     Check(SameContent(inbox, shadow->second), "the inbox bears a number and is torn");
 }
 
@@ -144,7 +145,8 @@ void Model::BeforePrologue(const cgr__step_args &args) {
     return;
   const Shadow &shadow = shadows[seq + 1];
   const unsigned char *inbox = reinterpret_cast<const unsigned char *>(args.buffers.inbox);
-  Check((reinterpret_cast<const cgr__slot_header *>(inbox)->seq == seq + 1) == shadow.fetched, "the inbox bears a wrong number");
+  Check((reinterpret_cast<const cgr__ring_slot_header *>(inbox)->seq == seq + 1) == shadow.fetched,
+        "the inbox bears a wrong number");
   from_inbox += shadow.fetched;
   if (shadow.spoiled == Spoiled::kNot)
     Check(SameContent(SlotOf(seq + 1), shadow), "the slot has changed since its commit");
@@ -160,7 +162,7 @@ void Model::Judge(const cgr__step_args &args) {
   if (args.empty)
     return;
   const Shadow &shadow = shadows[seq + 1];
-  const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(shadow.bytes.data());
+  const cgr__ring_slot_header &header = *reinterpret_cast<const cgr__ring_slot_header *>(shadow.bytes.data());
   const Spoiled spoiled = shadow.fetched ? shadow.fetched_spoiled : shadow.spoiled;
   if (spoiled == Spoiled::kNumber || header.generation != generation_) {
     error_ = CGR_GUARD_SEQUENCE;
@@ -179,7 +181,7 @@ void Model::Judge(const cgr__step_args &args) {
 }
 
 void Model::Apply(const unsigned char *slot) {
-  const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(slot);
+  const cgr__ring_slot_header &header = *reinterpret_cast<const cgr__ring_slot_header *>(slot);
   const cgr__change *changes = reinterpret_cast<const cgr__change *>(slot + rt_->lane.ring.slot.changes);
   for (int32_t c = 0; c < header.num_changes; c++) {
     const cgr__change &change = changes[c];
@@ -218,8 +220,8 @@ void Model::CheckState(const cgr__step_args &args) {
     Check(state.batch_seq == 0 && state.staged == 0, "a step that does not count leaves its batch layout or sections");
     return;
   }
-  const cgr__slot_header &header = *reinterpret_cast<const cgr__slot_header *>(shadows[seq + 1].bytes.data());
-  if (header.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS))
+  const cgr__ring_slot_header &header = *reinterpret_cast<const cgr__ring_slot_header *>(shadows[seq + 1].bytes.data());
+  if (header.flags & (CGR__RING_SLOT_BATCH | CGR__RING_SLOT_EDITS))
     batch_ = seq + 1;
   Check(state.batch_seq == batch_, "the batch layout is that of another step");
   Check(state.staged == header.staged, "the step takes other sections of the engine's");
@@ -228,7 +230,7 @@ void Model::CheckState(const cgr__step_args &args) {
 void Model::CheckAppendFirst() {
   bool said = false;
   if (accepted_)
-    said = reinterpret_cast<const cgr__slot_header *>(shadows[seq + 1].bytes.data())->flags & CGR__SLOT_APPEND_FIRST;
+    said = reinterpret_cast<const cgr__ring_slot_header *>(shadows[seq + 1].bytes.data())->flags & CGR__RING_SLOT_APPEND_FIRST;
   append_first += said;
   Check(b_.counts[CGR_COUNT_APPEND_FIRST] == int32_t(said),
         "attention may begin during the append, or not, unlike the slot says");

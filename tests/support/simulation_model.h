@@ -40,10 +40,10 @@ struct Plan {
   uint64_t generation = 0; // that the host has seen
 };
 
-// How a slot was spoiled after its commit.
+// How a ring slot was spoiled after its commit.
 enum class Spoiled { kNot, kNumber, kRefused, kChanges };
 
-// A slot as it was committed.
+// A ring slot as it was committed.
 struct Shadow {
   std::vector<unsigned char> bytes;
   Spoiled spoiled = Spoiled::kNot;
@@ -55,7 +55,7 @@ struct Shadow {
 // What the result of a step must be.
 struct Outcome {
   int32_t error = 0;
-  bool known = true; // false: the step ran with what was left of its slot
+  bool known = true; // false: the step ran with what was left of its ring slot
   std::vector<int32_t> counts, tokens;
 };
 
@@ -93,7 +93,7 @@ private:
   void AfterFetch(const cgr__step_args &args);
   void BeforeEpilogue(const cgr__step_args &args);
   void AfterEpilogue(const cgr__step_args &args);
-  bool Fits(const cgr__slot_header &header) const;
+  bool Fits(const cgr__ring_slot_header &header) const;
   bool SameContent(const unsigned char *content, const Shadow &shadow) const;
   void Judge(const cgr__step_args &args);
   void Apply(const unsigned char *slot);

@@ -33,7 +33,7 @@ struct StepLimits {
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing about them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
   bool values = false;                        // the runtime checks values
-  bool scattered = false;                     // the slots' sections are in another order than the library's, with gaps
+  bool scattered = false;                     // the ring slots' sections are in another order than the library's, with gaps
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
 
   int32_t MaxLen(int32_t set) const { return set > 0 && other_lens[size_t(set)] > 0 ? other_lens[size_t(set)] : max_seq_len; }
@@ -97,7 +97,7 @@ struct StepArena {
 
 private:
   void Scatter() {
-    const cgr__slot_layout slot = layout.slot;
+    const cgr__ring_slot_layout slot = layout.slot;
     const cgr__readback_layout readback = layout.readback;
     layout.slot.tokens = slot.batch + 128;
     layout.slot.changes = layout.slot.tokens + slot.changes - slot.tokens + 64;
@@ -127,7 +127,7 @@ public:
   cgr__buffers *operator->() { return &view_; }
   const cgr__buffers *operator->() const { return &view_; }
   cgr__step_state &state() { return *reinterpret_cast<cgr__step_state *>(view_.step_state); }
-  const cgr__slot_header &inbox() const { return *reinterpret_cast<const cgr__slot_header *>(view_.inbox); }
+  const cgr__ring_slot_header &inbox() const { return *reinterpret_cast<const cgr__ring_slot_header *>(view_.inbox); }
   const unsigned char *inbox_bytes() const { return reinterpret_cast<const unsigned char *>(view_.inbox); }
   const StepArena &arena() const { return *arena_; }
   const Bytes &image() const { return image_; }

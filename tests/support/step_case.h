@@ -1,5 +1,5 @@
-// The kernels around a step (prologue, epilogue) on a device, next to the model. A test stages a slot, runs a kernel in both, and
-// compares every buffer.
+// The kernels around a step (prologue, epilogue) on a device, next to the model. A test stages a ring slot, runs a kernel in
+// both, and compares every buffer.
 #ifndef CGR_TESTS_SUPPORT_STEP_CASE_H
 #define CGR_TESTS_SUPPORT_STEP_CASE_H
 
@@ -26,7 +26,7 @@ public:
   void Put(const StepBuffers &b) { buffers_.Put(b.image()); }
   StepBuffers Get() const;
   unsigned char *slot(uint64_t seq) { return staging_.data() + int64_t(seq % uint64_t(limits_.ring_depth)) * slot_.stride; }
-  const cgr__slot_layout &slot_layout() const { return slot_; }
+  const cgr__ring_slot_layout &slot_layout() const { return slot_; }
   unsigned char *staging() { return staging_.data(); }
   Bytes Readback() const { return readback_.Get(); }
   Words RowData() const { return row_data_.Get(); }
@@ -37,7 +37,7 @@ public:
 
 private:
   StepLimits limits_;
-  cgr__slot_layout slot_;
+  cgr__ring_slot_layout slot_;
   cgr__readback_layout readback_slot_;
   std::shared_ptr<const StepArena> arena_;
   GuardedMemory buffers_;
@@ -62,13 +62,14 @@ public:
 
   // Stages and runs a prologue in both and compares.
   void Prologue(const StagedStep &step);
-  // The same with whatever bytes are in the slot. If the contract leaves open what they mean, the model takes it from the device.
+  // The same with whatever bytes are in the ring slot. If the contract leaves open what they mean, the model takes it from the
+  // device.
   void PrologueOfSlot(int32_t padded_requests, int32_t padded_tokens);
-  // With `empty`: the slot is not read, whatever is in it.
+  // With `empty`: the ring slot is not read, whatever is in it.
   void EmptyPrologue(int32_t padded_requests, int32_t padded_tokens, bool with_staging);
   void Epilogue(bool abandon = false);
   // Runs the fetch of the next step, as the step before does while its own epilogue has not counted it yet. The model takes over
-  // the inbox. Returns whether the inbox has the slot now.
+  // the inbox. Returns whether the inbox has the ring slot now.
   bool Fetch();
   void PrologueAndEpilogue(const StagedStep &step);
 
@@ -82,7 +83,7 @@ public:
 
   StepModel model;
   StepDevice device;
-  bool fetches = false; // each slot is fetched before its step
+  bool fetches = false; // each ring slot is fetched before its step
 
 private:
   void RunPrologue(const StagedStep &step, const cgr__step_args &args);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/step_slot.h"
+#include "tests/support/ring_slot.h"
 
 namespace cgr_test {
 

@@ -50,9 +50,9 @@ protected:
     bin_.Write("lists", "");
   }
   // As a user who is not root; with a sudo that answers `asked`, which says whether it lets the user in.
-  void BeNobody() { bin_.WriteProgram("id", "echo 1000\n"); }
-  void BeNobodyWithSudo(const std::string &asked) {
-    BeNobody();
+  void BeUser() { bin_.WriteProgram("id", "echo 1000\n"); }
+  void BeUserWithSudo(const std::string &asked) {
+    BeUser();
     bin_.WriteProgram("sudo", "echo \"sudo $*\" >> \"$LOG\"\ncase $1 in " + asked + " *) AS_ROOT=1 \"$@\" ;; esac\n");
   }
   void HaveBazel7() {
@@ -124,7 +124,7 @@ TEST_F(Bazelw, InstallsWhatIsMissingAlone) {
 }
 
 TEST_F(Bazelw, TellsALineToPasteWhereItMayNotInstall) {
-  BeNobody();
+  BeUser();
   bin_.WriteProgram("sudo", "echo \"sudo $*\" >> \"$LOG\"\nexit 1\n");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 1);
@@ -137,18 +137,18 @@ TEST_F(Bazelw, TellsALineToPasteWhereItMayNotInstall) {
 
 // The command to paste works on that machine: without sudo, and where apt knows of no packages yet.
 TEST_F(Bazelw, TheLineToPasteIsTheMachines) {
-  BeNobody();
+  BeUser();
   Says(RunBazelw("build //x"), "To install them, as root:\n    apt-get install --no-install-recommends g++");
   Remove("lists");
   Says(RunBazelw("build //x"), ", as root:\n    apt-get update && apt-get install --no-install-recommends g++");
-  BeNobodyWithSudo("-n) exit 1 ;;");
+  BeUserWithSudo("-n) exit 1 ;;");
   Says(RunBazelw("build //x"), "them:\n    sudo apt-get update && sudo apt-get install --no-install-recommends g++");
   EXPECT_EQ(Log().find("-y"), std::string::npos) << Log();
 }
 
 // There is no one to type a password: sudo is asked once whether it needs one, and no more.
 TEST_F(Bazelw, DoesNotWaitForAPassword) {
-  BeNobodyWithSudo("-n) exit 1 ;;");
+  BeUserWithSudo("-n) exit 1 ;;");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 1);
   Says(outcome, "    sudo apt-get install");
@@ -158,7 +158,7 @@ TEST_F(Bazelw, DoesNotWaitForAPassword) {
 }
 
 TEST_F(Bazelw, UsesSudoThatNeedsNoPassword) {
-  BeNobodyWithSudo("-n) exit 0 ;;");
+  BeUserWithSudo("-n) exit 0 ;;");
   const Outcome outcome = RunBazelw("build //x");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   Says(outcome, "bazel build //x\n");
@@ -166,7 +166,7 @@ TEST_F(Bazelw, UsesSudoThatNeedsNoPassword) {
 }
 
 TEST_F(Bazelw, LetsSudoAskAtATerminal) {
-  BeNobodyWithSudo("-n) exit 1 ;; -v) echo password; exit 0 ;;");
+  BeUserWithSudo("-n) exit 1 ;; -v) echo password; exit 0 ;;");
   const Outcome outcome = RunAtTerminal(Command("build //x"));
   if (outcome.status == -1)
     GTEST_SKIP() << "no pseudo terminals";
@@ -176,7 +176,7 @@ TEST_F(Bazelw, LetsSudoAskAtATerminal) {
 }
 
 TEST_F(Bazelw, AsksOnceForAPassword) {
-  BeNobodyWithSudo("-n) exit 1 ;; -v) echo password; exit 1 ;;");
+  BeUserWithSudo("-n) exit 1 ;; -v) echo password; exit 1 ;;");
   const Outcome outcome = RunAtTerminal(Command("build //x"));
   if (outcome.status == -1)
     GTEST_SKIP() << "no pseudo terminals";

@@ -156,7 +156,7 @@ TEST_F(TimingClock, CreationLoadsItsKernel) {
 }
 
 // If the caller's struct is longer, elements are as far apart as the caller says.
-TEST_F(TimingClock, SpansLieAsFarApartAsTheirSize) {
+TEST_F(TimingClock, SpansAreAsFarApartAsTheirSize) {
   struct Longer {
     cgr_span span;
     uint64_t more[2];

@@ -136,7 +136,7 @@ TEST_P(Timing, IsReadWhileStepsAreUnderWay) {
   }
 }
 
-// Each replay has its own stamps: steps follow one another, through all slots of the ring more than once.
+// Each replay has its own stamps: steps follow one another, through all ring slots more than once.
 TEST_P(Timing, ReplaysGiveFreshStamps) {
   Make(2);
   int32_t a = engine_->Start(5, 1), b = engine_->Start(7, 2);

@@ -1,8 +1,8 @@
 /* The most common step, in registers: one token for each request, the same requests as before, no changes except to words of the
- * rows' tables (usually a page), and the slot fetched ahead. It takes three round trips (counter, inbox and batch layout; row
- * state; page table), two more barriers with changes, and a fifth of the instructions of the general path. Anything unusual, such
- * as a bad page, is left to the general path, which starts over: only good changes have been written by then, and it writes them
- * again. */
+ * rows' tables (usually a page), and the ring slot fetched ahead. It takes three round trips (counter, inbox and batch layout;
+ * row state; page table), two more barriers with changes, and a fifth of the instructions of the general path. Anything unusual,
+ * such as a bad page, is left to the general path, which starts over: only good changes have been written by then, and it writes
+ * them again. */
 #ifndef CGR_KERNELS_CUDA_STEP_DECODE_CUH
 #define CGR_KERNELS_CUDA_STEP_DECODE_CUH
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ bool may_be_decodes(const cgr__step_args &a) {
   return a.padded_requests == a.padded_tokens && a.padded_requests <= (int32_t)blockDim.x && !a.empty && a.num_groups > 0;
 }
 
-__device__ __forceinline__ bool is_unchanged(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq,
+__device__ __forceinline__ bool is_unchanged(const cgr__step_args &a, const cgr__ring_slot_header &header, uint64_t seq,
                                              uint64_t batch_seq, uint64_t generation) {
   return header.seq == seq && header.generation == generation && header.batch_seq == batch_seq && batch_seq != 0 &&
          header.flags == 0 && header.num_changes >= 0 && header.num_changes <= a.max_changes &&
@@ -55,8 +55,8 @@ template <int kGroups> __device__ __forceinline__ bool read_decode(const Prologu
   return good;
 }
 
-/* Writes the slot's changes, of which `first` is this thread's first, once the batch layout is known to be good. Returns whether
- * all are good; ends with a barrier. */
+/* Writes the ring slot's changes, of which `first` is this thread's first, once the batch layout is known to be good. Returns
+ * whether all are good; ends with a barrier. */
 __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t num_changes, int4 first, bool composed) {
   if (!__syncthreads_and(composed))
     return false;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void write_decode_counts(const cgr__step_args &a, int
   static_assert(CGR_COUNT_REQUESTS == 0 && CGR_COUNT_TOKENS == 1 && CGR_COUNT_PADDED_REQUESTS == 2 &&
                     CGR_COUNT_PADDED_TOKENS == 3 && CGR_COUNT_DECODES == 4 && CGR_COUNT_DECODE_TOKENS == 5 &&
                     CGR_COUNT_APPEND_FIRST == 6,
-                "the counts are written in three pieces");
+                "the counts are written by three stores");
   counts[0] = make_int4(num_requests, num_requests, a.padded_requests, a.padded_tokens);
   *reinterpret_cast<int2 *>(counts + 1) = make_int2(num_decodes, num_decodes);
   a.buffers.counts[CGR_COUNT_APPEND_FIRST] = 0;
@@ -141,8 +141,8 @@ template <int kGroups> __device__ __forceinline__ bool write_unchanged_decodes(c
   const cgr__step_args &a = args.step;
   int32_t i = (int32_t)threadIdx.x, at = max(min(i, a.padded_requests - 1), 0);
   union {
-    int4 vector[sizeof(cgr__slot_header) / sizeof(int4)];
-    cgr__slot_header header;
+    int4 vector[sizeof(cgr__ring_slot_header) / sizeof(int4)];
+    cgr__ring_slot_header header;
   } in;
   int32_t row = load_early(&a.buffers.request_rows[at]);
   uint64_t seq = load_early(&a.state->seq) + 1, batch_seq = load_early(&a.state->batch_seq);
@@ -154,7 +154,7 @@ template <int kGroups> __device__ __forceinline__ bool write_unchanged_decodes(c
   int32_t start = load_early(&a.buffers.query_start_loc[at]), end = load_early(&a.buffers.query_start_loc[at + 1]);
   int4 change = load_early(reinterpret_cast<const int4 *>(inbox + a.slot.changes) + min(i, a.max_changes - 1));
   int32_t padding_token = load_early(&a.state->padding_token);
-  const cgr__slot_header &header = in.header;
+  const cgr__ring_slot_header &header = in.header;
   if (!is_unchanged(a, header, seq, batch_seq, generation))
     return false;
   bool real = i < header.num_requests, good = !real || (start == i && end == i + 1);

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
   Request request = read_request(a, max(min(i, a.padded_requests - 1), 0));
   uint64_t seq = s.state.seq + 1;
   int32_t num_requests = a.abandon ? 0 : count;
-  unsigned char *result = a.readback + cgr__step_slot(seq, a.ring_depth) * a.readback_slot.stride;
+  unsigned char *result = a.readback + cgr__ring_slot_index(seq, a.ring_depth) * a.readback_slot.stride;
   int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.num_tokens);
   int32_t *tokens = reinterpret_cast<int32_t *>(result + a.readback_slot.tokens);
 

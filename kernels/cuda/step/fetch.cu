@@ -1,4 +1,4 @@
-/* Fetches the slot of the next step into the inbox (kernels/step.h), concurrently with the last layers of this one.
+/* Fetches the ring slot of the next step into the inbox (kernels/step.h), concurrently with the last layers of this one.
  *
  * One block of few threads, so that it finds room next to an engine's kernel that fills the SMs. Ordering: the first thread
  * acquires the number at system scope, the barrier hands that on to the others. The inbox is read by the next step's prologue,
@@ -13,12 +13,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kAhead = 8; /* vectors of a thread that are under way */
-constexpr int kHeaderVectors = sizeof(cgr__slot_header) / sizeof(int4);
+constexpr int kHeaderVectors = sizeof(cgr__ring_slot_header) / sizeof(int4);
 
 __device__ void copy(const unsigned char *slot, unsigned char *inbox, int64_t offset, int64_t words) {
   const int4 *from = reinterpret_cast<const int4 *>(slot + offset);
   int4 *to = reinterpret_cast<int4 *>(inbox + offset);
-  int64_t vectors = (words + 3) / 4; /* sections are whole lines */
+  int64_t vectors = (words + 3) / 4; /* sections are whole cache lines */
   for (int64_t base = threadIdx.x; base < vectors; base += kAhead * kThreads) {
     int4 word[kAhead];
 #pragma unroll
@@ -35,10 +35,10 @@ __device__ void copy(const unsigned char *slot, unsigned char *inbox, int64_t of
 __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__ cgr__step_args a) {
   __shared__ union {
     int4 vector[kHeaderVectors];
-    cgr__slot_header header;
+    cgr__ring_slot_header header;
   } shared;
   uint64_t next = a.state->seq + 2;
-  const unsigned char *slot = a.staging + cgr__step_slot(next, a.ring_depth) * a.slot.stride;
+  const unsigned char *slot = a.staging + cgr__ring_slot_index(next, a.ring_depth) * a.slot.stride;
   unsigned char *inbox = reinterpret_cast<unsigned char *>(a.buffers.inbox);
   bool committed = false;
   if (threadIdx.x == 0)
@@ -48,15 +48,15 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
   if (threadIdx.x < kHeaderVectors)
     shared.vector[threadIdx.x] = load_mapped(slot + threadIdx.x * sizeof(int4));
   __syncthreads();
-  const cgr__slot_header &header = shared.header;
-  if (!cgr__slot_fits(&a, &header))
+  const cgr__ring_slot_header &header = shared.header;
+  if (!cgr__ring_slot_fits(&a, &header))
     return;
-  bool edits = header.flags & CGR__SLOT_EDITS;
-  if (header.flags & CGR__SLOT_BATCH)
+  bool edits = header.flags & CGR__RING_SLOT_EDITS;
+  if (header.flags & CGR__RING_SLOT_BATCH)
     copy(slot, inbox, a.slot.batch, 3 * (int64_t)header.num_requests + 1);
   if (edits)
     copy(slot, inbox, a.slot.edits, 4 * (int64_t)header.num_edits);
-  if (edits || (header.flags & CGR__SLOT_TOKENS))
+  if (edits || (header.flags & CGR__RING_SLOT_TOKENS))
     copy(slot, inbox, a.slot.tokens, edits ? header.num_ids : header.num_tokens);
   copy(slot, inbox, a.slot.changes, 4 * (int64_t)header.num_changes);
   __syncthreads();

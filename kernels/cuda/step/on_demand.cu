@@ -64,8 +64,8 @@ __device__ void write_prefills(const cgr__on_demand &d, const cgr__on_demand_gro
 __device__ void write_pages(const cgr__on_demand_args &a, const cgr__on_demand_group &g, int32_t i) {
   int32_t begin = g.kv_indptr[i], count = g.kv_indptr[i + 1] - begin, row = a.batch.request_rows[i];
   int32_t *list = g.kv_indices ? g.kv_indices + begin : nullptr;
-  int32_t *line = g.block_table ? g.block_table + i * g.block_table_stride : nullptr;
-  int64_t end = !line ? 0 : g.block_extents ? g.block_extents[i] : g.block_table_stride;
+  int32_t *table = g.block_table ? g.block_table + i * g.block_table_stride : nullptr;
+  int64_t end = !table ? 0 : g.block_extents ? g.block_extents[i] : g.block_table_stride;
   for (int32_t base = (int32_t)threadIdx.x; base < count; base += kThreads * kAhead) {
     int32_t page[kAhead];
 #pragma unroll
@@ -82,13 +82,13 @@ __device__ void write_pages(const cgr__on_demand_args &a, const cgr__on_demand_g
       }
       if (list)
         list[p] = page[k];
-      if (line)
-        line[p] = page[k];
+      if (table)
+        table[p] = page[k];
     }
   }
   for (int64_t p = count + (int32_t)threadIdx.x; p < end; p += kThreads)
-    line[p] = g.read_trash_page;
-  if (!line || !g.block_extents)
+    table[p] = g.read_trash_page;
+  if (!table || !g.block_extents)
     return;
   __syncthreads(); /* all have read it */
   if (threadIdx.x == 0)

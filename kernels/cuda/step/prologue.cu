@@ -1,4 +1,4 @@
-/* First kernel of a step: reads the staging slot, applies its changes and derives this step's buffers (kernels/step.h, P1 ..).
+/* First kernel of a step: reads the ring slot, applies its changes and derives this step's buffers (kernels/step.h, P1 ..).
  *
  * One block does that. If a key has many tokens there are more blocks, which wait for it and share the tokens with it: whichever
  * begins first is the one, so it does not matter how many the GPU runs at once. The kernel's cost is latency: its round trips,
@@ -82,8 +82,8 @@ __device__ inline bool guard_other_sets(const cgr__step_args &a, const BatchLayo
   return true;
 }
 
-/* P15 to P17. Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's slot can have touched what
- * fetch_batch_layout fetched. */
+/* P15 to P17. Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's ring slot can have touched
+ * what fetch_batch_layout fetched. */
 template <bool kSets>
 __device__ Lengths guard_request(const cgr__step_args &a, const BatchLayout &batch, int32_t i, int32_t row, int32_t query_len,
                                  bool fresh) {
@@ -170,7 +170,7 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
 /* All but the tokens. */
 template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const BatchLayout &batch, Scratch &scratch) {
   const cgr__step_args &a = args.step;
-  cgr__slot_header header;
+  cgr__ring_slot_header header;
   uint64_t seq = a.state->seq + 1, batch_seq = a.state->batch_seq, generation = a.state->generation;
   fetch_batch_layout(args, batch);
   const unsigned char *slot = read_header(a, seq, header, scratch);
@@ -183,7 +183,7 @@ template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const 
   Step step = judge_header(a, header, seq, batch_seq, generation);
   step.slot = slot;
   __syncthreads();
-  bool fresh = !(step.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS)) && header.num_changes == 0;
+  bool fresh = !(step.flags & (CGR__RING_SLOT_BATCH | CGR__RING_SLOT_EDITS)) && header.num_changes == 0;
   if (fresh)
     check_batch_layout(a, batch, step, scratch.first_bad);
   else
@@ -197,11 +197,11 @@ template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const 
     int32_t num_decodes = min(scratch.first_prefill, step.num_requests);
     a.buffers.counts[CGR_COUNT_DECODES] = num_decodes;
     a.buffers.counts[CGR_COUNT_DECODE_TOKENS] = num_decodes > 0 ? batch.query_start[num_decodes] : 0;
-    a.buffers.counts[CGR_COUNT_APPEND_FIRST] = (step.flags & CGR__SLOT_APPEND_FIRST) != 0;
+    a.buffers.counts[CGR_COUNT_APPEND_FIRST] = (step.flags & CGR__RING_SLOT_APPEND_FIRST) != 0;
     a.state->staged = step.refused ? 0 : header.staged;
     if (step.refused)
       a.state->batch_seq = 0;
-    else if (step.flags & (CGR__SLOT_BATCH | CGR__SLOT_EDITS))
+    else if (step.flags & (CGR__RING_SLOT_BATCH | CGR__RING_SLOT_EDITS))
       a.state->batch_seq = seq;
   }
   return step;

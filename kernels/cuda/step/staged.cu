@@ -1,4 +1,4 @@
-/* The engine's own buffers, from the slot (kernels/staged.h). A column of blocks for each buffer. Time goes to the bus, so a
+/* The engine's own buffers, from the ring slot (kernels/staged.h). A column of blocks for each buffer. Time goes to the bus, so a
  * thread has several vectors in flight. */
 #include "devices/cuda/access.cuh"
 #include "devices/cuda/launch.cuh"
@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kAhead = 4;         /* vectors of a thread that are under way */
 constexpr unsigned kBlocks = 128; /* of a buffer, at most: enough for the bus */
 
-/* Bytes [16 v, 16 v + 16), of which `real` come from the slot. */
+/* Bytes [16 v, 16 v + 16), of which `real` come from the ring slot. */
 __device__ int4 merge(int4 staged, int4 padding, int64_t real) {
   const unsigned char *from = reinterpret_cast<const unsigned char *>(&staged);
   int4 merged = padding;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) staged_kernel(const __grid_constant_
   int64_t real = (a.state->staged >> b.index & 1) ? count * b.row_bytes : 0;
   int64_t padded = cgr__staged_count(b.per, a.padded_tokens, a.padded_requests) * b.row_bytes;
   const int4 *from =
-      reinterpret_cast<const int4 *>(a.staging + cgr__step_slot(seq, a.ring_depth) * a.slot_stride + b.slot_offset);
+      reinterpret_cast<const int4 *>(a.staging + cgr__ring_slot_index(seq, a.ring_depth) * a.slot_stride + b.slot_offset);
   int4 *to = static_cast<int4 *>(b.data);
   int32_t low = (int32_t)b.pattern, high = (int32_t)(b.pattern >> 32);
   int4 padding = make_int4(low, high, low, high);

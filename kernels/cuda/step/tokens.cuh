@@ -2,7 +2,7 @@
 #ifndef CGR_KERNELS_CUDA_STEP_TOKENS_CUH
 #define CGR_KERNELS_CUDA_STEP_TOKENS_CUH
 
-#include "kernels/cuda/step/slot.cuh"
+#include "kernels/cuda/step/ring_slot.cuh"
 
 namespace cgr {
 
@@ -44,9 +44,9 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
     row = batch.rows[i];
     first = batch.first_position[i];
     position = first >= 0 ? first + (t - batch.query_start[i]) : 0;
-    if ((step.flags & CGR__SLOT_EDITS) && batch.first_token[i] >= 0) {
+    if ((step.flags & CGR__RING_SLOT_EDITS) && batch.first_token[i] >= 0) {
       int32_t at = batch.first_token[i] + (t - batch.query_start[i]);
-      if ((uint32_t)at < (uint32_t)a.max_tokens) /* always, unless a bad slot names a place twice */
+      if ((uint32_t)at < (uint32_t)a.max_tokens) /* always, unless a bad ring slot names a place twice */
         token = load_mapped_word(section + at);
     }
   }
@@ -79,7 +79,7 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
 template <bool kSets>
 __device__ inline void write_tokens(const PrologueArgs &args, const BatchLayout &batch, const Step &step, int32_t share) {
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
-  bool staged = (step.flags & (CGR__SLOT_TOKENS | CGR__SLOT_EDITS)) == CGR__SLOT_TOKENS;
+  bool staged = (step.flags & (CGR__RING_SLOT_TOKENS | CGR__RING_SLOT_EDITS)) == CGR__RING_SLOT_TOKENS;
   int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = share * (int32_t)blockDim.x + (int32_t)threadIdx.x;
   int32_t token = CGR_TOKEN_LAST;
   if (staged && t < step.num_tokens)
@@ -133,7 +133,7 @@ template <bool kSets> __device__ inline Step wait_for_tokens(const PrologueArgs 
   step.num_edits = gate->num_edits;
   step.flags = gate->flags;
   step.slot = gate->fetched ? reinterpret_cast<const unsigned char *>(a.buffers.inbox)
-                            : a.staging + cgr__step_slot(a.state->seq + 1, a.ring_depth) * a.slot.stride;
+                            : a.staging + cgr__ring_slot_index(a.state->seq + 1, a.ring_depth) * a.slot.stride;
   for (int32_t i = (int32_t)threadIdx.x; i < step.num_requests; i += (int32_t)blockDim.x) {
     int32_t end = a.buffers.query_start_loc[i + 1], seq_len = a.buffers.seq_lens[kSets ? a.set : 0][i];
     batch.query_start[i + 1] = end;
@@ -146,7 +146,7 @@ template <bool kSets> __device__ inline Step wait_for_tokens(const PrologueArgs 
   __syncthreads();
   for (int32_t e = (int32_t)threadIdx.x; e < step.num_edits; e += (int32_t)blockDim.x) {
     const cgr__edit edit = load_edit(a, step, e);
-    if (edit_is_good(a, step, edit)) /* as the first block found it; but a slot is not believed twice */
+    if (edit_is_good(a, step, edit)) /* as the first block found it; but a ring slot is not believed twice */
       atomicExch(&batch.first_token[edit.place & 0xffff], edit.first_token);
   }
   __syncthreads();

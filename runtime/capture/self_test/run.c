@@ -235,7 +235,7 @@ static cgr_status reset_rows(cgr__self_test *t) {
 
 static cgr_status send_changes(cgr__self_test *t) {
   cgr_runtime *rt = t->rt;
-  for (;;) { /* pages of many requests fill more slots than there are */
+  for (;;) { /* pages of many requests fill more ring slots than there are */
     cgr_mark last = { 0, 0, 0 };
     cgr_status status = cgr_runtime_flush(rt, NULL, &last, rt->own_stream);
     if (status != CGR_OK && status != CGR_ERROR_BUSY)

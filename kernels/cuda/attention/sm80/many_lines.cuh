@@ -9,7 +9,7 @@
 
 namespace cgr {
 
-/* The A fragments of rows first .. first + 15, straight from global memory: 4-byte loads, all in flight together. Zeros beyond
+/* The A fragments of lines first .. first + 15, straight from global memory: 4-byte loads, all in flight together. Zeros beyond
  * the head dim. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a, const QueryTile &q,
@@ -17,9 +17,9 @@ __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], c
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    int32_t row = first + lane / 4 + 8 * half;
-    bool valid = row < q.lines;
-    const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, row) : 0) + lane % 4 * 2;
+    int32_t line = first + lane / 4 + 8 * half;
+    bool valid = line < q.lines;
+    const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) : 0) + lane % 4 * 2;
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; k++) {
       bool has_first = valid && (!kGeneral || k * 16 < a.head_dim), has_second = valid && (!kGeneral || k * 16 + 8 < a.head_dim);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
   const cgr__plan_item &item = record.item;
   const QueryTile q = query_tile(record);
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  int32_t first = warp * kWarpLines; /* this warp's first row */
+  int32_t first = warp * kWarpLines; /* this warp's first line */
   bool busy = first < q.lines;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   float scale = a.scale * kLog2e;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
   uint32_t q_fragment[kHeadDim / 16][4];
   load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
   int32_t position[2] = { q.position + q.query_of(first + lane / 4), q.position + q.query_of(first + lane / 4 + 8) };
-  int32_t warp_position = q.position + q.query_of(first); /* the smallest of the warp's rows */
+  int32_t warp_position = q.position + q.query_of(first); /* the smallest of the warp's lines */
   Scoring scoring[2];
   if constexpr (kGeneral) {
     scoring[0] = scoring_of(a, record, q, first + lane / 4);

@@ -1,6 +1,6 @@
-// What the host stages for one step (kernels/step.h), and how it is in a slot.
-#ifndef CGR_TESTS_SUPPORT_STEP_SLOT_H
-#define CGR_TESTS_SUPPORT_STEP_SLOT_H
+// What the host stages for one step (kernels/step.h), and how it is in a ring slot.
+#ifndef CGR_TESTS_SUPPORT_RING_SLOT_H
+#define CGR_TESTS_SUPPORT_RING_SLOT_H
 
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ struct StagedStep {
   int32_t num_edits = 0, num_ids = kIdsOfTokens;
   int32_t padded_requests = 0, padded_tokens = 0;
   bool append_first = false;
-  bool empty = false; // the slot does not count
+  bool empty = false; // the ring slot does not count
   int32_t set = 0;    // whose tokens it has
   int32_t max_query_len = 0;
 };
@@ -38,11 +38,11 @@ enum { kRowBuffer = 2, kRowWords = 3, kDataChange = CGR__CHANGE_DATA | kRowBuffe
 
 inline int32_t PageChange(size_t group) { return CGR__CHANGE_PAGE | int32_t(group) << 8; }
 
-// Writes what the step stages into the slot; the rest keeps what it holds.
-void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, unsigned char *slot);
+// Writes what the step stages into the ring slot; the rest keeps what it holds.
+void WriteSlot(const cgr__ring_slot_layout &layout, const StagedStep &step, unsigned char *slot);
 
-// What a slot says, whatever it holds; sections only as far as they have room.
-StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &layout, const unsigned char *slot);
+// What a ring slot says, whatever it holds; sections only as far as they have room.
+StagedStep ReadSlot(const StepLimits &limits, const cgr__ring_slot_layout &layout, const unsigned char *slot);
 
 // Whether two changes that pass the guards name the same word: then it cannot be known which of them holds.
 bool ChangesCollide(const StepLimits &limits, const StagedStep &step);
@@ -52,4 +52,4 @@ bool EditsCollide(const StagedStep &step);
 
 } // namespace cgr_test
 
-#endif // CGR_TESTS_SUPPORT_STEP_SLOT_H
+#endif // CGR_TESTS_SUPPORT_RING_SLOT_H

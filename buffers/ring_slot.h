@@ -1,38 +1,39 @@
-/* What travels between host and device in one step: a slot of the staging ring, and one of the readback ring. Who writes what,
+/* What travels between host and device in one step: a ring slot, and one of the readback ring. Who writes what,
  * when, and what happens to a step that is lost: PROTOCOL.md.
  *
- * A staging slot is a header and four sections at fixed offsets. The header says which sections the device must read: an
+ * A ring slot is a header and four sections at fixed offsets. The header says which sections the device must read: an
  * unchanged decode batch is a header alone. The sections are plain i32 words:
  *     batch    request_rows [n], query_start_loc [n + 1], request_flags [n], packed for this step's n requests
  *     tokens   [num_tokens] ids, or CGR_TOKEN_LAST
  *     changes  [num_changes] of cgr__change
  *     edits    [num_edits] of cgr__edit
  * and after them one section for each buffer of the engine's own that is staged by tokens or by requests. */
-#ifndef CGR_BUFFERS_SLOT_H
-#define CGR_BUFFERS_SLOT_H
+#ifndef CGR_BUFFERS_RING_SLOT_H
+#define CGR_BUFFERS_RING_SLOT_H
 
 #include <stdint.h>
 
-enum cgr__slot_flag {
-  CGR__SLOT_BATCH = 1,  /* the batch section is present; without it the batch layout of step batch_seq still holds */
-  CGR__SLOT_TOKENS = 2, /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
-  CGR__SLOT_EDITS = 4,  /* the edits section is present, and in the tokens section the ids that it names (without SLOT_TOKENS) */
-  CGR__SLOT_APPEND_FIRST = 8 /* becomes CGR_COUNT_APPEND_FIRST */
+enum cgr__ring_slot_flag {
+  CGR__RING_SLOT_BATCH = 1,  /* the batch section is present; without it the batch layout of step batch_seq still holds */
+  CGR__RING_SLOT_TOKENS = 2, /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
+  CGR__RING_SLOT_EDITS =
+      4, /* the edits section is present, and in the tokens section the ids that it names (without RING_SLOT_TOKENS) */
+  CGR__RING_SLOT_APPEND_FIRST = 8 /* becomes CGR_COUNT_APPEND_FIRST */
 };
 
-typedef struct cgr__slot_header { /* 64 bytes */
-  uint64_t seq;                   /* number of the step, stored when it is committed */
-  uint64_t batch_seq;             /* the step whose batch layout this is, or is edited from (not read with CGR__SLOT_BATCH) */
-  uint64_t generation;            /* losses that the host has seen */
+typedef struct cgr__ring_slot_header { /* 64 bytes */
+  uint64_t seq;                        /* number of the step, stored when it is committed */
+  uint64_t batch_seq;  /* the step whose batch layout this is, or is edited from (not read with CGR__RING_SLOT_BATCH) */
+  uint64_t generation; /* losses that the host has seen */
   int32_t num_requests;
   int32_t num_tokens;
   int32_t num_changes;
-  uint32_t flags;  /* CGR__SLOT_* */
+  uint32_t flags;  /* CGR__RING_SLOT_* */
   uint64_t staged; /* bit i: the section of declared buffer i is present */
   int32_t num_edits;
-  int32_t num_ids; /* in the tokens section, with CGR__SLOT_EDITS */
+  int32_t num_ids; /* in the tokens section, with CGR__RING_SLOT_EDITS */
   int32_t reserved[2];
-} cgr__slot_header;
+} cgr__ring_slot_header;
 
 enum cgr__change_kind {
   CGR__CHANGE_PAGE = 1,     /* page_table[row][index] = value, of group (kind >> 8) */
@@ -40,24 +41,24 @@ enum cgr__change_kind {
   CGR__CHANGE_DATA = 3      /* word `index` of the row in declared buffer (kind >> 8) = value */
 };
 
-typedef struct cgr__change { /* one word of the persistent tables; no two changes of a slot name the same word */
+typedef struct cgr__change { /* one word of the persistent tables; no two changes of a ring slot name the same word */
   int32_t kind;              /* cgr__change_kind | group or declared buffer << 8 */
   int32_t row, index, value;
 } cgr__change;
 
-/* A request of the standing batch. Without CGR__SLOT_BATCH the batch layout of step batch_seq is edited: every place from its
- * number of requests to num_requests is named. With it the batch section already is the batch layout, and edits only say which
- * requests have tokens. */
-typedef struct cgr__edit { /* no two edits of a slot name the same place */
+/* A request of the standing batch. Without CGR__RING_SLOT_BATCH the batch layout of step batch_seq is edited: every place from
+ * its number of requests to num_requests is named. With it the batch section already is the batch layout, and edits only say
+ * which requests have tokens. */
+typedef struct cgr__edit { /* no two edits of a ring slot name the same place */
   int32_t place;           /* index | CGR_REQUEST_* << 16 */
   int32_t row, query_len;
   int32_t first_token; /* index in the tokens section of the first of its query_len ids; -1: each token is CGR_TOKEN_LAST */
 } cgr__edit;
 
-typedef struct cgr__slot_layout { /* offsets in bytes from the slot's start; each a multiple of 64 */
+typedef struct cgr__ring_slot_layout { /* offsets in bytes from the ring slot's start; each a multiple of 64 */
   int64_t batch, tokens, changes, edits;
-  int64_t stride; /* bytes of one slot */
-} cgr__slot_layout;
+  int64_t stride; /* bytes of one ring slot */
+} cgr__ring_slot_layout;
 
 /* A readback slot: this record, then num_tokens i32 [R], tokens i32 [R][1+k] and, in a runtime that checks values, their flags
  * u32 [R]. */
@@ -71,7 +72,7 @@ typedef struct cgr__result_record { /* 64 bytes */
   int32_t reserved[8];
 } cgr__result_record;
 
-typedef struct cgr__readback_layout { /* offsets in bytes from the slot's start; each a multiple of 64 */
+typedef struct cgr__readback_layout { /* offsets in bytes from the ring slot's start; each a multiple of 64 */
   int64_t num_tokens, tokens, values;
   int64_t stride;
 } cgr__readback_layout;

@@ -1,4 +1,4 @@
-#include "tests/support/step_slot.h"
+#include "tests/support/ring_slot.h"
 
 #include <cstring>
 #include <set>
@@ -17,8 +17,8 @@ void AddEdit(StagedStep *step, int32_t index, uint32_t flags, int32_t row, int32
   step->num_edits++;
 }
 
-void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, unsigned char *slot) {
-  cgr__slot_header header = {};
+void WriteSlot(const cgr__ring_slot_layout &layout, const StagedStep &step, unsigned char *slot) {
+  cgr__ring_slot_header header = {};
   header.seq = step.seq;
   header.batch_seq = step.batch_seq;
   header.generation = step.generation;
@@ -29,13 +29,13 @@ void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, unsigned 
   header.num_ids = step.num_ids != kIdsOfTokens ? step.num_ids : step.with_edits ? int32_t(step.tokens.size()) : 0;
   header.staged = step.staged;
   if (step.with_batch)
-    header.flags |= CGR__SLOT_BATCH;
+    header.flags |= CGR__RING_SLOT_BATCH;
   if (step.with_tokens)
-    header.flags |= CGR__SLOT_TOKENS;
+    header.flags |= CGR__RING_SLOT_TOKENS;
   if (step.with_edits)
-    header.flags |= CGR__SLOT_EDITS;
+    header.flags |= CGR__RING_SLOT_EDITS;
   if (step.append_first)
-    header.flags |= CGR__SLOT_APPEND_FIRST;
+    header.flags |= CGR__RING_SLOT_APPEND_FIRST;
   std::memcpy(slot, &header, sizeof header);
   auto put = [&](int64_t at, const void *from, size_t bytes) {
     if (bytes > 0)
@@ -52,8 +52,8 @@ void WriteSlot(const cgr__slot_layout &layout, const StagedStep &step, unsigned 
   put(layout.edits, step.edits.data(), step.edits.size() * sizeof(cgr__edit));
 }
 
-StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &layout, const unsigned char *slot) {
-  cgr__slot_header header;
+StagedStep ReadSlot(const StepLimits &limits, const cgr__ring_slot_layout &layout, const unsigned char *slot) {
+  cgr__ring_slot_header header;
   std::memcpy(&header, slot, sizeof header);
   StagedStep step;
   step.seq = header.seq;
@@ -64,10 +64,10 @@ StagedStep ReadSlot(const StepLimits &limits, const cgr__slot_layout &layout, co
   step.num_changes = header.num_changes;
   step.num_edits = header.num_edits;
   step.staged = header.staged;
-  step.with_batch = (header.flags & CGR__SLOT_BATCH) != 0;
-  step.with_tokens = (header.flags & CGR__SLOT_TOKENS) != 0;
-  step.with_edits = (header.flags & CGR__SLOT_EDITS) != 0;
-  step.append_first = (header.flags & CGR__SLOT_APPEND_FIRST) != 0;
+  step.with_batch = (header.flags & CGR__RING_SLOT_BATCH) != 0;
+  step.with_tokens = (header.flags & CGR__RING_SLOT_TOKENS) != 0;
+  step.with_edits = (header.flags & CGR__RING_SLOT_EDITS) != 0;
+  step.append_first = (header.flags & CGR__RING_SLOT_APPEND_FIRST) != 0;
   auto words = [&](int64_t at, int64_t count) {
     Words content;
     content.resize(size_t(count));

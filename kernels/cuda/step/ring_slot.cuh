@@ -1,7 +1,8 @@
-/* What the prologue takes from a slot: the header, which it judges, then changes, batch layout and edits. Nothing in a slot is
- * trusted. Loads are those of mapped memory, whether the slot is read over the bus or has been fetched into the inbox. */
-#ifndef CGR_KERNELS_CUDA_STEP_SLOT_CUH
-#define CGR_KERNELS_CUDA_STEP_SLOT_CUH
+/* What the prologue takes from a ring slot: the header, which it judges, then changes, batch layout and edits. Nothing in a ring
+ * slot is trusted. Loads are those of mapped memory, whether the ring slot is read over the bus or has been fetched into the
+ * inbox. */
+#ifndef CGR_KERNELS_CUDA_STEP_RING_SLOT_CUH
+#define CGR_KERNELS_CUDA_STEP_RING_SLOT_CUH
 
 #include "kernels/cuda/guard.cuh"
 #include "devices/cuda/access.cuh"
@@ -13,8 +14,8 @@ namespace cgr {
 /* Of the first block, in shared memory. */
 struct Scratch {
   union {
-    int4 vector[sizeof(cgr__slot_header) / sizeof(int4)];
-    cgr__slot_header header;
+    int4 vector[sizeof(cgr__ring_slot_header) / sizeof(int4)];
+    cgr__ring_slot_header header;
   };
   ScanScratch<uint32_t> scan;
   int32_t first_bad;
@@ -41,17 +42,17 @@ __device__ inline BatchLayout place_batch_layout(int32_t *words, int32_t padded_
 
 /* ---------------------------------------------------------------------------------------------------------------- header */
 
-/* The slot of step `seq`: the inbox if the step before has fetched it, whose header all threads read; else the slot itself, whose
- * header one warp reads over the bus. */
-__device__ inline const unsigned char *read_header(const cgr__step_args &a, uint64_t seq, cgr__slot_header &header,
+/* The ring slot of step `seq`: the inbox if the step before has fetched it, whose header all threads read; else the ring slot
+ * itself, whose header one warp reads over the bus. */
+__device__ inline const unsigned char *read_header(const cgr__step_args &a, uint64_t seq, cgr__ring_slot_header &header,
                                                    Scratch &scratch) {
   const unsigned char *inbox = reinterpret_cast<const unsigned char *>(a.buffers.inbox);
   header = {};
   if (!a.empty)
-    header = *reinterpret_cast<const cgr__slot_header *>(inbox);
+    header = *reinterpret_cast<const cgr__ring_slot_header *>(inbox);
   if (header.seq == seq || a.empty)
     return inbox;
-  const unsigned char *slot = a.staging + cgr__step_slot(seq, a.ring_depth) * a.slot.stride;
+  const unsigned char *slot = a.staging + cgr__ring_slot_index(seq, a.ring_depth) * a.slot.stride;
   if (threadIdx.x < sizeof scratch.vector / sizeof scratch.vector[0])
     scratch.vector[threadIdx.x] = load_mapped(slot + threadIdx.x * sizeof(int4));
   __syncthreads();
@@ -59,7 +60,7 @@ __device__ inline const unsigned char *read_header(const cgr__step_args &a, uint
   return slot;
 }
 
-/* P4. The step becomes one without requests, which takes nothing from its slot. */
+/* P4. The step becomes one without requests, which takes nothing from its ring slot. */
 __device__ inline void refuse(Step &step) {
   step.num_requests = step.num_tokens = step.num_changes = step.num_edits = 0;
   step.flags = 0;
@@ -67,13 +68,13 @@ __device__ inline void refuse(Step &step) {
 }
 
 /* P5 to P8 and P11, in this order. */
-__device__ inline Step judge_header(const cgr__step_args &a, const cgr__slot_header &header, uint64_t seq, uint64_t batch_seq,
-                                    uint64_t generation) {
+__device__ inline Step judge_header(const cgr__step_args &a, const cgr__ring_slot_header &header, uint64_t seq,
+                                    uint64_t batch_seq, uint64_t generation) {
   Step step;
   step.num_requests = header.num_requests;
   step.num_tokens = header.num_tokens;
   step.num_changes = header.num_changes;
-  step.num_edits = header.flags & CGR__SLOT_EDITS ? header.num_edits : 0;
+  step.num_edits = header.flags & CGR__RING_SLOT_EDITS ? header.num_edits : 0;
   step.flags = header.flags;
   step.refused = false;
   if (a.empty) {
@@ -97,7 +98,7 @@ __device__ inline Step judge_header(const cgr__step_args &a, const cgr__slot_hea
     error = CGR_GUARD_COUNT;
     index = 1;
     value = header.num_tokens;
-  } else if (!(header.flags & CGR__SLOT_BATCH) && (batch_seq == 0 || header.batch_seq != batch_seq)) {
+  } else if (!(header.flags & CGR__RING_SLOT_BATCH) && (batch_seq == 0 || header.batch_seq != batch_seq)) {
     error = CGR_GUARD_SEQUENCE;
     index = 1;
     value = (int64_t)header.batch_seq;
@@ -241,7 +242,7 @@ __device__ inline bool place_edits(const cgr__step_args &a, const BatchLayout &b
       break;
     }
     int32_t i = edit.place & 0xffff;
-    /* Writes whole words even if a bad slot names a place twice: then they belong to neither edit. */
+    /* Writes whole words even if a bad ring slot names a place twice: then they belong to neither edit. */
     atomicExch(&batch.rows[i], edit.row);
     atomicExch(&query_lens[i], edit.query_len);
     atomicExch(&batch.first_token[i], edit.first_token);
@@ -276,16 +277,16 @@ __device__ inline void edit_batch(const cgr__step_args &a, const BatchLayout &ba
   __syncthreads();
 }
 
-/* Takes all but the header from the slot: the first loads of all sections before the first use. Ends with a barrier. */
+/* Takes all but the header from the ring slot: the first loads of all sections before the first use. Ends with a barrier. */
 __device__ inline void take_slot(const cgr__step_args &a, const BatchLayout &batch, Step &step, int32_t num_changes,
                                  Scratch &scratch) {
   int4 change = make_int4(0, 0, 0, 0);
   if ((int32_t)threadIdx.x < step.num_changes)
     change = load_mapped(reinterpret_cast<const int4 *>(step.slot + a.slot.changes) + threadIdx.x);
-  if (step.flags & CGR__SLOT_BATCH)
+  if (step.flags & CGR__RING_SLOT_BATCH)
     read_batch(a, batch, step);
   __syncthreads();
-  if (step.flags & CGR__SLOT_EDITS)
+  if (step.flags & CGR__RING_SLOT_EDITS)
     edit_batch(a, batch, step, scratch.scan);
   check_batch_layout(a, batch, step, scratch.first_bad);
   if (threadIdx.x == 0 && !step.refused && step.num_changes != num_changes) {
