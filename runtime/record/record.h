@@ -1,6 +1,6 @@
 /* What the calls of `record` become.
  *
- *   eager.c      enqueues one step through `record`       attention.c      cgr_record_attention
+ *   enqueue.c    enqueues one step through `record`       attention.c      cgr_record_attention
  *   merge.c      cgr_record_merge                         values.c         cgr_record_check_values
  *   native.c     the library's own backend                backend_plans.c  plans, states of all backends
  *   layers.c     what a step asks of its layers           view_check.c     what views must hold, which may share memory
@@ -10,7 +10,7 @@
 
 #include "runtime/runtime.h"
 
-/* -------------------------------------------------------------------------------------------------------------------- eager.c */
+/* ------------------------------------------------------------------------------------------------------------------ enqueue.c */
 
 /* What an eager step or a capture enqueues. */
 typedef struct cgr__enqueue {
