@@ -86,11 +86,9 @@ void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
 /* planned.c: what the layers of a backend must have in common. */
 void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
-/* Flags of cgr_backend that an engine's cannot have in this version, next to CGR_BACKEND_*. */
-enum {
-  CGR__BACKEND_FOLLOWS_APPEND = 1 << 16, /* its `record` enqueues one kernel, which may begin while the append runs */
-  CGR__BACKEND_CHECKS_APPEND = 1 << 17   /* its `check` also tells what the library's append cannot do */
-};
+/* A flag of cgr_backend that an engine's cannot have in this version, next to CGR_BACKEND_*: it knows the library's append. Its
+ * `check` also tells what the append cannot do, and its `record` enqueues one kernel, which may begin while the append runs. */
+enum { CGR__BACKEND_KNOWS_APPEND = 1 << 16 };
 /* native.c: what is asked of the library's own backend, which a runtime completes (cgr__native_complete); the plans of its
  * layers. */
 cgr_backend cgr__native_backend(cgr__setup *setup);
