@@ -8,7 +8,6 @@
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "graphs/addresses.h"
 
 void cgr__audit_free(cgr__audit *audit) { free(audit->reported); }
 

@@ -147,34 +147,6 @@ void cgr__capture_lose_call(const cgr__open_capture *capture, cgr_call_function 
   lost->entry = capture->entry;
 }
 
-/* --------------------------------------------------------------------------------------------------------------- regions */
-
-cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name) {
-  cgr__held *held = &capture->held;
-  held->named |= by_name;
-  for (int32_t i = 0; i < held->count; i++)
-    if (held->region[i] == region)
-      return CGR_OK;
-  int32_t *grown = realloc(held->region, ((size_t)held->count + 1) * sizeof *grown);
-  if (!grown)
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory to keep region %d", region);
-  held->region = grown;
-  held->region[held->count++] = region;
-  return CGR_OK;
-}
-
-cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address) {
-  if (!cgr__addresses_add(&capture->addresses, (uintptr_t)address))
-    return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, "record: no memory to keep address %p", address);
-  const cgr__regions *regions = capture->graphs->regions;
-  for (int32_t i = regions->first_movable; i < regions->count; i++) {
-    const cgr__region *r = &regions->region[i];
-    if ((uintptr_t)address - (uintptr_t)r->base < r->bytes)
-      CGR__TRY(cgr__capture_hold(capture, i, false));
-  }
-  return CGR_OK;
-}
-
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
 /* A device that was lost while it was asked for nodes has lost the capture, too. */

@@ -19,7 +19,6 @@
 #include "cgr/cgr.h"
 #include "cgr/inspect.h"
 #include "devices/device.h"
-#include "graphs/addresses.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,6 +44,15 @@ typedef struct cgr__held {
   int32_t count;
   int32_t *region; /* [count] */
 } cgr__held;
+
+/* Addresses that a graph may hold, whether or not they are in a region: the words of its nodes' parameters that can be addresses,
+ * and what its attention calls name. A capture collects them, and the graph keeps them for the time when memory is freed. Each is
+ * there once. All zeros: an empty set. */
+typedef struct cgr__addresses {
+  uint64_t *word;   /* a hash table while the set grows, in which 0 is no word; [count], ascending, once it has been sorted */
+  int64_t capacity; /* of the hash table, a power of two, or 0 */
+  int64_t count;
+} cgr__addresses;
 
 /* A key and what was captured for it. The first cache line is what a replay touches. What says whether it can be replayed, and
  * what it holds, changes under the lock of devices/holders.h. */
@@ -181,6 +189,16 @@ bool cgr__holds(const cgr__held *held, int32_t region);
 /* How many graphs that can be replayed hold the region; or may hold the address of one of the bytes. Under the lock. */
 int32_t cgr__graphs_count_region(const cgr__graphs *graphs, int32_t region);
 int32_t cgr__graphs_count_addresses(const cgr__graphs *graphs, const void *base, size_t bytes);
+/* Adds the word to the set if it can be an address; false: there is no memory. */
+bool cgr__addresses_add(cgr__addresses *set, uint64_t word);
+/* The same for the words of a parameter that are at multiples of 8 bytes in it. */
+bool cgr__addresses_add_words(cgr__addresses *set, const void *data, size_t bytes);
+/* Nothing is added any more. Gives back what memory it can. */
+void cgr__addresses_sort(cgr__addresses *set);
+/* Whether a sorted set has a word that is the address of one of the bytes. */
+bool cgr__addresses_meet(const cgr__addresses *set, const void *base, size_t bytes);
+/* Empties the set. */
+void cgr__addresses_free(cgr__addresses *set);
 /* Fails again, with the function and the key before the thread's last message. */
 cgr_status cgr__key_fail(cgr_status status, const char *function, const cgr_key *key);
 void cgr__graph_get_stats(const cgr__graphs *graphs, const cgr__graph_entry *entry, cgr_graph_stats *stats);
@@ -302,8 +320,8 @@ cgr_status cgr__graphs_list(cgr__graphs *graphs, const cgr_key *key, cudaStream_
  * dropped, as long as the device begins a capture (`open`). */
 cgr_status cgr__capture_break(cgr__open_capture *capture, const cgr__call *calls, int32_t count, const char *function);
 
-/* What is captured holds `region`; `by_name` when `record` says so, which then names all regions that its attention calls do not
- * are in. CGR_ERROR_OUT_OF_MEMORY. */
+/* entry.c. What is captured holds `region`; `by_name` when `record` says so, which then names all regions but those of its
+ * attention calls. CGR_ERROR_OUT_OF_MEMORY. */
 cgr_status cgr__capture_hold(cgr__open_capture *capture, int32_t region, bool by_name);
 /* The same for every region of the engine's that the address is in, and for the address itself. */
 cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *address);

@@ -4,7 +4,6 @@
 
 #include "base/limits.h"
 #include "cgr/names.h"
-#include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention/sm80/kind.h"
 #include "kernels/host/kind.h"
@@ -164,15 +163,47 @@ static void check_combinations(const question *q) {
     REFUSE(q, "alibi_slopes", "is NULL, expected slopes with CGR_LAYER_ALIBI_SQRT");
 }
 
+/* ---------------------------------------------------------------------------------------------------------------- append */
+
+#define MAX_APPEND_VECTORS (INT32_MAX - 1024)
+
+/* The append counts vectors of 16 bytes in 32 bits: those of all tokens, of the wider of K and V. */
+static void check_append_vectors(const cgr_layer *l, int32_t max_tokens, cgr__findings *findings) {
+  int32_t head_dim = l->head_dim > l->head_dim_v ? l->head_dim : l->head_dim_v;
+  int64_t size = (int64_t)cgr_dtype_size((cgr_dtype)l->k.dtype);
+  int64_t vectors = (int64_t)l->num_kv_heads * head_dim * size / 16 * max_tokens;
+  if (vectors > MAX_APPEND_VECTORS)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "num_kv_heads",
+                      "is %d, which with head_dim %d and max_tokens %d is %lld vectors of 16 bytes, expected at most %d",
+                      l->num_kv_heads, head_dim, max_tokens, (long long)vectors, MAX_APPEND_VECTORS);
+}
+
+void cgr__append_check(const cgr_layer *l, int32_t max_tokens, cgr__findings *findings) {
+  size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
+  bool known = l->k.dtype == CGR_DTYPE_FP32 || l->k.dtype == CGR_DTYPE_FP16 || l->k.dtype == CGR_DTYPE_BF16;
+  if (l->k.scale || l->v.scale)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, l->k.scale ? "k.scale" : "v.scale", "is given, expected NULL");
+  if (!known || l->v.dtype != l->k.dtype || l->dtype != l->k.dtype)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "k.dtype",
+                      "is %s, v.dtype %s and the layer's dtype %s, expected one of fp32, fp16 and bf16 for all three",
+                      cgr_dtype_name((cgr_dtype)l->k.dtype), cgr_dtype_name((cgr_dtype)l->v.dtype),
+                      cgr_dtype_name((cgr_dtype)l->dtype));
+  else if (l->head_dim != l->head_dim_v || (size_t)l->head_dim * size % 16 != 0)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "head_dim",
+                      "is %d with head_dim_v %d, expected equal ones of a multiple of 16 bytes", l->head_dim, l->head_dim_v);
+  check_append_vectors(l, max_tokens, findings);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- choice */
+
+/* The append serves the dtypes and head dims of every kind: of the append, only the number of vectors is asked. */
 static void check_all(const question *q, int32_t max_tokens) {
   check_dtypes(q);
   check_head_dims(q);
   check_features(q);
   check_combinations(q);
-  cgr__append_check(q->layer, max_tokens, "num_kv_heads", "", q->findings);
+  check_append_vectors(q->layer, max_tokens, q->findings);
 }
-
-/* ---------------------------------------------------------------------------------------------------------------- choice */
 
 static bool runs_on(const cgr__kernel_kind *kind, const cgr_device_info *device) {
   return kind->device_kind == device->kind && kind->min_capability <= device->kernel_capability &&

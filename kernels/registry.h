@@ -48,6 +48,10 @@ typedef struct cgr__kernel_kind {
 const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
                                                 cgr__findings *findings);
 
+/* Adds every reason why the library's append cannot write k and v of such a layer, which owns its cache, for a backend that reads
+ * it. Fields are those of cgr_layer. */
+void cgr__append_check(const cgr_layer *layer, int32_t max_tokens, cgr__findings *findings);
+
 /* Loads the kernels of every kind that runs on the device: no capture and no step may do that. Returns the device's error, 0 for
  * success. */
 int cgr__kernel_kinds_preload(cgr_device *dev, const cgr_device_info *info);

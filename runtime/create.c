@@ -31,10 +31,10 @@ static cgr_status take_runtime_device_memory(cgr_runtime *rt) {
   }
   rt->arena = arena;
   void *copies = NULL;
-  size_t copies_bytes = rt->checks ? cgr__reserved_bytes(&rt->setup) : 0;
+  size_t copies_bytes = rt->checks ? cgr__read_trash_bytes(&rt->setup) : 0;
   if (copies_bytes > 0)
     CGR__TRY(allocate_memory(rt, copies_bytes, CGR__MEMORY_PINNED, "copies of the read-trash pages", &copies));
-  rt->reserved.copies = copies;
+  rt->read_trash.copies = copies;
   copies = NULL;
   if (rt->checks)
     CGR__TRY(allocate_memory(rt, cgr__starts_bytes(&rt->setup), CGR__MEMORY_PINNED, "copy of query_start_loc", &copies));
@@ -417,8 +417,8 @@ static void release_device(cgr_runtime *rt) {
     ops->mem_free(rt->dev, rt->arena, CGR__MEMORY_DEVICE);
   if (rt->owns_pinned)
     ops->mem_free(rt->dev, rt->pinned, CGR__MEMORY_PINNED);
-  if (rt->reserved.copies)
-    ops->mem_free(rt->dev, rt->reserved.copies, CGR__MEMORY_PINNED);
+  if (rt->read_trash.copies)
+    ops->mem_free(rt->dev, rt->read_trash.copies, CGR__MEMORY_PINNED);
   if (rt->starts.copy)
     ops->mem_free(rt->dev, rt->starts.copy, CGR__MEMORY_PINNED);
   cgr__device_release_runtime(rt->dev);

@@ -140,7 +140,7 @@ struct cgr_runtime {
   int dead_code; /* of the device's API */
   char dead_message[320];
   cgr__owner owner;
-  cgr__reserved reserved;
+  cgr__read_trash read_trash;
   cgr__starts starts;
 };
 

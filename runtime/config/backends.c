@@ -6,7 +6,6 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "cgr/names.h"
-#include "kernels/append.h"
 #include "runtime/config/config.h"
 
 #define MAX_REASONS 32 /* of one backend for one layer */
@@ -51,24 +50,24 @@ void cgr__setup_backends(cgr__setup *setup, cgr__findings *f) {
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-static void check_native_append(const cgr_layer *l, int32_t i, int32_t max_tokens, cgr__findings *f) {
-  size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
-  if (l->k.scale || l->v.scale)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, l->k.scale ? "k.scale" : "v.scale").name,
-                      "is given, expected NULL, or a backend with CGR_BACKEND_APPENDS");
-  bool known = l->k.dtype == CGR_DTYPE_FP32 || l->k.dtype == CGR_DTYPE_FP16 || l->k.dtype == CGR_DTYPE_BF16;
-  if (!known || l->v.dtype != l->k.dtype || l->dtype != l->k.dtype)
-    cgr__findings_add(
-        f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "k.dtype").name,
-        "is %s, v.dtype %s and the layer's dtype %s, expected one of fp32, fp16 and bf16 for all three, or a backend "
-        "with CGR_BACKEND_APPENDS",
-        cgr_dtype_name((cgr_dtype)l->k.dtype), cgr_dtype_name((cgr_dtype)l->v.dtype), cgr_dtype_name((cgr_dtype)l->dtype));
-  else if (l->head_dim != l->head_dim_v || (size_t)l->head_dim * size % 16 != 0)
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "head_dim").name,
-                      "is %d with head_dim_v %d, expected equal ones of a multiple of 16 bytes, or a backend with "
-                      "CGR_BACKEND_APPENDS",
-                      l->head_dim, l->head_dim_v);
-  cgr__append_check(l, max_tokens, cgr__field_of("layers", i, "num_kv_heads").name, ", or a backend with CGR_BACKEND_APPENDS", f);
+/* Adds what a backend or the append has against layer i: their fields are those of cgr_layer. `end` ends each text. */
+static void add_reasons(cgr_finding *reasons, int32_t count, int32_t i, const char *end, cgr__findings *f) {
+  for (int32_t r = 0; r < count && r < MAX_REASONS; r++) {
+    cgr_finding *reason = &reasons[r];
+    bool named = reason->status > CGR_NOT_READY && cgr__status_is_known(reason->status);
+    reason->field[sizeof reason->field - 1] = reason->text[sizeof reason->text - 1] = 0;
+    cgr__findings_add(f, named ? (cgr_status)reason->status : CGR_ERROR_UNSUPPORTED,
+                      cgr__field_of("layers", i, reason->field).name, "%.140s%s",
+                      reason->text[0] ? reason->text : "is refused without a reason", end);
+  }
+}
+
+static void check_append(const cgr__setup *setup, const cgr_layer *l, int32_t i, cgr__findings *f) {
+  cgr_finding reasons[MAX_REASONS];
+  cgr__findings found;
+  cgr__findings_init(&found, reasons, MAX_REASONS);
+  cgr__append_check(l, setup->config.max_tokens, &found);
+  add_reasons(reasons, found.count, i, ", or a backend with CGR_BACKEND_APPENDS", f);
 }
 
 /* " (backend fa3)", for one of the engine's. */
@@ -85,21 +84,14 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
   cgr_finding reasons[MAX_REASONS];
   if (b->size == 0)
     return; /* it could not be read */
-  if (!(b->flags & (CGR_BACKEND_APPENDS | CGR__BACKEND_CHECKS_APPEND)) && cgr__owns_cache(l) && l->head_dim > 0 &&
+  if (!(b->flags & (CGR_BACKEND_APPENDS | CGR__BACKEND_KNOWS_APPEND)) && cgr__owns_cache(l) && l->head_dim > 0 &&
       l->k.dtype != 0 && l->v.dtype != 0)
-    check_native_append(l, i, setup->config.max_tokens, f);
+    check_append(setup, l, i, f);
   memset(reasons, 0, sizeof reasons);
   backend_label(setup, l->backend, by, sizeof by);
   bool can_ask = b->check && setup->device.kind != 0;
   int32_t count = can_ask ? b->check(b->context, &setup->device, cgr__group_of(setup, l->group), l, reasons, MAX_REASONS) : 0;
-  for (int32_t r = 0; r < count && r < MAX_REASONS; r++) {
-    cgr_finding *reason = &reasons[r];
-    bool named = reason->status > CGR_NOT_READY && cgr__status_is_known(reason->status);
-    reason->field[sizeof reason->field - 1] = reason->text[sizeof reason->text - 1] = 0;
-    cgr__findings_add(f, named ? (cgr_status)reason->status : CGR_ERROR_UNSUPPORTED,
-                      cgr__field_of("layers", i, reason->field).name, "%.140s%s",
-                      reason->text[0] ? reason->text : "is refused without a reason", by);
-  }
+  add_reasons(reasons, count, i, by, f);
   if (count < 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "backend").name,
                       "is asked for its reasons and returns %d, expected 0 or more%s", count, by);

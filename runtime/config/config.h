@@ -1,4 +1,12 @@
-/* A configuration after checking: defaults filled in, arrays of known size, everything that sizes the runtime. */
+/* A configuration after checking: defaults filled in, arrays of known size, everything that sizes the runtime.
+ *
+ *   read.c      all of it; the limits and the modes   validate.c      cgr_validate, cgr_runtime_memory
+ *   groups.c    groups                                layers.c        layers
+ *   views.c     KV views, one by one                  overlaps.c      what layers are given, in pairs
+ *   backends.c  backends, and what each can do        native.c        the library's own backend
+ *   planned.c   what layers of a backend share        buffers.c       buffers of the engine, of other lengths, on demand
+ *   keys.c      the mode and the captured sizes       memory.c        the caller's memory
+ *   fields.c    what readers of all structs use       strided_set.c   memory at strides */
 #ifndef CGR_RUNTIME_CONFIG_CONFIG_H
 #define CGR_RUNTIME_CONFIG_CONFIG_H
 
@@ -86,11 +94,9 @@ void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
 /* planned.c: what the layers of a backend must have in common. */
 void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
-/* Flags of cgr_backend that an engine's cannot have in this version, next to CGR_BACKEND_*. */
-enum {
-  CGR__BACKEND_FOLLOWS_APPEND = 1 << 16, /* its `record` enqueues one kernel, which may begin while the append runs */
-  CGR__BACKEND_CHECKS_APPEND = 1 << 17   /* its `check` also tells what the library's append cannot do */
-};
+/* A flag of cgr_backend that an engine's cannot have in this version, next to CGR_BACKEND_*: it knows the library's append. Its
+ * `check` also tells what the append cannot do, and its `record` enqueues one kernel, which may begin while the append runs. */
+enum { CGR__BACKEND_KNOWS_APPEND = 1 << 16 };
 /* native.c: what is asked of the library's own backend, which a runtime completes (cgr__native_complete); the plans of its
  * layers. */
 cgr_backend cgr__native_backend(cgr__setup *setup);
@@ -134,7 +140,7 @@ static inline size_t cgr__page_table_bytes(const cgr__setup *setup, int32_t grou
   return g->page_table ? rows * (size_t)g->page_table_stride * sizeof *g->page_table : 0;
 }
 
-/* Whether value is in low .. high; a finding if it is not. */
+/* fields.c. Whether value is in low .. high; a finding if it is not. */
 bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high);
 /* The same; `why` tells what the bounds are, if not "". */
 bool cgr__in_range_why(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high, const char *why);

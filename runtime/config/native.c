@@ -27,7 +27,7 @@ cgr_backend cgr__native_backend(cgr__setup *setup) {
   b.context = setup;
   b.check = check_native_layer;
   b.support = native_support;
-  b.flags = CGR_BACKEND_PLANS_FIRST | CGR__BACKEND_FOLLOWS_APPEND | CGR__BACKEND_CHECKS_APPEND;
+  b.flags = CGR_BACKEND_PLANS_FIRST | CGR__BACKEND_KNOWS_APPEND;
   return b;
 }
 

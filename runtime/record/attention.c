@@ -104,7 +104,7 @@ static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
   w.appends = w.fills && !(flags & CGR_BACKEND_APPENDS);
   w.attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY);
   w.calls_backend = w.attends || !w.appends;
-  w.concurrent = w.appends && w.attends && (flags & CGR__BACKEND_FOLLOWS_APPEND) != 0 && !cgr__times_layers(rec->runtime);
+  w.concurrent = w.appends && w.attends && (flags & CGR__BACKEND_KNOWS_APPEND) != 0 && !cgr__times_layers(rec->runtime);
   return w;
 }
 

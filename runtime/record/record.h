@@ -1,16 +1,16 @@
 /* What the calls of `record` become.
  *
- *   eager.c      enqueues one step through `record`       attention.c      cgr_record_attention
- *   merge.c      cgr_record_merge                         values.c         cgr_record_check_values
- *   native.c     the library's own backend                backend_plans.c  plans, states of all backends
- *   layers.c     what a step asks of its layers           view_check.c     what views must hold, which may share memory
- *   bounds.c     a step's longest lengths, its decodes    buffer.c         cgr_record_buffer, cgr_record_use */
+ *   enqueue.c        enqueues one step through `record`       attention.c    cgr_record_attention
+ *   merge.c          cgr_record_merge                         values.c       cgr_record_check_values
+ *   native.c         the library's own backend                buffer.c       cgr_record_buffer, cgr_record_use
+ *   bounds.c         a step's longest lengths, its decodes    view_check.c   what views must hold, which may share memory
+ *   backend_plans.c  plans, states of all backends */
 #ifndef CGR_RUNTIME_RECORD_RECORD_H
 #define CGR_RUNTIME_RECORD_RECORD_H
 
 #include "runtime/runtime.h"
 
-/* -------------------------------------------------------------------------------------------------------------------- eager.c */
+/* ------------------------------------------------------------------------------------------------------------------ enqueue.c */
 
 /* What an eager step or a capture enqueues. */
 typedef struct cgr__enqueue {
@@ -48,14 +48,7 @@ cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
  * that returns it adds nothing to its message. */
 cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *kernel, const void *args, const char *what);
 
-/* ------------------------------------------------------------------------------------------------------------------- native.c */
-
-/* The functions of the library's own backend that are called in steps. */
-void cgr__native_complete(cgr_backend *backend);
-
-/* ------------------------------------------------------------------------------------------------------------------- layers.c */
-
-/* What a step asks of a layer. */
+/* What a step with the tokens of length set `set` asks of a layer. */
 typedef enum cgr__layer_need {
   CGR__LAYER_STAYS_OUT, /* nothing: it must not be called */
   CGR__LAYER_WORKS,     /* to attend, or at least to append for an attention of the engine's own */
@@ -65,10 +58,11 @@ typedef enum cgr__layer_need {
   CGR__LAYER_MAY_READ   /* nothing: it may attend */
 } cgr__layer_need;
 cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set);
-/* Checks that `record` has done what the step asks of each layer. */
-cgr_status cgr__check_layers(const cgr__step_recorder *recorder);
-/* How many layers `record` must come to. */
-int32_t cgr__count_layers(const cgr_runtime *rt, int32_t set);
+
+/* ------------------------------------------------------------------------------------------------------------------- native.c */
+
+/* The functions of the library's own backend that are called in steps. */
+void cgr__native_complete(cgr_backend *backend);
 
 /* ------------------------------------------------------------------------------------------------------------ backend_plans.c */
 

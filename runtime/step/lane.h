@@ -53,14 +53,14 @@ static inline void cgr__lane_prefetch(const cgr__lane *lane) {
 }
 
 /* The check of the read-trash pages. */
-typedef struct cgr__reserved {
-  unsigned char *copies; /* [cgr__reserved_bytes], pinned; NULL: nothing is looked at */
+typedef struct cgr__read_trash {
+  unsigned char *copies; /* [cgr__read_trash_bytes], pinned; NULL: nothing is looked at */
   uint64_t seq;          /* of the step that the copy goes ahead of; 0: no copy is under way */
   uint64_t next;         /* so many steps must have been launched for another */
   cudaStream_t stream;   /* of the last copy */
   bool unseen;           /* that copy may still run: until a step on its stream has completed, only that stream copies */
   char found[320];       /* what cgr_step_prepare has not told yet; "": nothing */
-} cgr__reserved;
+} cgr__read_trash;
 
 /* A step whose query_start_loc is checked, and what that may hold. */
 typedef struct cgr__starts_of {

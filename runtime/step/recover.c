@@ -116,7 +116,7 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__launch_error *fail
   const cgr__prepared *p = &rt->lane.prepared;
   cgr__fail_in("cgr_step_launch", status);
   cgr__unstage(rt, failure->seq, p->seq);
-  rt->reserved.seq = 0; /* the copy ahead of it may be on no stream that is waited for: `unseen` stays */
+  rt->read_trash.seq = 0; /* the copy ahead of it may be on no stream that is waited for: `unseen` stays */
   rt->starts.lost = rt->starts.lost || rt->starts.copied.seq > 0;
   cgr__batch_abandon(&rt->rows, &p->batch, failure->seq);
   if (failure->ran && failure->seq == p->seq && p->batch.set == 0)

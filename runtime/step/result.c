@@ -96,7 +96,7 @@ static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_m
   CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
   CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms));
   if (rt->checks) {
-    cgr__reserved_look(rt);
+    cgr__read_trash_look(rt);
     cgr__starts_look(rt);
   }
   return report_result(rt, seq, result);

@@ -1,5 +1,5 @@
 /* The hot path: prepare, launch, cancel. No allocation, lock, wait, file or environment below this line; what an eager step
- * enqueues is in eager.c, what a ring slot holds in stage.c, what becomes of a launch that fails in recover.c. */
+ * enqueues is in record/enqueue.c, what a ring slot holds in stage.c, what becomes of a launch that fails in recover.c. */
 #include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"
@@ -148,7 +148,7 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(cgr__resync_after_losses(rt));
   if (rt->checks)
-    CGR__TRY(cgr__reserved_check(rt, "cgr_step_prepare"));
+    CGR__TRY(cgr__read_trash_check(rt, "cgr_step_prepare"));
   cgr_status chosen = check_and_choose(rt, batch, &prepared->batch, &prepared->choice);
   if (chosen == CGR_OK && !prepared->choice.entry)
     chosen = check_record(rt, prepared);
@@ -268,7 +268,7 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
   CGR__TRY(cgr__order_stream(rt, stream));
   if (!rt->checks)
     return CGR_OK;
-  CGR__TRY(cgr__reserved_copy(rt, stream));
+  CGR__TRY(cgr__read_trash_copy(rt, stream));
   return cgr__starts_copy(rt, stream); /* last: once it is enqueued, the step follows on its stream or is abandoned */
 }
 

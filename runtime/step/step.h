@@ -6,7 +6,7 @@
  *   requests.c      rows and their pages                  standing.c   edits of the standing batch
  *   staged.c        data of the engine's own buffers      flush.c      steps without requests: changes sent ahead
  *   recover.c       launches that failed                  counters.c   the host's counters
- *   reserved.c      what read-trash pages hold            starts.c     query_start_loc after a step */
+ *   read_trash.c    what read-trash pages hold            starts.c     query_start_loc after a step */
 #ifndef CGR_RUNTIME_STEP_STEP_H
 #define CGR_RUNTIME_STEP_STEP_H
 
@@ -89,14 +89,14 @@ static inline cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *fu
 /* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */
 cgr_status cgr__resync_after_losses(cgr_runtime *rt);
 
-/* ------------------------------------------------------------------------------------------------------- reserved.c, starts.c */
+/* ----------------------------------------------------------------------------------------------------- read_trash.c, starts.c */
 
-/* reserved.c: how large the copies are; enqueues them ahead of the prepared step, if it is time; looks at those of a step that
+/* read_trash.c: how large the copies are; enqueues them ahead of the prepared step, if it is time; looks at those of a step that
  * has completed, and reports what is bad; refuses a step once for what was found. */
-size_t cgr__reserved_bytes(const cgr__setup *setup);
-cgr_status cgr__reserved_copy(cgr_runtime *rt, cudaStream_t stream);
-void cgr__reserved_look(cgr_runtime *rt);
-cgr_status cgr__reserved_check(cgr_runtime *rt, const char *function);
+size_t cgr__read_trash_bytes(const cgr__setup *setup);
+cgr_status cgr__read_trash_copy(cgr_runtime *rt, cudaStream_t stream);
+void cgr__read_trash_look(cgr_runtime *rt);
+cgr_status cgr__read_trash_check(cgr_runtime *rt, const char *function);
 /* starts.c: the same for query_start_loc after the last step, which cgr__starts_note keeps; what is found is only reported. */
 size_t cgr__starts_bytes(const cgr__setup *setup);
 void cgr__starts_note(cgr_runtime *rt);

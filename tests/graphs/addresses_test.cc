@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "graphs/addresses.h"
+#include "graphs/graphs.h"
 #include "tests/support/seed.h"
 
 namespace {

@@ -287,25 +287,33 @@ TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
   EXPECT_GE(headers, 7) << "the test does not see the headers";
 }
 
+// What prepare and launch call, for a replay as for an eager step, and what engines call between steps. A folder stands for all
+// of its files. Four files that they reach are not here: graphs/labels.c is called in captures alone, runtime/report/dump.c and
+// devices/error.c only after a failure; of devices/api.c a step calls the two functions that count in a variable of the thread.
 TEST(House, TheHotPathDoesNotAllocatePrintOrExit) {
   static const std::regex banned(
-      "\\b(malloc|calloc|realloc|free|printf|fprintf|puts|abort|exit|getenv|pthread_mutex_lock)\\s*\\(");
-  const std::set<std::string> hot = { "runtime/step/step.c",     "runtime/step/stage.c",  "runtime/step/counters.c",
-                                      "runtime/report/flight.c", "tracing/statistics.c",  "runtime/step/result.c",
-                                      "runtime/step/requests.c", "runtime/step/staged.c", "runtime/step/starts.c",
-                                      "runtime/step/reserved.c", "requests/standing.c",   "requests/standing_steps.c",
-                                      "graphs/replay.c",         "graphs/dispatch.c",     "buffers/ring.c",
-                                      "requests/batch.c",        "requests/changes.c",    "requests/rows.c",
-                                      "requests/steady.c",       "requests/pages.c",      "requests/lane_batches.c" };
-  size_t seen = 0;
-  for (const Source &source : Sources()) {
-    if (!hot.count(source.path))
-      continue;
-    seen++;
-    for (const std::string &line : source.lines)
-      EXPECT_FALSE(std::regex_search(line, banned)) << source.path << ": " << line;
+      "\\b(malloc|calloc|realloc|aligned_alloc|free|cgr__reserve|mem_alloc|mem_free|printf|fprintf|puts|abort|exit|getenv|"
+      "pthread_mutex_lock|cgr__holders_lock)\\s*\\(");
+  const std::vector<std::string> hot = { "runtime/step/",           "runtime/record/",
+                                         "runtime/alive.c",         "runtime/owner.c",
+                                         "runtime/report/flight.c", "runtime/report/ranges.c",
+                                         "runtime/report/timing.c", "requests/",
+                                         "graphs/dispatch.c",       "graphs/recorder.c",
+                                         "graphs/replay.c",         "buffers/ring.c",
+                                         "tracing/statistics.c",    "tracing/ticks.c",
+                                         "base/status.c",           "base/sized.c",
+                                         "base/choices.c",          "base/names.c" };
+  for (const std::string &place : hot) {
+    size_t seen = 0;
+    for (const Source &source : Sources()) {
+      if (source.path.rfind(place, 0) != 0)
+        continue;
+      seen++;
+      for (const std::string &line : source.lines)
+        EXPECT_FALSE(std::regex_search(line, banned)) << source.path << ": " << line;
+    }
+    EXPECT_GT(seen, 0u) << "the test does not see " << place;
   }
-  EXPECT_EQ(seen, hot.size());
 }
 
 TEST(House, TheLibraryNeitherPrintsNorExits) {

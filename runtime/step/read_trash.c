@@ -25,7 +25,7 @@ static size_t head_bytes(const page_of *p) { return (size_t)p->dim * cgr_dtype_s
 
 static size_t page_bytes(const page_of *p) { return (size_t)p->num_tokens * (size_t)p->num_heads * head_bytes(p); }
 
-size_t cgr__reserved_bytes(const cgr__setup *setup) {
+size_t cgr__read_trash_bytes(const cgr__setup *setup) {
   size_t bytes = 0;
   for (int32_t i = 0; i < setup->config.num_layers; i++)
     for (int v = 0; v < 2 && cgr__owns_cache(&setup->layers[i]); v++) {
@@ -58,8 +58,8 @@ static int copy_page(cgr_runtime *rt, const page_of *p, unsigned char *to, cudaS
   return error;
 }
 
-cgr_status cgr__reserved_copy(cgr_runtime *rt, cudaStream_t stream) {
-  cgr__reserved *r = &rt->reserved;
+cgr_status cgr__read_trash_copy(cgr_runtime *rt, cudaStream_t stream) {
+  cgr__read_trash *r = &rt->read_trash;
   const cgr__setup *setup = &rt->setup;
   unsigned char *to = r->copies;
   if (to && r->seq == rt->lane.prepared.seq && r->stream != stream)
@@ -114,18 +114,18 @@ static bool find_bad(const page_of *p, const unsigned char *copy, int32_t *token
   return i < count;
 }
 
-static void report_reserved(cgr_runtime *rt, int32_t layer, bool is_v, const page_of *p, int32_t token, int32_t head) {
+static void report_bad_page(cgr_runtime *rt, int32_t layer, bool is_v, const page_of *p, int32_t token, int32_t head) {
   (void)cgr__fail(CGR_ERROR_STATE,
                   "page %d of group %d, its read-trash page, had NaN or an infinity in layers[%d].%s, token %d, head %d, in step "
                   "%llu, expected finite numbers: the engine fills it once, and nothing writes it (cgr_group.read_trash_page)",
                   p->page, rt->setup.layers[layer].group, layer, is_v ? "v" : "k", token, head,
-                  (unsigned long long)rt->reserved.seq);
-  snprintf(rt->reserved.found, sizeof rt->reserved.found, "%s", cgr_last_message());
+                  (unsigned long long)rt->read_trash.seq);
+  snprintf(rt->read_trash.found, sizeof rt->read_trash.found, "%s", cgr_last_message());
   (void)cgr__runtime_report(rt, CGR_ERROR_STATE);
 }
 
-void cgr__reserved_look(cgr_runtime *rt) {
-  cgr__reserved *r = &rt->reserved;
+void cgr__read_trash_look(cgr_runtime *rt) {
+  cgr__read_trash *r = &rt->read_trash;
   const cgr__setup *setup = &rt->setup;
   const unsigned char *copy = r->copies;
   int32_t token, head;
@@ -137,7 +137,7 @@ void cgr__reserved_look(cgr_runtime *rt) {
       const page_of p = page_of_layer(setup, &setup->layers[i], v == 1);
       found = find_bad(&p, copy, &token, &head);
       if (found)
-        report_reserved(rt, i, v == 1, &p, token, head);
+        report_bad_page(rt, i, v == 1, &p, token, head);
       copy += page_bytes(&p);
     }
   r->unseen = false;
@@ -145,11 +145,11 @@ void cgr__reserved_look(cgr_runtime *rt) {
   r->seq = 0;
 }
 
-cgr_status cgr__reserved_check(cgr_runtime *rt, const char *function) {
-  cgr__reserved_look(rt);
-  if (rt->reserved.found[0] == 0)
+cgr_status cgr__read_trash_check(cgr_runtime *rt, const char *function) {
+  cgr__read_trash_look(rt);
+  if (rt->read_trash.found[0] == 0)
     return CGR_OK;
-  (void)cgr__fail(CGR_ERROR_STATE, "%s: %s", function, rt->reserved.found);
-  rt->reserved.found[0] = 0; /* the next step's copy tells whether it still is so */
+  (void)cgr__fail(CGR_ERROR_STATE, "%s: %s", function, rt->read_trash.found);
+  rt->read_trash.found[0] = 0; /* the next step's copy tells whether it still is so */
   return CGR_ERROR_STATE;
 }
