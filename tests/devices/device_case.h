@@ -81,6 +81,57 @@ private:
   std::vector<std::pair<void *, cgr__memory_kind>> memory_;
 };
 
+// The same through the public functions alone.
+class PublicCase : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    cgr_device_config config = GetParam().config;
+    Configure(&config);
+    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev_), CGR_OK) << cgr_last_message();
+  }
+  void TearDown() override {
+    for (cgr_event *event : events_)
+      EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
+    for (cudaStream_t stream : streams_)
+      EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+    for (void *memory : memory_)
+      EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+    for (void *memory : pinned_)
+      EXPECT_EQ(cgr_memory_free_pinned(dev_, memory), CGR_OK);
+    EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); // NULL, if there is none
+  }
+  virtual void Configure(cgr_device_config *) {}
+
+  cudaStream_t NewStream() {
+    streams_.push_back(nullptr);
+    EXPECT_EQ(cgr_stream_create(dev_, &streams_.back()), CGR_OK);
+    return streams_.back();
+  }
+  cgr_event *NewEvent() {
+    events_.push_back(nullptr);
+    EXPECT_EQ(cgr_event_create(dev_, &events_.back()), CGR_OK);
+    return events_.back();
+  }
+  void *NewMemory(size_t bytes) {
+    memory_.push_back(nullptr);
+    EXPECT_EQ(cgr_memory_alloc(dev_, bytes, &memory_.back()), CGR_OK);
+    return memory_.back();
+  }
+  void *NewPinned(size_t bytes) {
+    pinned_.push_back(nullptr);
+    EXPECT_EQ(cgr_memory_alloc_pinned(dev_, bytes, &pinned_.back()), CGR_OK);
+    return pinned_.back();
+  }
+
+  cgr_device *dev_ = nullptr;
+
+private:
+  std::vector<cudaStream_t> streams_;
+  std::vector<cgr_event *> events_;
+  std::vector<void *> memory_, pinned_;
+};
+
 } // namespace cgr_test
 
 #endif // CGR_TESTS_DEVICES_DEVICE_CASE_H

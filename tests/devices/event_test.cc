@@ -1,41 +1,25 @@
 // Events through the public functions: they order streams, and fork and join branches of a capture.
 #include <gtest/gtest.h>
 
-#include <vector>
+#include <algorithm>
 
-#include "cgr/device.h"
-#include "devices/device.h"
-#include "tests/support/devices.h"
+#include "tests/devices/device_case.h"
 
 namespace {
 
-class EventTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class EventTest : public cgr_test::PublicCase {
 protected:
   void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_), CGR_OK) << cgr_last_message();
-    for (auto &stream : streams_)
-      ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
-    for (auto &event : events_)
-      ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
-    void *memory = nullptr;
-    ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 4 * sizeof(int), &memory), CGR_OK);
-    words_ = static_cast<int *>(memory);
-    for (int i = 0; i < 4; i++)
-      words_[i] = 0;
-  }
-  void TearDown() override {
+    PublicCase::SetUp();
     if (dev_ == nullptr)
       return;
-    for (auto &event : events_)
-      EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
     for (auto &stream : streams_)
-      EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
-    EXPECT_EQ(cgr_memory_free_pinned(dev_, words_), CGR_OK);
-    EXPECT_EQ(cgr_device_close(dev_), CGR_OK);
+      stream = NewStream();
+    for (auto &event : events_)
+      event = NewEvent();
+    words_ = static_cast<int *>(NewPinned(4 * sizeof(int)));
+    std::fill_n(words_, 4, 0);
   }
-
-  cgr_device *dev_ = nullptr;
   cudaStream_t streams_[3] = {};
   cgr_event *events_[3] = {};
   int *words_ = nullptr;

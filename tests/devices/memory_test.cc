@@ -8,9 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "cgr/device.h"
+#include "tests/devices/device_case.h"
 #include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
 #include "tests/support/expect.h"
 
 // The sanitizers' malloc aborts on a huge request unless told to fail as malloc does.
@@ -22,16 +21,7 @@ namespace {
 using cgr_test::ExpectMessage;
 using cgr_test::MessageHas;
 
-class MemoryTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
-protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_), CGR_OK) << cgr_last_message();
-  }
-  void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); }
-
-  cgr_device *dev_ = nullptr;
-};
+class MemoryTest : public cgr_test::PublicCase {};
 
 TEST_P(MemoryTest, IsAligned) {
   for (size_t bytes : { 1, 3, 255, 257, 100001 }) {
@@ -111,25 +101,22 @@ void SetLater(const void *raw) {
 TEST_P(MemoryTest, AFreeWaitsForTheStreams) {
   for (bool pinned : { false, true }) {
     std::atomic<int> done{ 0 }, *where = &done;
-    cudaStream_t stream;
+    cudaStream_t stream = NewStream();
     void *memory;
-    ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
     ASSERT_EQ(pinned ? cgr_memory_alloc_pinned(dev_, 64, &memory) : cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
     ASSERT_EQ(cgr_launch_host(dev_, SetLater, &where, sizeof where, stream), CGR_OK);
     ASSERT_EQ(cgr_fill(dev_, memory, 1, 64, stream), CGR_OK);
     EXPECT_EQ(pinned ? cgr_memory_free_pinned(dev_, memory) : cgr_memory_free(dev_, memory), CGR_OK);
     EXPECT_EQ(done.load(), 1);
-    EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
   }
 }
 
 // A free that a capture forbids does not release the memory: it can be freed afterwards.
 TEST_P(MemoryTest, AFreeRefusedInACaptureCanBeRepeated) {
   const cgr__device_ops *ops = dev_->ops;
-  cudaStream_t stream;
+  cudaStream_t stream = NewStream();
   cgr__graph *graph = nullptr;
   void *memory;
-  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
   ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
   ASSERT_EQ(ops->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ExpectMessage(cgr_memory_free(dev_, memory), CGR_ERROR_CAPTURE,
@@ -138,7 +125,6 @@ TEST_P(MemoryTest, AFreeRefusedInACaptureCanBeRepeated) {
                 { "capture invalidated", "expected a capture in which no call has failed" });
   EXPECT_EQ(ops->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
 }
 
 TEST_P(MemoryTest, ThreadsAllocateAtOnce) {
@@ -159,17 +145,12 @@ TEST_P(MemoryTest, ThreadsAllocateAtOnce) {
 
 CGR_INSTANTIATE_OVER_DEVICES(MemoryTest);
 
-class HostMemoryTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {};
+class HostMemoryTest : public cgr_test::DeviceCase {};
 
 TEST_P(HostMemoryTest, IsPoisonedWhenFresh) {
-  cgr_device *dev = nullptr;
-  CGR_OPEN_OR_SKIP(dev, GetParam());
-  void *memory = nullptr;
-  ASSERT_EQ(dev->ops->mem_alloc(dev, 1000, CGR__MEMORY_DEVICE, &memory), CGR__DEVICE_OK);
+  const auto *memory = static_cast<unsigned char *>(NewMemory(1000));
   for (int i = 0; i < 1000; i++)
-    ASSERT_EQ(static_cast<unsigned char *>(memory)[i], 0xFF);
-  ASSERT_EQ(dev->ops->mem_free(dev, memory, CGR__MEMORY_DEVICE), CGR__DEVICE_OK);
-  ASSERT_EQ(dev->ops->close(dev), CGR__DEVICE_OK);
+    ASSERT_EQ(memory[i], 0xFF);
 }
 
 CGR_INSTANTIATE_OVER_HOST_DEVICES(HostMemoryTest);

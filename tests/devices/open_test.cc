@@ -7,9 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "cgr/device.h"
+#include "tests/devices/device_case.h"
 #include "tests/devices/scenario.h"
-#include "tests/support/devices.h"
 #include "tests/support/expect.h"
 
 namespace {
@@ -182,16 +181,7 @@ TEST(DeviceConfigTest, ALayerRefusesADeviceOfAnotherVersion) {
 
 // --------------------------------------------------------------------------------------------------------------- info
 
-class DeviceInfoTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
-protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_), CGR_OK) << cgr_last_message();
-  }
-  void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK); }
-
-  cgr_device *dev_ = nullptr;
-};
+class DeviceInfoTest : public cgr_test::PublicCase {};
 
 TEST_P(DeviceInfoTest, IsWrittenUpToTheCallersSize) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;

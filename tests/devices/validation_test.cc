@@ -20,15 +20,13 @@ extern "C" const char *__tsan_default_options() { return "allocator_may_return_n
 namespace {
 
 // Through the public functions alone, as an engine uses it.
-class ValidationTest : public ::testing::TestWithParam<cgr_test::DeviceParam> {
+class ValidationTest : public cgr_test::PublicCase {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    cgr_device_config config = GetParam().config;
-    violations_.Attach(&config);
-    ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev_), CGR_OK) << cgr_last_message();
+  void TearDown() override {
+    PublicCase::TearDown();
+    EXPECT_EQ(violations_.size(), expected_) << violations_.Last();
   }
-  void TearDown() override { EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); }
+  void Configure(cgr_device_config *config) override { violations_.Attach(config); }
 
   // The call is refused; the violation is reported once, by name, and is in the last message too: with the function at its
   // beginning, and with one code at its end.
@@ -47,7 +45,6 @@ protected:
 
   cgr_test::Violations violations_;
   size_t expected_ = 0;
-  cgr_device *dev_ = nullptr;
 };
 
 struct AddArgs {
@@ -56,12 +53,9 @@ struct AddArgs {
 void Increment(const void *raw) { ++*static_cast<const AddArgs *>(raw)->target; }
 
 TEST_P(ValidationTest, ARightProgramIsLeftAlone) {
-  cudaStream_t a, b;
-  cgr_event *event;
+  cudaStream_t a = NewStream(), b = NewStream();
+  cgr_event *event = NewEvent();
   void *memory, *pinned;
-  ASSERT_EQ(cgr_stream_create(dev_, &a), CGR_OK);
-  ASSERT_EQ(cgr_stream_create(dev_, &b), CGR_OK);
-  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
   for (int i = 0; i < 20; i++) {
     ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
     ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &pinned), CGR_OK);
@@ -77,21 +71,16 @@ TEST_P(ValidationTest, ARightProgramIsLeftAlone) {
     ASSERT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
     ASSERT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
   }
-  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, a), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, b), CGR_OK);
   EXPECT_EQ(violations_.All(), std::vector<std::string>());
 }
 
 TEST_P(ValidationTest, DestroyedHandlesAreNamed) {
-  cudaStream_t stream, gone;
-  cgr_event *event, *lost;
+  cudaStream_t stream = NewStream(), gone;
+  cgr_event *event = NewEvent(), *lost;
   char bytes[2] = { 1, 2 };
   AddArgs args = { nullptr };
   ASSERT_EQ(cgr_stream_create(dev_, &gone), CGR_OK);
-  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
   ASSERT_EQ(cgr_event_create(dev_, &lost), CGR_OK);
-  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
   ASSERT_EQ(cgr_stream_destroy(dev_, gone), CGR_OK);
   ASSERT_EQ(cgr_event_destroy(dev_, lost), CGR_OK);
   const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
@@ -109,17 +98,14 @@ TEST_P(ValidationTest, DestroyedHandlesAreNamed) {
   ExpectViolation(cgr_event_record(dev_, lost, stream), bad, "cgr_event_record: the event has been destroyed");
   ExpectViolation(cgr_event_wait(dev_, lost, stream), bad, "cgr_event_wait: the event has been destroyed");
   ExpectViolation(cgr_event_destroy(dev_, lost), bad, "cgr_event_destroy: the event has been destroyed");
-  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
-  EXPECT_EQ(violations_.size(), expected_);
 }
 
 TEST_P(ValidationTest, WrongMemoryIsNamed) {
-  void *memory, *pinned, *other;
+  void *memory, *pinned;
   char byte = 0;
   ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
   ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 64, &pinned), CGR_OK);
-  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &other), CGR_OK);
+  NewMemory(64);
   const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
   ExpectViolation(cgr_memory_free_pinned(dev_, memory), bad,
                   "cgr_memory_free_pinned: the memory is device memory, which cgr_memory_free frees");
@@ -132,18 +118,13 @@ TEST_P(ValidationTest, WrongMemoryIsNamed) {
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
   ExpectViolation(cgr_memory_free(dev_, memory), bad, "cgr_memory_free: the memory has been freed");
   ExpectViolation(cgr_memory_free_pinned(dev_, pinned), bad, "cgr_memory_free_pinned: the memory has been freed");
-  EXPECT_EQ(cgr_memory_free(dev_, other), CGR_OK);
-  EXPECT_EQ(violations_.size(), expected_);
 }
 
 // Only while the thread is in a function of the engine's; what the library itself does next to a capture is its own.
 TEST_P(ValidationTest, WorkOutsideOfACaptureIsNamedInsideRecord) {
-  cudaStream_t in, out;
+  cudaStream_t in = NewStream(), out = NewStream();
   cgr__graph *graph = nullptr;
-  void *memory;
-  ASSERT_EQ(cgr_stream_create(dev_, &in), CGR_OK);
-  ASSERT_EQ(cgr_stream_create(dev_, &out), CGR_OK);
-  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+  void *memory = NewMemory(64);
   ASSERT_EQ(dev_->ops->capture_begin(dev_, in), CGR__DEVICE_OK);
   EXPECT_EQ(cgr_fill(dev_, memory, 1, 64, out), CGR_OK);
   dev_->inside(dev_, 1);
@@ -156,21 +137,15 @@ TEST_P(ValidationTest, WorkOutsideOfACaptureIsNamedInsideRecord) {
   ASSERT_EQ(dev_->ops->capture_end(dev_, in, &graph), CGR__DEVICE_OK);
   EXPECT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   EXPECT_EQ(cgr_stream_synchronize(dev_, out), CGR_OK);
-  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, in), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, out), CGR_OK);
-  EXPECT_EQ(violations_.size(), expected_);
 }
 
 TEST_P(ValidationTest, HandlesOfAnotherDeviceAreNamed) {
   cgr_device *other = nullptr;
-  cudaStream_t stream, foreign;
-  cgr_event *event, *theirs;
+  cudaStream_t stream = NewStream(), foreign;
+  cgr_event *event = NewEvent(), *theirs;
   cgr_device_config config = GetParam().config;
   ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &other), CGR_OK);
-  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
   ASSERT_EQ(cgr_stream_create(other, &foreign), CGR_OK);
-  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
   ASSERT_EQ(cgr_event_create(other, &theirs), CGR_OK);
   ExpectViolation(cgr_event_record(dev_, theirs, stream), CGR_ERROR_INVALID_ARGUMENT,
                   "cgr_event_record: the event is not of this device");
@@ -180,21 +155,16 @@ TEST_P(ValidationTest, HandlesOfAnotherDeviceAreNamed) {
     ExpectViolation(cgr_event_record(dev_, event, foreign), CGR_ERROR_INVALID_ARGUMENT,
                     "cgr_event_record: the stream is not of this device");
   }
-  EXPECT_EQ(violations_.size(), expected_);
-  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
   EXPECT_EQ(cgr_event_destroy(other, theirs), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
   EXPECT_EQ(cgr_stream_destroy(other, foreign), CGR_OK);
   EXPECT_EQ(cgr_device_close(other), CGR_OK);
 }
 
 TEST_P(ValidationTest, CaptureRulesAreNamed) {
-  cudaStream_t stream;
-  cgr_event *event;
+  cudaStream_t stream = NewStream();
+  cgr_event *event = NewEvent();
   cgr__graph *graph;
   void *memory;
-  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
-  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
   ASSERT_EQ(dev_->ops->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ASSERT_EQ(cgr_event_record(dev_, event, stream), CGR_OK);
   const cgr_status bad = CGR_ERROR_CAPTURE;
@@ -206,19 +176,13 @@ TEST_P(ValidationTest, CaptureRulesAreNamed) {
   EXPECT_EQ(dev_->ops->capture_end(dev_, stream, &graph), CGR__DEVICE_OK); // none of it invalidated the capture
   EXPECT_EQ(dev_->ops->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   ExpectViolation(cgr_event_wait(dev_, event, stream), bad, "cgr_event_wait: the event was recorded in a capture that is over");
-  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
-  EXPECT_EQ(violations_.size(), expected_);
 }
 
 // What only the device can know is reported too: here, that an event was recorded outside the capture that would wait for it.
 TEST_P(ValidationTest, WhatTheDeviceRefusesIsNamed) {
-  cudaStream_t a, b;
-  cgr_event *event;
+  cudaStream_t a = NewStream(), b = NewStream();
+  cgr_event *event = NewEvent();
   cgr__graph *graph;
-  ASSERT_EQ(cgr_stream_create(dev_, &a), CGR_OK);
-  ASSERT_EQ(cgr_stream_create(dev_, &b), CGR_OK);
-  ASSERT_EQ(cgr_event_create(dev_, &event), CGR_OK);
   ASSERT_EQ(cgr_event_record(dev_, event, b), CGR_OK);
   ASSERT_EQ(dev_->ops->capture_begin(dev_, a), CGR__DEVICE_OK);
   ExpectViolation(cgr_event_wait(dev_, event, a), CGR_ERROR_CAPTURE,
@@ -226,10 +190,6 @@ TEST_P(ValidationTest, WhatTheDeviceRefusesIsNamed) {
   ExpectViolation(cgr_event_record(dev_, event, a), CGR_ERROR_CAPTURE,
                   "cgr_event_record: the capture was invalidated before (code 901)");
   EXPECT_EQ(dev_->ops->capture_end(dev_, a, &graph), CGR__DEVICE_CAPTURE_INVALID); // the right way out
-  EXPECT_EQ(violations_.size(), expected_);
-  EXPECT_EQ(cgr_event_destroy(dev_, event), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, a), CGR_OK);
-  EXPECT_EQ(cgr_stream_destroy(dev_, b), CGR_OK);
 }
 
 TEST_P(ValidationTest, WithoutACallbackTheMessageIsKept) {
@@ -316,10 +276,9 @@ TEST_P(ValidationTableTest, EveryKindOfCallPasses) {
 }
 
 TEST_P(ValidationTableTest, AnExecInFlightMayGo) {
-  cudaStream_t stream;
+  cudaStream_t stream = NewStream();
   cgr__graph *graph;
   cgr__exec *exec;
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
@@ -331,24 +290,17 @@ TEST_P(ValidationTableTest, AnExecInFlightMayGo) {
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_INVALID);
   EXPECT_EQ(violations_.Last(), "destruction of a graph: the graph has been destroyed");
-  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
 }
 
 TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
-  cudaStream_t stream, joined;
-  cgr__event *event;
+  cudaStream_t stream = NewStream(), joined = NewStream();
+  cgr__event *event = NewEvent();
   cgr__graph *graph;
-  cgr__exec *exec;
   void *memory = nullptr;
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->stream_create(dev_, CGR__STREAM_NORMAL, &joined), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->event_create(dev_, &event), CGR__DEVICE_OK);
   EXPECT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_CAPTURE_INVALID);
   EXPECT_EQ(violations_.Last(), "end of a capture: the stream does not capture");
   ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->capture_end(dev_, stream, &graph), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->instantiate(dev_, graph, &exec, nullptr), CGR__DEVICE_OK);
-  ASSERT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
+  cgr__exec *exec = Captured(stream);
   ASSERT_EQ(ops_->capture_begin(dev_, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_record(dev_, event, stream), CGR__DEVICE_OK);
   ASSERT_EQ(ops_->event_wait(dev_, event, joined), CGR__DEVICE_OK);
@@ -376,10 +328,6 @@ TEST_P(ValidationTableTest, ACaptureSurvivesWhatItRefuses) {
   EXPECT_EQ(violations_.size(), 9u);
   EXPECT_EQ(ops_->stream_sync(dev_, joined), CGR__DEVICE_OK); // out of the capture again
   EXPECT_EQ(ops_->graph_destroy(dev_, graph), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->exec_destroy(dev_, exec), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->event_destroy(dev_, event), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->stream_destroy(dev_, stream), CGR__DEVICE_OK);
-  EXPECT_EQ(ops_->stream_destroy(dev_, joined), CGR__DEVICE_OK);
 }
 
 // By the function that a user calls, if there is one: the table's own names are internal.

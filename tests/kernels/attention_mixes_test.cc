@@ -17,11 +17,13 @@ protected:
     const int32_t dims[] = { 64, 128, 80, 192, 8 * random.Pick32(1, 32), 8 * random.Pick32(1, 34), 256 };
     shape.dtype = dtypes[random.Pick(0, 2)];
     shape.head_dim = dims[random.Pick(0, random.OneIn(2) ? 1 : 6)];
-    shape.num_kv_heads = random.Pick32(1, 2);
+    shape.num_kv_heads = random.Pick32(1, 3);
     shape.num_q_heads = shape.num_kv_heads * random.Pick32(1, random.OneIn(6) ? 70 : 5);
     shape.page_size = 16 << random.Pick(0, 2);
     shape.layouts = EveryCacheLayout()[size_t(random.Pick(0, 5))];
     shape.num_parts = random.Pick32(1, random.OneIn(3) ? 200 : 20);
+    if (random.OneIn(4))
+      shape.decode_query_len = random.Pick32(1, std::max(1, 16 * shape.num_kv_heads / shape.num_q_heads));
     shape.batch_invariant = random.OneIn(3);
     shape.scale = random.OneIn(2) ? 0.0f : 0.01f * float(random.Pick32(1, 20));
     shape.read_trash = random.Pick32(-1, 3);
@@ -37,19 +39,19 @@ protected:
   }
   static AttentionBatch RandomBatch(Random &random, Keys keys) {
     AttentionBatch batch;
-    for (int32_t i = random.Pick32(1, 6); i > 0; i--) {
+    for (int32_t i = random.Pick32(1, random.OneIn(4) ? 12 : 6); i > 0; i--) {
       const int32_t query = random.OneIn(3) ? random.Pick32(0, random.OneIn(4) ? 100 : 20) : 1;
       const int32_t more = random.Pick32(0, random.OneIn(2) ? 400 : 70);
       const int32_t length = keys == Keys::kOther ? more : query + more;
       batch.query_lens.push_back(query);
       batch.seq_lens.push_back(random.OneIn(12) ? 0 : length);
     }
-    batch.padded_tokens = random.Pick32(0, 12);
-    batch.padded_requests = random.Pick32(0, 3);
+    batch.padded_tokens = random.Pick32(0, 20);
+    batch.padded_requests = random.Pick32(0, 4);
     return batch;
   }
-  // Calls check(shape, batch, seed) for that many shapes that the device can run.
-  template <class Visit> void ForMixes(int32_t count, Visit visit) {
+  // Calls check(shape, batch, seed) for that many shapes that the device can run. `plain`: of plain attention alone.
+  template <class Visit> void ForMixes(int32_t count, Visit visit, bool plain = false) {
     const uint64_t first = Seed();
     int32_t ran = 0;
     if (GetParam().IsEmulated() || UnderChecker()) // emulated: every thread of a GPU in turn
@@ -58,7 +60,9 @@ protected:
       count /= 2;
     for (uint64_t seed = first; ran < count && seed < first + 100 * uint64_t(count); seed++) {
       Random random(seed);
-      const AttentionShape shape = RandomShape(random);
+      AttentionShape shape = RandomShape(random);
+      if (plain)
+        shape.kind = {};
       if (KernelFor(info_, shape) == nullptr)
         continue;
       SCOPED_TRACE(Repeat(seed) + " " + shape.Text());
@@ -72,9 +76,11 @@ protected:
 };
 
 TEST_P(KernelAttentionMixes, AreWithinTheBound) {
-  ForMixes(250, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+  const auto check = [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     Check(shape, batch, seed, Poison(seed % 4));
-  });
+  };
+  ForMixes(250, check);
+  ForMixes(40, check, true);
 }
 
 // The registry refuses exactly what the rules of its kernel kind refuse, with every reason.
@@ -99,56 +105,22 @@ TEST_P(KernelAttentionMixes, AreRefusedForEveryReason) {
   EXPECT_GT(served, 300);
 }
 
-// The bits are the same whatever is where no query looks.
 TEST_P(KernelAttentionMixes, PoisonNeverChangesABit) {
-  ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
-    AttentionCase made(shape, batch, seed);
-    PagedCache cache(*bench_, made.Cache_());
-    std::vector<AttentionOutput> outputs;
-    for (Poison poison : { Poison::kZero, Poison::kNan, Poison::kInf, Poison::kNoise }) {
-      made.Fill(&cache, poison);
-      AttentionRun run(*bench_, made, cache);
-      outputs.push_back(run.Run());
-      ASSERT_EQ(outputs.back().error.error, CGR_GUARD_NONE);
-      ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens() + batch.padded_tokens, made.shape())) << int(poison);
-    }
-  });
+  ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) { CheckPoison(shape, batch, seed); });
 }
 
-// With padded tokens and requests, and without.
 TEST_P(KernelAttentionMixes, PaddingNeverChangesABit) {
-  ForMixes(60, [&](const AttentionShape &shape, AttentionBatch batch, uint64_t seed) {
-    std::vector<AttentionOutput> outputs;
-    for (int32_t padding : { 0, 1, 37 }) {
-      batch.padded_tokens = batch.padded_requests = padding;
-      AttentionCase made(shape, batch, seed); // the same values and pages
-      PagedCache cache(*bench_, made.Cache_());
-      made.Fill(&cache, Poison::kNan);
-      AttentionRun run(*bench_, made, cache);
-      outputs.push_back(run.Run());
-      ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens(), made.shape())) << padding;
-    }
+  ForMixes(60, [&](const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    CheckPadding(shape, batch, { 0, 1, 37 }, seed);
   });
 }
 
-// Batch-invariant: a request alone, on another number of parts, gives the same bits as among others.
 TEST_P(KernelAttentionMixes, BatchInvariantBitsAreThoseAlone) {
-  ForMixes(60, [&](AttentionShape shape, AttentionBatch batch, uint64_t seed) {
-    shape.batch_invariant = true;
+  ForMixes(60, [&](const AttentionShape &shape, AttentionBatch batch, uint64_t seed) {
     batch.padded_tokens = batch.padded_requests = 0;
     for (size_t i = 0; i < batch.seq_lens.size(); i += 2) // some that are cut
       batch.seq_lens[i] += batch.seq_lens[i] > 0 ? 900 : 0;
-    AttentionCase made(shape, batch, seed);
-    shape.num_parts = 1 + shape.num_parts * 7 % 61;
-    AttentionCase alone(shape, batch, seed);
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
-    AttentionOutput all = AttentionRun(*bench_, made, cache).Run();
-    for (int32_t i = 0, token = 0; i < made.num_requests(); token += batch.query_lens[size_t(i++)]) {
-      AttentionRun run(*bench_, alone, cache);
-      run.Keep(i);
-      ASSERT_TRUE(SameTokens(all, run.Run(), token, batch.query_lens[size_t(i)], made.shape())) << "request " << i;
-    }
+    CheckAlone(shape, batch, 1 + shape.num_parts * 7 % 61, seed);
   });
 }
 

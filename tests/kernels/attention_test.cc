@@ -219,57 +219,6 @@ TEST_P(KernelAttention, SplitsOneLongRequest) {
   }
 }
 
-// Everything at random.
-class KernelAttentionRandom : public KernelAttention {
-protected:
-  static AttentionShape RandomShape(std::mt19937_64 &random, bool with_fp32) {
-    auto any = [&](int32_t low, int32_t high) { return Pick(random, low, high); };
-    AttentionShape shape;
-    shape.dtype = kDtypes[any(with_fp32 ? 0 : 1, 2)];
-    shape.head_dim = any(0, 1) ? 64 : 128;
-    shape.num_kv_heads = any(1, 3);
-    shape.num_q_heads = shape.num_kv_heads * any(1, 6);
-    shape.page_size = 16 << any(0, 2);
-    shape.layouts = EveryCacheLayout()[size_t(any(0, 5))];
-    shape.num_parts = any(1, 60);
-    shape.decode_query_len = any(0, 1) ? 0 : any(1, std::max(1, 16 / (shape.num_q_heads / shape.num_kv_heads)));
-    shape.batch_invariant = any(0, 3) == 0;
-    shape.scale = any(0, 1) ? 0.0f : 0.01f * float(any(1, 20));
-    shape.read_trash = any(-1, 3);
-    shape.write_trash = shape.read_trash == 1 ? 0 : 1;
-    shape.q_padding = { 8 * any(0, 2), 8 * any(0, 2) };
-    shape.out_padding = { 8 * any(0, 2), 8 * any(0, 2) };
-    shape.lse = LseLayout(any(0, 2));
-    return shape;
-  }
-  static AttentionBatch RandomBatch(std::mt19937_64 &random) {
-    auto any = [&](int32_t low, int32_t high) { return Pick(random, low, high); };
-    AttentionBatch batch;
-    for (int32_t i = any(1, 12); i > 0; i--) {
-      int32_t query = any(0, 2) ? 1 : any(0, 40);
-      bool refused = any(0, 12) == 0;
-      batch.query_lens.push_back(query);
-      batch.seq_lens.push_back(refused ? 0 : query + any(0, any(0, 1) ? 400 : 70));
-    }
-    batch.padded_tokens = any(0, 20);
-    batch.padded_requests = any(0, 4);
-    return batch;
-  }
-};
-
-TEST_P(KernelAttentionRandom, BatchesAreWithinTheBound) {
-  const int count = GetParam().IsCuda() ? 40 : 10; // of plain attention; attention_mixes_test has more of any kind
-  for (uint64_t seed = 100; seed < 100 + uint64_t(count); seed++) {
-    std::mt19937_64 random(seed);
-    AttentionShape shape = RandomShape(random, !bench_->has_cuda_kernels());
-    AttentionBatch batch = RandomBatch(random);
-    Check(shape, batch, seed, Poison(Pick(random, 0, 3)));
-    if (HasFatalFailure())
-      return;
-  }
-  EXPECT_EQ(cases_, count);
-}
-
 // ------------------------------------------------------------------------------------------------------------ independence
 
 TEST_P(KernelAttention, PoisonNeverChangesABit) {
@@ -282,22 +231,11 @@ TEST_P(KernelAttention, PoisonNeverChangesABit) {
       shape.head_dim = 128;
       shape.num_q_heads = 2 * q_per_kv;
       shape.layouts = EveryCacheLayout()[q_per_kv == 1 ? 0 : 3];
-      AttentionCase made(shape, { { 1, 1, 7, 1, 33, 2 }, { 1, 17, 63, 65, 130, 0 }, 6, 3 }, 10);
-      PagedCache cache(*bench_, made.Cache_());
-      std::vector<AttentionOutput> outputs;
-      for (Poison poison : { Poison::kZero, Poison::kNan, Poison::kInf, Poison::kNoise }) {
-        made.Fill(&cache, poison);
-        AttentionRun run(*bench_, made, cache);
-        outputs.push_back(run.Run());
-        ASSERT_EQ(outputs.back().error.error, CGR_GUARD_NONE);
-        ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens() + 6, shape)) << int(poison);
-      }
-      ExpectAttention(made, cache, outputs[0]);
+      CheckPoison(shape, { { 1, 1, 7, 1, 33, 2 }, { 1, 17, 63, 65, 130, 0 }, 6, 3 }, 10);
     }
   }
 }
 
-// Batch-invariant: a request alone, on another number of parts, gives the same bits as among others.
 TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
   const uint64_t first = Seed();
   SCOPED_TRACE(Repeat(first));
@@ -307,25 +245,15 @@ TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
     const int32_t q_per_kv_counts[] = { 1, 4, 5, 16, 64 };
     AttentionShape shape = Shape();
     shape.num_q_heads = shape.num_kv_heads * q_per_kv_counts[Pick(random, 0, 4)];
-    shape.batch_invariant = true;
     shape.num_parts = Pick(random, 1, 60);
     AttentionBatch batch;
     for (int32_t n = Pick(random, 2, 6); n > 0; n--) {
       batch.query_lens.push_back(Pick(random, 0, 2) ? 1 : Pick(random, 1, 40));
       batch.seq_lens.push_back(batch.query_lens.back() + Pick(random, 0, Pick(random, 0, 1) ? 3000 : 90));
     }
-    AttentionCase made(shape, batch, seed);
-    shape.num_parts = Pick(random, 1, 60);
-    AttentionCase alone(shape, batch, seed); // the same values and pages
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
-    AttentionOutput all = AttentionRun(*bench_, made, cache).Run();
-    for (int32_t i = 0, token = 0; i < made.num_requests(); token += batch.query_lens[size_t(i++)]) {
-      AttentionRun run(*bench_, alone, cache);
-      run.Keep(i);
-      ASSERT_TRUE(SameTokens(all, run.Run(), token, batch.query_lens[size_t(i)], shape))
-          << shape.Text() << " seed " << seed << ", request " << i << " of length " << batch.seq_lens[size_t(i)];
-    }
+    CheckAlone(shape, batch, Pick(random, 1, 60), seed);
+    if (HasFatalFailure())
+      return;
   }
 }
 
@@ -348,21 +276,8 @@ TEST_P(KernelAttention, RunsAgainTheSame) {
 TEST_P(KernelAttention, PaddingNeverChangesABit) {
   AttentionShape shape = Shape();
   shape.num_parts = 13;
-  for (AttentionBatch batch : { AttentionBatch{ { 1 }, { 333 }, 0, 0 }, AttentionBatch{ { 1, 20, 1 }, { 70, 99, 300 }, 0, 0 } }) {
-    AttentionCase alone(shape, batch, 12);
-    PagedCache cache(*bench_, alone.Cache_());
-    alone.Fill(&cache, Poison::kNan);
-    AttentionRun run(*bench_, alone, cache);
-    AttentionOutput expected = run.Run();
-    for (int32_t padding : { 1, 7, 100 }) {
-      batch.padded_tokens = batch.padded_requests = padding;
-      AttentionCase padded(shape, batch, 12); // the same seed: the same inputs and pages
-      AttentionRun again(*bench_, padded, cache);
-      AttentionOutput output = again.Run();
-      ASSERT_TRUE(SameBits(expected, output, alone.num_tokens(), shape)) << padding;
-      ExpectAttention(padded, cache, output);
-    }
-  }
+  CheckPadding(shape, { { 1 }, { 333 }, 0, 0 }, { 0, 1, 7, 100 }, 12);
+  CheckPadding(shape, { { 1, 20, 1 }, { 70, 99, 300 }, 0, 0 }, { 0, 1, 7, 100 }, 12);
 }
 
 // ------------------------------------------------------------------------------------------------------------------- pages
@@ -467,7 +382,6 @@ TEST_P(KernelAttention, ReadsPagesBeyond4GiB) {
 }
 
 CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttention);
-CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionRandom);
 CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionBadPage);
 
 } // namespace

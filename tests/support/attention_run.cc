@@ -287,4 +287,47 @@ void AttentionTest::Check(const AttentionShape &shape, const AttentionBatch &bat
   cases_++;
 }
 
+void AttentionTest::CheckPoison(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+  AttentionCase made(shape, batch, seed);
+  PagedCache cache(*bench_, made.Cache_());
+  std::vector<AttentionOutput> outputs;
+  for (Poison poison : { Poison::kZero, Poison::kNan, Poison::kInf, Poison::kNoise }) {
+    made.Fill(&cache, poison);
+    outputs.push_back(AttentionRun(*bench_, made, cache).Run());
+    ASSERT_EQ(outputs.back().error.error, CGR_GUARD_NONE);
+    ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens() + batch.padded_tokens, made.shape())) << int(poison);
+  }
+  ExpectAttention(made, cache, outputs[0]);
+}
+
+void AttentionTest::CheckPadding(const AttentionShape &shape, AttentionBatch batch, const std::vector<int32_t> &paddings,
+                                 uint64_t seed) {
+  std::vector<AttentionOutput> outputs;
+  for (int32_t padding : paddings) {
+    batch.padded_tokens = batch.padded_requests = padding;
+    AttentionCase made(shape, batch, seed); // the same values and pages
+    PagedCache cache(*bench_, made.Cache_());
+    made.Fill(&cache, Poison::kNan);
+    outputs.push_back(AttentionRun(*bench_, made, cache).Run());
+    ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens(), made.shape())) << padding;
+    ASSERT_NO_FATAL_FAILURE(ExpectAttention(made, cache, outputs.back())) << padding;
+  }
+}
+
+void AttentionTest::CheckAlone(AttentionShape shape, const AttentionBatch &batch, int32_t parts_alone, uint64_t seed) {
+  shape.batch_invariant = true;
+  AttentionCase made(shape, batch, seed);
+  shape.num_parts = parts_alone;
+  AttentionCase alone(shape, batch, seed); // the same values and pages
+  PagedCache cache(*bench_, made.Cache_());
+  made.Fill(&cache, Poison::kNan);
+  AttentionOutput all = AttentionRun(*bench_, made, cache).Run();
+  for (int32_t i = 0, token = 0; i < made.num_requests(); token += batch.query_lens[size_t(i++)]) {
+    AttentionRun run(*bench_, alone, cache);
+    run.Keep(i);
+    ASSERT_TRUE(SameTokens(all, run.Run(), token, batch.query_lens[size_t(i)], made.shape()))
+        << made.shape().Text() << ", request " << i << " of length " << batch.seq_lens[size_t(i)];
+  }
+}
+
 } // namespace cgr_test

@@ -127,6 +127,13 @@ protected:
 
   void Check(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed, Poison poison = Poison::kNan);
 
+  // The bits are the same whatever is where no query looks.
+  void CheckPoison(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed);
+  // They are the same with so many padded tokens and requests.
+  void CheckPadding(const AttentionShape &shape, AttentionBatch batch, const std::vector<int32_t> &paddings, uint64_t seed);
+  // Batch-invariant: a request alone, on another number of parts, gives the same bits as among others.
+  void CheckAlone(AttentionShape shape, const AttentionBatch &batch, int32_t parts_alone, uint64_t seed);
+
   cgr_device_info info_ = CGR_DEVICE_INFO_INIT;
   int cases_ = 0;
 };

@@ -20,28 +20,17 @@ TEST(Dump, TellsTheStepsInTheirOrder) {
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(json["version"].text, cgr_build_info());
   EXPECT_EQ(json["device"]["kind"].text, "host");
-  EXPECT_EQ(json["dead"].kind, Json::kNull);
-  EXPECT_EQ(json["last_failure"].kind, Json::kNull);
-  EXPECT_EQ(json["launched"].Number(), 3u);
-  EXPECT_EQ(json["completed"].Number(), 3u);
-  EXPECT_EQ(records[0]["key"].text, "full 4r 4t q1 v0");
-  EXPECT_EQ(records[0]["reason"].text, "padded");
-  EXPECT_EQ(records[0]["requests"].Number(), 3u);
-  EXPECT_EQ(records[0]["padded_requests"].Number(), 4u);
-  EXPECT_EQ(records[1]["key"].text, "piecewise 8r 8t q0 v0");
-  EXPECT_EQ(records[1]["tokens"].Number(), 7u);
-  EXPECT_EQ(records[2]["key"].text, "none 2r 40t q0 v0");
-  EXPECT_EQ(records[2]["reason"].text, "above tokens");
+  ExpectMembers(json, { { "dead", nullptr }, { "last_failure", nullptr }, { "launched", 3 }, { "completed", 3 } });
+  ExpectMembers(records[0],
+                { { "key", "full 4r 4t q1 v0" }, { "reason", "padded" }, { "requests", 3 }, { "padded_requests", 4 } });
+  ExpectMembers(records[1], { { "key", "piecewise 8r 8t q0 v0" }, { "tokens", 7 } });
+  ExpectMembers(records[2], { { "key", "none 2r 40t q0 v0" }, { "reason", "above tokens" } });
   for (size_t i = 0; i < 3; i++) {
-    EXPECT_EQ(records[i]["seq"].Number(), i + 1);
-    EXPECT_EQ(records[i]["outcome"].text, "launched");
-    EXPECT_EQ(records[i]["status"].text, "CGR_OK");
-    EXPECT_EQ(records[i]["completed"].text, "true");
+    ExpectMembers(records[i], { { "seq", i + 1 }, { "outcome", "launched" }, { "status", "CGR_OK" }, { "completed", "true" } });
     EXPECT_EQ("........" + records[i]["layout"].text, "........" + json["layout"].text.substr(8));
     EXPECT_GT(records[i]["launch_ns"].Number(), 0u);
   }
-  EXPECT_EQ(json["prepared"]["outcome"].text, "prepared");
-  EXPECT_EQ(json["prepared"]["key"].text, "full 1r 1t q1 v0");
+  ExpectMembers(json["prepared"], { { "outcome", "prepared" }, { "key", "full 1r 1t q1 v0" } });
   CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &engine.step));
   EXPECT_EQ(JsonReader::Read(engine.Dump())["prepared"].kind, Json::kNull);
 }
@@ -54,9 +43,7 @@ TEST(Dump, NamesTheKeyThatARefusedStepHasMissed) {
   const Json json = JsonReader::Read(engine.Dump());
   const std::vector<Json> &records = json["records"].items;
   ASSERT_EQ(records.size(), 2u);
-  EXPECT_EQ(records[0]["status"].text, "CGR_ERROR_FALLBACK");
-  EXPECT_EQ(records[0]["key"].text, "full 2r 2t q1 v0");
-  EXPECT_EQ(records[0]["reason"].text, "not captured");
+  ExpectMembers(records[0], { { "status", "CGR_ERROR_FALLBACK" }, { "key", "full 2r 2t q1 v0" }, { "reason", "not captured" } });
   EXPECT_EQ(records[1]["outcome"].text, "refused");
   EXPECT_FALSE(records[1].Has("key"));
   EXPECT_EQ(records[1]["seq"].Number(), 0u);
@@ -80,16 +67,12 @@ TEST(Dump, IsToldAfterAnAbandonedStep) {
   const Json json = JsonReader::Read(told.texts[0]);
   const std::vector<Json> &records = json["records"].items;
   ASSERT_EQ(records.size(), 3u);
-  EXPECT_EQ(records[1]["outcome"].text, "internal");
-  EXPECT_EQ(records[1]["seq"].Number(), 2u);
-  EXPECT_EQ(records[2]["outcome"].text, "abandoned");
-  EXPECT_EQ(records[2]["seq"].Number(), 2u);
-  EXPECT_EQ(records[2]["status"].text, "CGR_ERROR_CALLBACK");
-  EXPECT_EQ(records[2]["key"].text, "piecewise 8r 8t q0 v0");
-  EXPECT_EQ(json["last_failure"]["message"].text, cause);
-  EXPECT_EQ(json["last_failure"]["seq"].Number(), 2u);
-  EXPECT_EQ(json["dead"].kind, Json::kNull);
-  EXPECT_EQ(json["prepared"].kind, Json::kNull);
+  ExpectMembers(records[1], { { "outcome", "internal" }, { "seq", 2 } });
+  ExpectMembers(
+      records[2],
+      { { "outcome", "abandoned" }, { "seq", 2 }, { "status", "CGR_ERROR_CALLBACK" }, { "key", "piecewise 8r 8t q0 v0" } });
+  ExpectMembers(json["last_failure"], { { "message", cause }, { "seq", 2 } });
+  ExpectMembers(json, { { "dead", nullptr }, { "prepared", nullptr } });
   engine.Step({ 1 });
   EXPECT_EQ(told.texts.size(), 1u);
 }
@@ -113,10 +96,8 @@ TEST(Dump, NamesStepKeyAndFirstCauseOfADeath) {
   for (const std::string &text : { told.texts[0], engine.Dump() }) {
     const Json json = JsonReader::Read(text);
     const Json &last = json["records"].items.back();
-    EXPECT_EQ(last["outcome"].text, "abandoned");
-    EXPECT_EQ(last["seq"].Number(), 2u);
-    EXPECT_EQ(last["status"].text, "CGR_ERROR_DEAD");
-    EXPECT_EQ(last["key"].text, "full 4r 4t q1 v0");
+    ExpectMembers(last,
+                  { { "outcome", "abandoned" }, { "seq", 2 }, { "status", "CGR_ERROR_DEAD" }, { "key", "full 4r 4t q1 v0" } });
     EXPECT_EQ(json["dead"]["message"].text, cause);
     EXPECT_NE(cause.find("cgr_step_launch: launching the graph"), std::string::npos) << cause;
     EXPECT_EQ(json["dead"]["device_code"].Number(), 777u);
@@ -147,8 +128,7 @@ TEST(Dump, IsToldOnceWhereverTheDeviceDies) {
       const Json json = JsonReader::Read(told.texts[0]);
       const bool prepared = engine.step.state == CGR_STEP_PREPARED;
       const Json &step = prepared ? json["prepared"] : json["records"].items.back();
-      EXPECT_EQ(step["outcome"].text, prepared ? "prepared" : "abandoned");
-      EXPECT_EQ(step["requests"].Number(), lens.size());
+      ExpectMembers(step, { { "outcome", prepared ? "prepared" : "abandoned" }, { "requests", lens.size() } });
       EXPECT_EQ(json["dead"]["device_code"].Number(), 777u);
     }
 }

@@ -121,9 +121,7 @@ TEST(RefusedLaunches, AreToldWithTheStep) {
     ASSERT_EQ(engine.step.state, CGR_STEP_PREPARED);
     const Json json = JsonReader::Read(engine.Dump());
     EXPECT_EQ(json["prepared"]["status"].text, "CGR_ERROR_DEVICE");
-    EXPECT_EQ(json["last_failure"]["key"].text, "full 2r 2t q1 v0");
-    EXPECT_EQ(json["last_failure"]["seq"].Number(), 0u);
-    EXPECT_EQ(json["last_failure"]["message"].text, cause);
+    ExpectMembers(json["last_failure"], { { "key", "full 2r 2t q1 v0" }, { "seq", 0 }, { "message", cause } });
     if (cancels)
       CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &engine.step));
     else
@@ -187,9 +185,7 @@ TEST(Deaths, ThatAreReportedLateNameTheFirstStepThatIsNotDone) {
     for (const std::string &text : { told.texts[0], engine.Dump() }) {
       const Json json = JsonReader::Read(text);
       const std::vector<Json> &records = json["records"].items;
-      EXPECT_EQ(json["first_incomplete"]["seq"].Number(), 2u);
-      EXPECT_EQ(json["first_incomplete"]["key"].text, "full 2r 2t q1 v0");
-      EXPECT_EQ(json["first_incomplete"]["outcome"].text, "launched");
+      ExpectMembers(json["first_incomplete"], { { "seq", 2 }, { "key", "full 2r 2t q1 v0" }, { "outcome", "launched" } });
       ASSERT_EQ(records.size(), way == kLaunch ? 4u : 3u);
       for (size_t i = 0; i < records.size(); i++)
         EXPECT_EQ(records[i]["completed"].text, i == 0 ? "true" : "false") << i;
@@ -277,10 +273,10 @@ TEST(Deaths, OutsideOfStepsNameTheirKey) {
       if (!call.is_step)
         continue;
       const Json &last = json["records"].items.back();
-      EXPECT_EQ(last["outcome"].text, "abandoned");
-      EXPECT_EQ(last["reason"].text, "internal");
-      EXPECT_EQ(last["status"].text, "CGR_ERROR_DEAD");
-      EXPECT_EQ(last["key"].text, json["last_failure"]["key"].text);
+      ExpectMembers(last, { { "outcome", "abandoned" },
+                            { "reason", "internal" },
+                            { "status", "CGR_ERROR_DEAD" },
+                            { "key", json["last_failure"]["key"].text } });
       EXPECT_EQ(engine.Stats().abandoned, 0u) << "none that was prepared";
     }
 }
@@ -296,14 +292,11 @@ TEST(Failures, OfTheRuntimesOwnStepsAreTold) {
   const Json json = JsonReader::Read(told.texts[0]);
   const std::vector<Json> &records = json["records"].items;
   EXPECT_EQ(json["dead"].kind, Json::kNull);
-  EXPECT_EQ(json["last_failure"]["message"].text, cause);
-  EXPECT_EQ(json["last_failure"]["key"].text, "none 8r 24t q0 v0");
+  ExpectMembers(json["last_failure"], { { "message", cause }, { "key", "none 8r 24t q0 v0" } });
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0]["outcome"].text, "internal");
   EXPECT_EQ(records[0]["status"].text, "CGR_OK") << "a step under the number";
-  EXPECT_EQ(records[1]["outcome"].text, "abandoned");
-  EXPECT_EQ(records[1]["status"].text, "CGR_ERROR_CALLBACK");
-  EXPECT_EQ(records[1]["seq"].Number(), 1u);
+  ExpectMembers(records[1], { { "outcome", "abandoned" }, { "status", "CGR_ERROR_CALLBACK" }, { "seq", 1 } });
   EXPECT_EQ(engine.Stats().steps, 1u);
   EXPECT_EQ(engine.Stats().abandoned, 0u);
   engine.fails = false;

@@ -2,11 +2,16 @@
 #ifndef CGR_TESTS_TRACING_JSON_READER_H
 #define CGR_TESTS_TRACING_JSON_READER_H
 
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace cgr_test {
@@ -27,6 +32,27 @@ struct Json {
     return kind == kNumber ? std::strtoull(text.c_str(), nullptr, 10) : throw std::runtime_error("no number");
   }
 };
+
+// What a member must be: a number, null, or the text of anything else.
+struct JsonWant {
+  template <class T, std::enable_if_t<std::is_integral<T>::value, int> = 0>
+  JsonWant(T number) : is_number(true), text(std::to_string(number)) {}
+  JsonWant(std::nullptr_t) : is_null(true) {}
+  JsonWant(const std::string &of) : text(of) {}
+  JsonWant(const char *of) : text(of) {}
+  bool is_number = false, is_null = false;
+  std::string text;
+};
+
+// Each of the members is as it must be.
+inline void ExpectMembers(const Json &json, const std::vector<std::pair<std::string, JsonWant>> &members) {
+  for (const auto &[name, want] : members) {
+    const Json &got = json[name];
+    EXPECT_EQ(got.text, want.text) << name;
+    EXPECT_EQ(got.kind == Json::kNull, want.is_null) << name;
+    EXPECT_TRUE(!want.is_number || got.kind == Json::kNumber) << name << " is no number";
+  }
+}
 
 // Throws std::runtime_error if the text is not JSON.
 class JsonReader {

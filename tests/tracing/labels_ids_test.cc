@@ -17,8 +17,8 @@
 #include "graphs/labels.h"
 #include "runtime/runtime.h"
 #include "tests/support/engine.h"
+#include "tests/support/tiny_engine.h"
 #include "tests/tracing/json_reader.h"
-#include "tests/tracing/shapes_engine.h"
 
 namespace cgr_test {
 namespace {
@@ -202,35 +202,27 @@ TEST_F(LabelIds, ALabelThatGoesOnInTheNextPieceIsTwoRuns) {
 
 // The plans of two backends come one after the other.
 TEST_F(LabelIds, WhatBelongsToAnotherBackendIsAnotherRun) {
-  cgr_device *dev = nullptr;
-  const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
-  CGR_ASSERT_OK(cgr_device_open("host", &device.config, &dev));
-  {
-    Shapes shapes;
-    shapes.layers = { { 0, 0 }, { 1, 0 } };
-    shapes.backend_flags = CGR_BACKEND_PLANS_FIRST;
-    shapes.backend_plans = true;
-    shapes.adjust = [](cgr_config *config) {
-      config->labels = 1;
-      config->timing = 0;
-    };
-    ShapesEngine engine(dev, shapes);
-    CGR_ASSERT_OK(engine.Capture());
-    const std::vector<Json> graphs = GraphsOf(engine.rt);
-    ASSERT_FALSE(graphs.empty());
-    for (const Json &graph : graphs) {
-      std::multiset<std::string> of_whom;
-      for (const Json &run : graph["pieces"].items.at(0).items) {
-        if (run["layer"].kind != Json::kNull || run["backend"].kind == Json::kNull)
-          continue;
-        of_whom.insert(run["backend"].text);
-        for (const Json &node : run["nodes"].items)
-          EXPECT_EQ(node.text == "fill", run["backend"].text == "of the test");
-      }
-      EXPECT_EQ(of_whom, (std::multiset<std::string>{ "cgr", "of the test" }));
+  const HostDevice dev;
+  TinyOptions shapes;
+  shapes.layers = { { 0, 0 }, { 1, 0 } };
+  shapes.backend_flags = CGR_BACKEND_PLANS_FIRST;
+  shapes.backend_plans = true;
+  shapes.adjust = [](cgr_config *config) { config->labels = 1; };
+  TinyEngine engine(dev, shapes);
+  CGR_ASSERT_OK(engine.Capture());
+  const std::vector<Json> graphs = GraphsOf(engine.rt);
+  ASSERT_FALSE(graphs.empty());
+  for (const Json &graph : graphs) {
+    std::multiset<std::string> of_whom;
+    for (const Json &run : graph["pieces"].items.at(0).items) {
+      if (run["layer"].kind != Json::kNull || run["backend"].kind == Json::kNull)
+        continue;
+      of_whom.insert(run["backend"].text);
+      for (const Json &node : run["nodes"].items)
+        EXPECT_EQ(node.text == "fill", run["backend"].text == "of the test");
     }
+    EXPECT_EQ(of_whom, (std::multiset<std::string>{ "cgr", "of the test" }));
   }
-  CGR_EXPECT_OK(cgr_device_close(dev));
 }
 
 #if CGR_TEST_MALLINFO

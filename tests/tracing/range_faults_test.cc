@@ -15,18 +15,6 @@ namespace {
 class RangeFaults : public ::testing::TestWithParam<cgr_graph_mode> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_TOOL(); }
-  void Open() {
-    const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
-    cgr_device *inner = nullptr;
-    CGR_ASSERT_OK(cgr_device_open("host", &device.config, &inner));
-    ASSERT_EQ(cgr__fault_open(inner, &dev_), CGR__DEVICE_OK);
-    engine_ = std::make_unique<TinyEngine>(dev_, GetParam(), 1);
-  }
-  void Close() {
-    cgr__fault_set(dev_, nullptr);
-    engine_.reset();
-    CGR_EXPECT_OK(cgr_device_close(dev_));
-  }
   void ExpectEnded() {
     ASSERT_EQ(tool_.Depth(), 0) << tool_.Tree();
     ASSERT_TRUE(tool_.wrong.empty()) << tool_.wrong[0];
@@ -71,7 +59,6 @@ protected:
     ASSERT_NO_FATAL_FAILURE(ExpectEnded());
   }
   Tool &tool_ = Tool::Get();
-  cgr_device *dev_ = nullptr;
   std::unique_ptr<TinyEngine> engine_;
 };
 
@@ -82,11 +69,13 @@ TEST_P(RangeFaults, EveryRangeEnds) {
       SCOPED_TRACE("call " + std::to_string(nth + 1) + ", error " + std::to_string(error));
       const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth + 1, CGR__FAULT_ONCE, 0, error, 77 };
       tool_.Clear();
-      ASSERT_NO_FATAL_FAILURE(Open());
-      cgr__fault_set(dev_, &plan);
+      const HostDevice dev(CGR_SCHEDULE_EARLIEST, true);
+      engine_ = std::make_unique<TinyEngine>(dev, GetParam(), 1);
+      cgr__fault_set(dev, &plan);
       Everything();
-      fired = cgr__fault_fired(dev_);
-      Close();
+      fired = cgr__fault_fired(dev);
+      cgr__fault_set(dev, nullptr);
+      engine_.reset();
       ASSERT_NO_FATAL_FAILURE(ExpectEnded());
     }
     EXPECT_GT(nth, 200u);
@@ -100,10 +89,7 @@ TEST(RangeFaultsOfCreation, EveryRangeEnds) {
   for (const int mode : { CGR__FAULT_ONCE, CGR__FAULT_FROM_NTH_ON })
     for (uint64_t nth = 1, fired = 1; fired > 0; nth++) {
       SCOPED_TRACE("call " + std::to_string(nth) + ", mode " + std::to_string(mode));
-      const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
-      cgr_device *inner = nullptr, *dev = nullptr;
-      CGR_ASSERT_OK(cgr_device_open("host", &device.config, &inner));
-      ASSERT_EQ(cgr__fault_open(inner, &dev), CGR__DEVICE_OK);
+      const HostDevice dev(CGR_SCHEDULE_EARLIEST, true);
       const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, mode, 0, CGR__DEVICE_FAILED, 77 };
       cgr_group group = CGR_GROUP_INIT;
       group.num_pages = 12;
@@ -125,7 +111,6 @@ TEST(RangeFaultsOfCreation, EveryRangeEnds) {
       CGR_EXPECT_OK(cgr_runtime_destroy(rt));
       ASSERT_EQ(tool.Depth(), 0) << tool.Tree();
       ASSERT_TRUE(tool.wrong.empty()) << tool.wrong[0];
-      CGR_EXPECT_OK(cgr_device_close(dev));
       EXPECT_TRUE(fired > 0 || nth > 10);
     }
 }

@@ -85,6 +85,13 @@ protected:
     engine_->CheckAll();
     return tree;
   }
+  // `record` begins with a call.
+  void CallAtFirst() {
+    engine_->hook = [](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+      const auto call = [](cgr_recorder *, const void *) { return CGR_OK; };
+      return at == 0 ? cgr_record_call(recorder, call, nullptr, 0) : CGR_OK;
+    };
+  }
   const std::string layers_ = "layer:0(append:0 attention:0) layer:1(append:1 attention:1)";
 
   Tool &tool_ = Tool::Get();
@@ -125,11 +132,7 @@ TEST_P(Ranges, OfAnEagerStep) {
 
 TEST_P(Ranges, OfAPiecewiseStep) {
   Make(CGR_MODE_PIECEWISE);
-  engine_->hook = [](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
-    return at == 0 ? cgr_record_call(
-                         recorder, [](cgr_recorder *, const void *) { return CGR_OK; }, nullptr, 0)
-                   : CGR_OK;
-  };
+  CallAtFirst();
   CGR_ASSERT_OK(engine_->Capture());
   int32_t a = engine_->Open();
   // A call, then each layer's attention: each is between pieces.
@@ -165,11 +168,7 @@ TEST_P(Ranges, OfACapture) {
 // In a FULL capture calls are made at once.
 TEST_P(Ranges, OfACallOfTheEngine) {
   Make(CGR_MODE_FULL);
-  engine_->hook = [](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
-    return at == 0 ? cgr_record_call(
-                         recorder, [](cgr_recorder *, const void *) { return CGR_OK; }, nullptr, 0)
-                   : CGR_OK;
-  };
+  CallAtFirst();
   EXPECT_NE(TreeOf([&] { CGR_EXPECT_OK(engine_->Capture()); }).find("record(call layer:0("), std::string::npos) << tool_.Tree();
 }
 
@@ -198,9 +197,7 @@ TEST_P(Ranges, OfLayersThatInterleave) {
 TEST(RangesOfARuntime, OfEveryCall) {
   CGR_SKIP_WITHOUT_TOOL();
   Tool &tool = Tool::Get();
-  const DeviceParam device = HostParam(CGR_SCHEDULE_ASYNC);
-  cgr_device *dev = nullptr;
-  CGR_ASSERT_OK(cgr_device_open("host", &device.config, &dev));
+  const HostDevice dev(CGR_SCHEDULE_ASYNC);
   tool.Clear();
   auto engine = std::make_unique<TinyEngine>(dev, CGR_MODE_FULL, 1);
   EXPECT_EQ(tool.Tree(), "cgr_runtime_create");
@@ -230,7 +227,6 @@ TEST(RangesOfARuntime, OfEveryCall) {
   tool.Clear();
   engine.reset();
   EXPECT_EQ(tool.Tree(), "cgr_runtime_destroy");
-  CGR_EXPECT_OK(cgr_device_close(dev));
   EXPECT_TRUE(tool.wrong.empty());
 }
 

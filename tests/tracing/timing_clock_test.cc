@@ -74,12 +74,10 @@ protected:
 // The host device's clock is the host's, so any offset of host_ns is the error of the comparison.
 TEST_F(TimingClock, HostTimesAreAsGoodAsTheErrorSays) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
-  const cgr_capture capture = engine.CaptureStruct();
-  int32_t kind = 0;
-  CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
+  CGR_ASSERT_OK(engine.Capture());
   slow_->slow = true;
   slow_->quick = -1;
-  engine.StepOnce(&kind);
+  engine.Step();
   const uint64_t error = CompareNow(engine.rt);
   EXPECT_GE(error, kSlowMs * 1000000u / 2);
   const cgr_span step = StepOf(&engine);
@@ -105,10 +103,8 @@ TEST_F(TimingClock, TheQuickestComparisonCounts) {
 // Calls that read a step compare once a second at most; each head and page of a trace compares anew.
 TEST_F(TimingClock, IsComparedAgainAfterASecond) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
-  const cgr_capture capture = engine.CaptureStruct();
-  int32_t kind = 0;
-  CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
-  engine.StepOnce(&kind);
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step();
   const double begin = cgr__now_ms();
   CompareNow(engine.rt);
   slow_->comparisons = 0;
@@ -162,10 +158,9 @@ TEST_F(TimingClock, SpansAreAsFarApartAsTheirSize) {
     uint64_t more[2];
   };
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 2);
-  const cgr_capture capture = engine.CaptureStruct();
-  int32_t kind = 0, count = 0;
-  CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
-  engine.StepOnce(&kind);
+  int32_t count = 0;
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step();
   const uint64_t seq = cgr_test::Completed(engine.rt);
   std::vector<cgr_span> want(64, cgr_span CGR_SPAN_INIT);
   CGR_ASSERT_OK(cgr_runtime_timing(engine.rt, cgr_mark{ 0, 0, seq }, want.data(), 64, &count));

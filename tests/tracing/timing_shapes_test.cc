@@ -4,8 +4,7 @@
 #include <memory>
 #include <set>
 
-#include "tests/support/devices.h"
-#include "tests/tracing/shapes_engine.h"
+#include "tests/support/tiny_engine.h"
 
 namespace cgr_test {
 namespace {
@@ -13,21 +12,14 @@ namespace {
 // The LATEST schedule holds back a branch as long as it is not waited for.
 class TimingShapes : public ::testing::TestWithParam<cgr_host_schedule> {
 protected:
-  void SetUp() override {
-    const DeviceParam device = HostParam(GetParam());
-    CGR_ASSERT_OK(cgr_device_open("host", &device.config, &dev_));
-  }
-  void TearDown() override {
-    engine_.reset();
-    CGR_EXPECT_OK(cgr_device_close(dev_));
-  }
   // Calls `check` with the spans of an eager step, a step of a FULL graph and one of a PIECEWISE graph.
-  void ForEveryKind(Shapes shapes, const std::function<void(std::map<Place, cgr_span> &)> &check) {
+  void ForEveryKind(TinyOptions shapes, const std::function<void(std::map<Place, cgr_span> &)> &check) {
     for (int32_t kind : { CGR_KIND_NONE, CGR_KIND_FULL, CGR_KIND_PIECEWISE }) {
       SCOPED_TRACE(cgr_graph_kind_name(cgr_graph_kind(kind)));
       engine_.reset();
+      shapes.timing = 2;
       shapes.mode = kind == CGR_KIND_PIECEWISE ? CGR_MODE_PIECEWISE : CGR_MODE_FULL;
-      engine_ = std::make_unique<ShapesEngine>(dev_, shapes);
+      engine_ = std::make_unique<TinyEngine>(dev_, shapes);
       CGR_ASSERT_OK(engine_->Capture());
       CGR_ASSERT_OK(cgr_runtime_enable_graphs(engine_->rt, kind != CGR_KIND_NONE));
       ASSERT_EQ(engine_->Step(), kind);
@@ -36,7 +28,7 @@ protected:
     }
   }
   // The spans of these layers alone; layers of a step come one after the other.
-  void ExpectLayers(const Shapes &shapes, const std::set<Place> &want) {
+  void ExpectLayers(const TinyOptions &shapes, const std::set<Place> &want) {
     ForEveryKind(shapes, [&](std::map<Place, cgr_span> &by) {
       std::set<Place> got;
       for (const auto &span : by)
@@ -52,20 +44,20 @@ protected:
       }
     });
   }
-  std::unique_ptr<ShapesEngine> engine_;
-  cgr_device *dev_ = nullptr;
+  HostDevice dev_{ GetParam() };
+  std::unique_ptr<TinyEngine> engine_;
 };
 
 const Place kLayer(CGR_PHASE_LAYER, 0), kAppend(CGR_PHASE_APPEND, 0), kAttention(CGR_PHASE_ATTENTION, 0);
 
 TEST_P(TimingShapes, ABackendThatLeavesTheAppendToTheLibrary) {
-  Shapes shapes;
+  TinyOptions shapes;
   shapes.layers = { { 1, 0 } };
   ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAppend, kAttention }));
 }
 
 TEST_P(TimingShapes, ABackendThatAppendsWhileItAttends) {
-  Shapes shapes;
+  TinyOptions shapes;
   shapes.layers = { { 1, 0 } };
   shapes.backend_flags = CGR_BACKEND_APPENDS;
   ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAttention }));
@@ -74,7 +66,7 @@ TEST_P(TimingShapes, ABackendThatAppendsWhileItAttends) {
 TEST_P(TimingShapes, ALayerThatAppendsNothing) {
   for (int32_t backend : { 0, 1 }) {
     SCOPED_TRACE(backend);
-    Shapes shapes;
+    TinyOptions shapes;
     shapes.layers = { { backend, 0 } };
     shapes.calls = { { 0, CGR_ATTENTION_NO_APPEND } };
     ASSERT_NO_FATAL_FAILURE(ExpectLayers(shapes, { kLayer, kAttention }));
@@ -82,7 +74,7 @@ TEST_P(TimingShapes, ALayerThatAppendsNothing) {
 }
 
 TEST_P(TimingShapes, ALayerThatReadsTheCacheOfAnother) {
-  Shapes shapes;
+  TinyOptions shapes;
   shapes.layers = { { 0, 0 }, { 0, 1 } };
   ASSERT_NO_FATAL_FAILURE(
       ExpectLayers(shapes, { kLayer, kAppend, kAttention, { CGR_PHASE_LAYER, 1 }, { CGR_PHASE_ATTENTION, 1 } }));
@@ -93,7 +85,7 @@ TEST_P(TimingShapes, ALayerThatAppendsAlone) {
   for (int32_t backend : { 0, 1 })
     for (uint32_t flags : { 0u, uint32_t(CGR_BACKEND_APPENDS) }) {
       SCOPED_TRACE(std::to_string(backend) + " " + std::to_string(flags));
-      Shapes shapes;
+      TinyOptions shapes;
       shapes.layers = { { backend, 0 } };
       shapes.backend_flags = flags;
       shapes.calls = { { 0, CGR_ATTENTION_APPEND_ONLY } };
@@ -105,7 +97,7 @@ TEST_P(TimingShapes, ALayerThatAppendsAlone) {
 TEST_P(TimingShapes, ALayerOfTwoCallsComesOnce) {
   for (int32_t backend : { 0, 1 }) {
     SCOPED_TRACE(backend);
-    Shapes shapes;
+    TinyOptions shapes;
     shapes.layers = { { backend, 0 }, { backend, 0 } };
     shapes.calls = { { 0, CGR_ATTENTION_APPEND_ONLY },
                      { 1, CGR_ATTENTION_APPEND_ONLY },
@@ -128,7 +120,7 @@ TEST_P(TimingShapes, ALayerOfTwoCallsComesOnce) {
 TEST_P(TimingShapes, AnAppendAfterTheAttention) {
   for (int32_t backend : { 0, 1 }) {
     SCOPED_TRACE(backend);
-    Shapes shapes;
+    TinyOptions shapes;
     shapes.layers = { { backend, 0 } };
     shapes.calls = { { 0, CGR_ATTENTION_NO_APPEND }, { 0, CGR_ATTENTION_APPEND_ONLY } };
     ForEveryKind(shapes, [](std::map<Place, cgr_span> &by) {
@@ -148,7 +140,7 @@ TEST_P(TimingShapes, EveryPhase) {
   staged.dtype = CGR_DTYPE_I32;
   staged.source = CGR_SOURCE_STAGED;
   staged.name = "staged";
-  Shapes shapes;
+  TinyOptions shapes;
   shapes.layers = { { 0, 0 }, { 1, 0 } };
   shapes.backend_plans = true;
   shapes.adjust = [&](cgr_config *config) {
@@ -181,19 +173,20 @@ TEST_P(TimingShapes, EveryPhase) {
 
 // A step of the runtime's own ends when what runs alongside it has.
 TEST_P(TimingShapes, TheEpilogueBeginsAfterTheBranches) {
-  Shapes shapes;
+  TinyOptions shapes;
   shapes.adjust = [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES); };
   ForEveryKind(shapes, [this](std::map<Place, cgr_span> &by) {
     if (by.count({ CGR_PHASE_FETCH, -1 })) {
       EXPECT_LE((by[{ CGR_PHASE_FETCH, -1 }].end_ns), (by[{ CGR_PHASE_EPILOGUE, -1 }].begin_ns));
     }
     const int32_t page = 6;
+    int32_t row = -1;
     uint64_t seq = 0;
-    CGR_ASSERT_OK(cgr_request_set_pages(engine_->rt, engine_->row, 0, 1, &page, 1));
+    CGR_ASSERT_OK(cgr_request_open(engine_->rt, 1, &row));
+    CGR_ASSERT_OK(cgr_request_set_pages(engine_->rt, row, 0, 0, &page, 1));
     CGR_ASSERT_OK(cgr_test::Flush(engine_->rt, engine_->stream, &seq));
     CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
-    engine_->seq = seq;
-    std::map<Place, cgr_span> flush = engine_->Spans();
+    std::map<Place, cgr_span> flush = engine_->Spans(seq);
     ASSERT_EQ(flush.count({ CGR_PHASE_ON_DEMAND, -1 }), 1u);
     EXPECT_LE((flush[{ CGR_PHASE_ON_DEMAND, -1 }].end_ns), (flush[{ CGR_PHASE_EPILOGUE, -1 }].begin_ns));
   });
@@ -205,30 +198,26 @@ INSTANTIATE_TEST_SUITE_P(Schedules, TimingShapes,
 // Room for all spans of a runtime of many layers.
 TEST(TimingShapesHost, ThereIsRoomForEverySpan) {
   enum { kLayers = 96 };
-  cgr_device *dev = nullptr;
-  const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
-  CGR_ASSERT_OK(cgr_device_open("host", &device.config, &dev));
-  {
-    Shapes shapes;
-    shapes.layers.resize(kLayers);
-    uint64_t host[2] = {};
-    shapes.adjust = [&](cgr_config *config) {
-      config->flight_depth = 256; // each takes memory of a timed runtime, too
-      for (int32_t timing : { 0, 2 }) {
-        cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
-        config->timing = timing;
-        CGR_ASSERT_OK(cgr_runtime_memory(config, &sizes));
-        host[timing / 2] = sizes.host_bytes;
-      }
-    };
-    ShapesEngine engine(dev, shapes);
-    CGR_ASSERT_OK(engine.Capture());
-    EXPECT_EQ(engine.Step(), CGR_KIND_FULL);
-    const size_t most = CGR_PHASE_LAYER + 3 * kLayers, words = 6 * kLayers;
-    EXPECT_GE(engine.Spans().size(), most - 3) << "staged, on demand and other plans are not there";
-    EXPECT_GE(host[1] - host[0], most * sizeof(cgr_span) + words * sizeof(int64_t));
-  }
-  CGR_EXPECT_OK(cgr_device_close(dev));
+  const HostDevice dev;
+  TinyOptions shapes;
+  shapes.timing = 2;
+  shapes.layers.resize(kLayers);
+  uint64_t host[2] = {};
+  shapes.adjust = [&](cgr_config *config) {
+    config->flight_depth = 256; // each takes memory of a timed runtime, too
+    for (int32_t timing : { 0, 2 }) {
+      cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
+      config->timing = timing;
+      CGR_ASSERT_OK(cgr_runtime_memory(config, &sizes));
+      host[timing / 2] = sizes.host_bytes;
+    }
+  };
+  TinyEngine engine(dev, shapes);
+  CGR_ASSERT_OK(engine.Capture());
+  EXPECT_EQ(engine.Step(), CGR_KIND_FULL);
+  const size_t most = CGR_PHASE_LAYER + 3 * kLayers, words = 6 * kLayers;
+  EXPECT_GE(engine.Spans().size(), most - 3) << "staged, on demand and other plans are not there";
+  EXPECT_GE(host[1] - host[0], most * sizeof(cgr_span) + words * sizeof(int64_t));
 }
 
 } // namespace

@@ -13,27 +13,6 @@
 namespace cgr_test {
 namespace {
 
-using Place = std::pair<int32_t, int32_t>; // phase, layer
-
-std::vector<cgr_span> SpansOf(cgr_runtime *rt, uint64_t seq) {
-  int32_t count = 0, again = 0;
-  CGR_EXPECT_OK(cgr_runtime_timing(rt, cgr_mark{ 0, 0, seq }, nullptr, 0, &count));
-  std::vector<cgr_span> spans(size_t(count) + 1, cgr_span CGR_SPAN_INIT);
-  spans.back().phase = 77;
-  CGR_EXPECT_OK(cgr_runtime_timing(rt, cgr_mark{ 0, 0, seq }, spans.data(), count, &again));
-  EXPECT_EQ(count, again);
-  EXPECT_EQ(spans.back().phase, 77) << "nothing is written past the last";
-  spans.pop_back();
-  return spans;
-}
-
-std::map<Place, cgr_span> ByPlace(const std::vector<cgr_span> &spans) {
-  std::map<Place, cgr_span> by;
-  for (const cgr_span &span : spans)
-    EXPECT_TRUE(by.emplace(Place(span.phase, span.layer), span).second) << cgr_phase_name(cgr_phase(span.phase));
-  return by;
-}
-
 void ExpectInside(const cgr_span &outer, const cgr_span &inner) {
   EXPECT_LE(outer.begin_ns, inner.begin_ns) << cgr_phase_name(cgr_phase(inner.phase)) << " " << inner.layer;
   EXPECT_GE(outer.end_ns, inner.end_ns) << cgr_phase_name(cgr_phase(inner.phase)) << " " << inner.layer;
@@ -329,38 +308,23 @@ TEST(TimingHost, AStepThatHasNotCompletedIsNotReady) {
 // Graphs with stamps hold nothing forbidden, and replay as an eager step runs.
 TEST(TimingHost, AuditAndSelfTestFindNothing) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
-    cgr_device *dev = nullptr;
-    const DeviceParam host = HostParam(CGR_SCHEDULE_EARLIEST);
-    CGR_ASSERT_OK(cgr_device_open("host", &host.config, &dev));
-    {
-      TinyEngine engine(dev, mode, 0, 2);
-      const cgr_capture capture = engine.CaptureStruct();
-      int32_t count = -1;
-      CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
-      CGR_EXPECT_OK(engine.SelfTest(&count));
-      EXPECT_EQ(count, 0);
-      engine.RegisterAll();
-      CGR_EXPECT_OK(cgr_runtime_capture(engine.rt, &capture));
-      CGR_EXPECT_OK(cgr_runtime_audit(engine.rt, nullptr, nullptr, 0, &count));
-      EXPECT_EQ(count, 0);
-    }
-    CGR_EXPECT_OK(cgr_device_close(dev));
+    const HostDevice dev;
+    TinyEngine engine(dev, mode, 0, 2);
+    int32_t count = -1;
+    CGR_ASSERT_OK(engine.Capture());
+    CGR_EXPECT_OK(engine.SelfTest(&count));
+    EXPECT_EQ(count, 0);
+    engine.RegisterAll();
+    CGR_EXPECT_OK(engine.Capture());
+    CGR_EXPECT_OK(cgr_runtime_audit(engine.rt, nullptr, nullptr, 0, &count));
+    EXPECT_EQ(count, 0);
   }
 }
 
 // Each device call fails in turn: in creation, which then makes nothing, in an eager step, and in calls that read.
 class TimingFaults : public ::testing::Test {
 protected:
-  void SetUp() override {
-    const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
-    cgr_device *inner = nullptr;
-    CGR_ASSERT_OK(cgr_device_open("host", &device.config, &inner));
-    ASSERT_EQ(cgr__fault_open(inner, &dev_), CGR__DEVICE_OK);
-  }
-  void TearDown() override {
-    cgr__fault_set(dev_, nullptr);
-    CGR_EXPECT_OK(cgr_device_close(dev_));
-  }
+  void TearDown() override { cgr__fault_set(dev_, nullptr); }
   // Returns how many calls the device had.
   template <class Call, class After> uint64_t AtEveryCall(Call call, After after) {
     uint64_t nth = 0, fired = 1;
@@ -376,7 +340,7 @@ protected:
     }
     return nth - 1;
   }
-  cgr_device *dev_ = nullptr;
+  HostDevice dev_{ CGR_SCHEDULE_EARLIEST, true };
 };
 
 // Each launch fails in turn: a timestamp's failure is reported as such, and all others as without timestamps.
@@ -410,12 +374,10 @@ TEST_F(TimingFaults, ATimestampThatFailsIsToldAsOne) {
 
 TEST_F(TimingFaults, OfWhatReads) {
   TinyEngine engine(dev_, CGR_MODE_FULL, 0, 2);
-  const cgr_capture capture = engine.CaptureStruct();
-  int32_t kind = 0, count = 0;
+  int32_t count = 0;
   size_t length = 0;
-  CGR_ASSERT_OK(cgr_runtime_capture(engine.rt, &capture));
-  auto step = [&] { engine.StepOnce(&kind); };
-  step();
+  CGR_ASSERT_OK(engine.Capture());
+  engine.Step();
   const uint64_t newest = cgr_test::Completed(engine.rt);
   auto nothing = [] {};
   EXPECT_GE(AtEveryCall(
@@ -434,7 +396,7 @@ TEST_F(TimingFaults, OfWhatReads) {
                 nothing),
             2u);
   EXPECT_GE(AtEveryCall([&] { return cgr_runtime_trace(engine.rt, out.data(), out.size(), &length); }, nothing), 22u);
-  step();
+  engine.Step();
 }
 
 } // namespace

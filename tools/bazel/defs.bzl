@@ -34,6 +34,18 @@ def cgr_c_test(copts = [], **kwargs):
 def cgr_cc_library(copts = [], **kwargs):
     _cc_library(copts = _CC_COPTS + copts, linkstatic = True, **kwargs)
 
+def cgr_test_libraries(libraries, **kwargs):
+    """Libraries of tests: for each name its files and what it needs, each a string with spaces between the words."""
+    for name, (files, deps) in libraries.items():
+        cgr_cc_library(
+            name = name,
+            testonly = True,
+            srcs = [file for file in files.split(" ") if file.endswith(".cc")],
+            hdrs = [file for file in files.split(" ") if file.endswith(".h")],
+            deps = [dep for dep in deps.split(" ") if dep],
+            **kwargs
+        )
+
 # Compiling takes longer than running: what a test calls is optimised, the test itself is not. FORTIFY_SOURCE needs optimisation.
 _NOT_OPTIMISED = ["-O0", "-U_FORTIFY_SOURCE"]
 
@@ -54,39 +66,44 @@ def cgr_cc_test(srcs, copts = [], deps = [], linkopts = [], **kwargs):
         **kwargs
     )
 
+# Whether `name` is that of the pattern, which may have one star.
+def _matches(pattern, name):
+    start, end = (pattern + "*").split("*")[:2]
+    return name.startswith(start) and name.endswith(end) and "/" not in name[len(start):]
+
 # The program that a test file of this package is linked into, from PROGRAMS.
 def _program_of(source):
     for line in PROGRAMS:
         pattern, program = line.split(": ")
-        start, end = (pattern + "*").split("*")[:2]
-        path = native.package_name() + "/" + source
-        if path.startswith(start) and path.endswith(end) and "/" not in path[len(start):]:
+        if _matches(pattern, native.package_name() + "/" + source):
             return program
     return source[:-len(".cc")]
 
-def cgr_tests(deps, more = {}, exclude = [], gpu_short = [], data = {}):
+# What the table has for the source: its keys are patterns.
+def _of(table, source):
+    return [label for pattern, labels in table.items() if _matches(pattern, source) for label in labels]
+
+def cgr_tests(deps = [], more = {}, exclude = [], gpu_short = [], data = {}):
     """A test per *_test.cc of the folder, or per PROGRAMS: `deps` for all, and what `more` and `data` list for a file besides.
 
-    Files of `gpu_short` get that tag: short, and what sanitizers and repetitions run on a GPU.
+    Files of `gpu_short` get that tag: short, and what sanitizers and repetitions run on a GPU. It, `more` and `data` take patterns.
     """
     sources = native.glob(["*_test.cc"], exclude = exclude)
-    for source in gpu_short + more.keys() + data.keys():
-        if source not in sources:
-            fail("cgr_tests: %s is not a test of this folder" % source)
+    for pattern in gpu_short + more.keys() + data.keys():
+        if not [source for source in sources if _matches(pattern, source)]:
+            fail("cgr_tests: %s is not a test of this folder" % pattern)
     programs = {}
     for source in sources:
         name = _program_of(source)
         programs[name] = programs.get(name, []) + [source]
     for name, files in programs.items():
-        needed = {label: None for label in deps}
-        for source in files:
-            needed.update({label: None for label in more.get(source, [])})
+        needed = {label: None for label in deps + [label for source in files for label in _of(more, source)]}
         cgr_cc_test(
             name = name,
             srcs = files,
-            data = [label for source in files for label in data.get(source, [])],
+            data = {label: None for source in files for label in _of(data, source)}.keys(),
             deps = needed.keys(),
-            tags = ["gpu_short"] if [source for source in files if source in gpu_short] else [],
+            tags = ["gpu_short"] if [s for s in files for pattern in gpu_short if _matches(pattern, s)] else [],
         )
 
 def _cgr_public_library_impl(ctx):
