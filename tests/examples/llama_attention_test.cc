@@ -17,12 +17,6 @@ constexpr int kBiased = 13; // what follows when a bias reaches the residual str
 
 // ----------------------------------------------------------------------------------------------------- a model that looks
 
-Tensor Zeros(const std::string &name, const std::vector<int64_t> &shape) {
-  Tensor tensor = MakeTensor(name, "F32", shape);
-  tensor.bytes.assign(tensor.bytes.size(), '\0');
-  return tensor;
-}
-
 Tensor Filled(const std::string &name, int64_t size, float value) {
   Tensor tensor = Zeros(name, { size });
   for (int64_t i = 0; i < size; i++)

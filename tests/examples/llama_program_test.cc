@@ -19,12 +19,6 @@ constexpr int kVocab = 16;
 
 // ------------------------------------------------------------------------------------------------------- a model that counts
 
-Tensor Zeros(const std::string &name, const std::vector<int64_t> &shape) {
-  Tensor tensor = MakeTensor(name, "F32", shape);
-  tensor.bytes.assign(tensor.bytes.size(), '\0');
-  return tensor;
-}
-
 void Set(Tensor *tensor, int row, int column, float value) {
   std::memcpy(&tensor->bytes[4 * static_cast<size_t>(row * tensor->shape.back() + column)], &value, 4);
 }

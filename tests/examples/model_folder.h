@@ -60,6 +60,12 @@ inline Tensor MakeTensor(const std::string &name, const std::string &dtype, cons
   return tensor;
 }
 
+inline Tensor Zeros(const std::string &name, const std::vector<int64_t> &shape) {
+  Tensor tensor = MakeTensor(name, "F32", shape);
+  tensor.bytes.assign(tensor.bytes.size(), '\0');
+  return tensor;
+}
+
 inline std::string Header(const std::vector<Tensor> &tensors) {
   std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";
   size_t offset = 0;

@@ -11,6 +11,7 @@ using namespace cgr_test;
 constexpr int64_t kMega = 1 << 20;
 
 struct Rig : Graphs {
+  cgr__budget budget;
   Rig() : Graphs(CGR_MODE_FULL_DECODE_ONLY, 16, 16, { 1, 2, 3, 4, 5, 6, 7, 8 }) {}
   // As a capture does whose graph takes what is expected.
   void Capture(size_t i, int64_t bytes, double ms = 1.0) {
@@ -22,6 +23,12 @@ struct Rig : Graphs {
     graphs->device_bytes += bytes;
     graphs->expected_kb += Entry(i).expected_kb;
   }
+  bool Allows(size_t i) { return cgr__budget_allows(&budget, graphs.get(), &Entry(i)); }
+  void Charge(size_t i) { cgr__budget_charge(&budget, graphs.get(), &Entry(i)); }
+  void CaptureAndCharge(size_t i, int64_t bytes, double ms = 1.0) {
+    Capture(i, bytes, ms);
+    Charge(i);
+  }
   // A piece of that many nodes side by side and one after the other, during whose instantiation free memory shrank by `bytes`.
   void Piece(size_t i, int64_t num_nodes, int64_t width, int64_t bytes) {
     const cgr__graph_info info = { num_nodes, width, bytes, 0, num_nodes };
@@ -32,111 +39,95 @@ struct Rig : Graphs {
 
 TEST(Budget, WithoutLimitsAllowsEverything) {
   Rig rig;
-  cgr__budget budget;
-  cgr__budget_begin(&budget, 0.0, 0);
+  cgr__budget_begin(&rig.budget, 0.0, 0);
   for (size_t i = 0; i < 8; i++) {
-    ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(i)));
-    rig.Capture(i, int64_t(1) << 50, 1e9);
-    cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(i));
+    ASSERT_TRUE(rig.Allows(i));
+    rig.CaptureAndCharge(i, int64_t(1) << 50, 1e9);
   }
-  EXPECT_EQ(budget.left, 0);
+  EXPECT_EQ(rig.budget.left, 0);
 }
 
 // 10 MB hold three graphs of 3 MB, and a fourth is not begun.
 TEST(Budget, OfBytesExpectsTheNextToCostTheAverage) {
   Rig rig;
-  cgr__budget budget;
-  cgr__budget_begin(&budget, 0.0, 10 * kMega);
+  cgr__budget_begin(&rig.budget, 0.0, 10 * kMega);
   size_t captured = 0;
   for (size_t i = 0; i < 8; i++) {
-    if (!cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(i)))
+    if (!rig.Allows(i))
       continue;
-    rig.Capture(i, 3 * kMega);
-    cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(i));
+    rig.CaptureAndCharge(i, 3 * kMega);
     captured++;
   }
   EXPECT_EQ(captured, 3u);
-  EXPECT_EQ(budget.left, 5);
+  EXPECT_EQ(rig.budget.left, 5);
   for (size_t i = 0; i < 8; i++)
     EXPECT_EQ(rig.Entry(i).state, i < 3 ? CGR_GRAPH_READY : CGR_GRAPH_OVER_BUDGET) << i;
 }
 
 TEST(Budget, OfBytesDropsWhatCostMoreThanExpected) {
   Rig rig;
-  cgr__budget budget;
-  cgr__budget_begin(&budget, 0.0, 10 * kMega);
-  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
-  rig.Capture(0, kMega);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
-  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1)));
-  rig.Capture(1, 20 * kMega);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(1));
+  cgr__budget_begin(&rig.budget, 0.0, 10 * kMega);
+  ASSERT_TRUE(rig.Allows(0));
+  rig.CaptureAndCharge(0, kMega);
+  ASSERT_TRUE(rig.Allows(1));
+  rig.CaptureAndCharge(1, 20 * kMega);
   EXPECT_EQ(rig.Entry(0).state, CGR_GRAPH_READY);
   EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_OVER_BUDGET);
   EXPECT_EQ(rig.graphs->device_bytes, kMega);
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(2)));
-  EXPECT_EQ(budget.left, 2);
+  EXPECT_FALSE(rig.Allows(2));
+  EXPECT_EQ(rig.budget.left, 2);
 }
 
 // Existing graphs count; a stale graph makes room for its replacement, and stays stale if the room is not enough.
 TEST(Budget, OfBytesCountsAllGraphs) {
   Rig rig;
-  cgr__budget budget;
   for (size_t i = 0; i < 3; i++)
     rig.Capture(i, 4 * kMega);
   rig.Set(0, CGR_GRAPH_STALE);
-  cgr__budget_begin(&budget, 0.0, 12 * kMega);
-  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
-  cgr__budget_begin(&budget, 0.0, 7 * kMega);
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  cgr__budget_begin(&rig.budget, 0.0, 12 * kMega);
+  EXPECT_TRUE(rig.Allows(0));
+  cgr__budget_begin(&rig.budget, 0.0, 7 * kMega);
+  EXPECT_FALSE(rig.Allows(0));
   EXPECT_EQ(cgr__graph_state_of(rig.graphs.get(), &rig.Entry(0)), CGR_GRAPH_STALE);
   rig.Set(3, CGR_GRAPH_FAILED);
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(3)));
+  EXPECT_FALSE(rig.Allows(3));
   EXPECT_EQ(rig.Entry(3).state, CGR_GRAPH_FAILED);
 }
 
 TEST(Budget, OfTimeExpectsTheNextToTakeTheAverage) {
   Rig rig;
-  cgr__budget budget;
-  cgr__budget_begin(&budget, 1e6, 0);
-  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
-  rig.Capture(0, 0, 0.9e6);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
-  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1)));
-  rig.Capture(1, 0, 1.3e6);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(1)); // 1.1e6 on average
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(2)));
+  cgr__budget_begin(&rig.budget, 1e6, 0);
+  ASSERT_TRUE(rig.Allows(0));
+  rig.CaptureAndCharge(0, 0, 0.9e6);
+  EXPECT_TRUE(rig.Allows(1));
+  rig.CaptureAndCharge(1, 0, 1.3e6); // 1.1e6 on average
+  EXPECT_FALSE(rig.Allows(2));
   EXPECT_EQ(rig.Entry(1).state, CGR_GRAPH_READY) << "time that was spent is not given back";
 }
 
 // Exactly what was allowed fits; each kind is expected to cost what it has cost so far; and a spent budget stays spent.
 TEST(Budget, EndsExactlyAndForGood) {
   Rig rig;
-  cgr__budget budget;
   rig.Entry(2).key.kind = rig.Entry(3).key.kind = CGR_KIND_PIECEWISE;
-  cgr__budget_begin(&budget, 0.0, 6 * kMega);
-  ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
-  rig.Capture(0, 3 * kMega);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
-  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1))) << "6 MB";
-  rig.Capture(1, 2 * kMega);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(1));
-  EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(2))) << "nothing is known of its kind";
-  rig.Capture(2, kMega);
-  cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(2));
+  cgr__budget_begin(&rig.budget, 0.0, 6 * kMega);
+  ASSERT_TRUE(rig.Allows(0));
+  rig.CaptureAndCharge(0, 3 * kMega);
+  EXPECT_TRUE(rig.Allows(1)) << "6 MB";
+  rig.CaptureAndCharge(1, 2 * kMega);
+  EXPECT_TRUE(rig.Allows(2)) << "nothing is known of its kind";
+  rig.CaptureAndCharge(2, kMega);
   EXPECT_EQ(rig.Entry(2).state, CGR_GRAPH_READY) << "6 MB in all";
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(3)));
+  EXPECT_FALSE(rig.Allows(3));
   rig.graphs->device_bytes = 0;
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(3)));
-  EXPECT_EQ(budget.left, 2);
+  EXPECT_FALSE(rig.Allows(3));
+  EXPECT_EQ(rig.budget.left, 2);
 }
 
 TEST(Budget, OfTimeCountsFromTheBegin) {
   Rig rig;
-  cgr__budget budget;
-  cgr__budget_begin(&budget, 5.0, 0);
+  cgr__budget_begin(&rig.budget, 5.0, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_FALSE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+  EXPECT_FALSE(rig.Allows(0));
 }
 
 // ---- neighbours
@@ -192,20 +183,19 @@ TEST(Neighbours, StepsOfTheDeviceCountAsLongAsTheyAreRare) {
 TEST(Neighbours, NoGraphIsDroppedForAMeasurementAlone) {
   for (int64_t bytes : { 3 * kMega / 2, 2 * kMega }) {
     Rig rig;
-    cgr__budget budget;
-    cgr__budget_begin(&budget, 0.0, kMega);
-    ASSERT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(0)));
+    cgr__budget_begin(&rig.budget, 0.0, kMega);
+    ASSERT_TRUE(rig.Allows(0));
     rig.Set(0, CGR_GRAPH_READY);
     rig.Entry(0).exec = nullptr;
     rig.Piece(0, 65, 1, bytes);
     EXPECT_EQ(rig.Entry(0).estimated, 0);
-    cgr__budget_charge(&budget, rig.graphs.get(), &rig.Entry(0));
+    rig.Charge(0);
     EXPECT_EQ(rig.Entry(0).state, CGR_GRAPH_READY);
     EXPECT_EQ(rig.Entry(0).estimated, 1);
     EXPECT_LE(rig.graphs->device_bytes, kMega / 2);
-    EXPECT_TRUE(cgr__budget_allows(&budget, rig.graphs.get(), &rig.Entry(1)));
-    EXPECT_EQ(budget.left, 0);
-    EXPECT_EQ(budget.estimated, 1);
+    EXPECT_TRUE(rig.Allows(1));
+    EXPECT_EQ(rig.budget.left, 0);
+    EXPECT_EQ(rig.budget.estimated, 1);
   }
 }
 

@@ -2,8 +2,8 @@
 // their arrays; and what is refused.
 #include <gtest/gtest.h>
 
-#include "tests/support/expect.h"
 #include "tests/support/flashinfer_cascade.h"
+#include "tests/support/mistake.h"
 #include "tests/support/flashinfer_case.h"
 
 namespace cgr_test {
@@ -171,26 +171,27 @@ TEST(FlashInferCascade, RefusesWhatIsNoCascade) {
     s.c.*field = 65537;
     ExpectRefused(s, { " is 65537, expected 1 .. " });
   }
-  s = Good(), s.qo[0] = 1;
-  ExpectRefused(s, { "qo_indptr[0] is 1, expected 0" });
-  s = Good(), s.kv[2] = 3;
-  ExpectRefused(s, { "kv_indptr[2] is 3, expected at least 4 (kv_indptr[1])" });
-  s = Good(), s.start[2] = 2;
-  ExpectRefused(s, { "group_start[2] is 2, expected 3 (num_requests)" });
-  s = Good(), s.start[2] = 4;
-  ExpectRefused(s, { "group_start[2] is 4, expected 3 (num_requests)" });
-  s = Good(), s.live = { 2 }, s.start[1] = s.start[2] = 1, s.c.live_requests = s.live.data();
-  ExpectRefused(s, { "group_start[2] is 1, expected 2 (live requests) .. 3 (num_requests)" });
-  s = Good(), s.prefix[1] = -1;
-  ExpectRefused(s, { "prefix_pages[1] is -1, expected at least 0" });
-  s = Good(), s.prefix[0] = 4;
-  ExpectRefused(s, { "prefix_pages[0] is 4, expected at most 3: request 0 has 52 tokens before its new ones" });
-  s = Good(), s.last[2] = 17;
-  ExpectRefused(s, { "kv_last_page_len[2] is 17, expected 1 .. 16" });
-  s = Good(), s.last[2] = 0;
-  ExpectRefused(s, { "kv_last_page_len[2] is 0, expected 1 .. 16" });
-  s = Good(), s.indices[5]++;
-  ExpectRefused(s, { "page 1 of request 1 is 1000002, expected 1000001, as in the rest of group 0" });
+  EachMistake<Cascade>(
+      {
+          { kArgument, "qo_indptr[0] is 1, expected 0", [](Cascade &c) { c.qo[0] = 1; } },
+          { kArgument, "kv_indptr[2] is 3, expected at least 4 (kv_indptr[1])", [](Cascade &c) { c.kv[2] = 3; } },
+          { kArgument, "group_start[2] is 2, expected 3 (num_requests)", [](Cascade &c) { c.start[2] = 2; } },
+          { kArgument, "group_start[2] is 4, expected 3 (num_requests)", [](Cascade &c) { c.start[2] = 4; } },
+          { kArgument, "group_start[2] is 1, expected 2 (live requests) .. 3 (num_requests)",
+            [](Cascade &c) {
+              c.live = { 2 };
+              c.start[1] = c.start[2] = 1;
+              c.c.live_requests = c.live.data();
+            } },
+          { kArgument, "prefix_pages[1] is -1, expected at least 0", [](Cascade &c) { c.prefix[1] = -1; } },
+          { kArgument, "prefix_pages[0] is 4, expected at most 3: request 0 has 52 tokens before its new ones",
+            [](Cascade &c) { c.prefix[0] = 4; } },
+          { kArgument, "kv_last_page_len[2] is 17, expected 1 .. 16", [](Cascade &c) { c.last[2] = 17; } },
+          { kArgument, "kv_last_page_len[2] is 0, expected 1 .. 16", [](Cascade &c) { c.last[2] = 0; } },
+          { kArgument, "page 1 of request 1 is 1000002, expected 1000001, as in the rest of group 0",
+            [](Cascade &c) { c.indices[5]++; } },
+      },
+      Good, [](const Cascade &c, const Mistake<Cascade> &row) { ExpectRefused(c, { row.says }); });
 }
 
 TEST(FlashInferCascade, NullIsRefused) {

@@ -21,8 +21,7 @@ public:
       MakeEncoderLayer(kit, "model.encoder.layers." + std::to_string(l) + ".");
     for (int32_t l = 0; l < c_.Count("decoder_layers"); l++)
       MakeDecoderLayer(kit, "model.decoder.layers." + std::to_string(l) + ".");
-    for (RowTensor *x : { &x_, &sum_, &q_, &k_, &v_, &out_ })
-      *x = kit.Activation(hidden_);
+    kit.Activations(hidden_, { &x_, &sum_, &q_, &k_, &v_, &out_ });
     result = kit.Activation(vocab, CGR_DTYPE_FP32);
   }
 

@@ -17,8 +17,7 @@ public:
     norm_ = kit.Norm("embeddings.LayerNorm", hidden_);
     for (int32_t l = 0; l < c_.Count("num_hidden_layers"); l++)
       MakeLayer(kit, "encoder.layer." + std::to_string(l) + ".");
-    for (RowTensor *x : { &x_, &sum_, &q_, &k_, &v_, &out_ })
-      *x = kit.Activation(hidden_);
+    kit.Activations(hidden_, { &x_, &sum_, &q_, &k_, &v_, &out_ });
     gelu_ = kit.Activation(inner_);
     result = kit.Activation(hidden_, CGR_DTYPE_FP32);
   }

@@ -33,8 +33,7 @@ public:
     last_ = kit.Norm("transformer.ln_f", hidden_);
     for (int32_t l = 0; l < c_.Count("n_layer"); l++)
       MakeLayer(kit, "transformer.h." + std::to_string(l) + ".", group, slopes);
-    for (RowTensor *x : { &x_, &normed_, &out_ })
-      *x = kit.Activation(hidden_);
+    kit.Activations(hidden_, { &x_, &normed_, &out_ });
     qkv_ = kit.Activation(3 * hidden_);
     inner_ = kit.Activation(4 * hidden_);
     result = kit.Activation(vocab, CGR_DTYPE_FP32);

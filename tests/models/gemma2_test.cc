@@ -20,14 +20,10 @@ public:
     for (int32_t l = 0; l < c_.Count("num_hidden_layers"); l++)
       MakeLayer(kit, l, groups[l % 2], l % 2 == 0 ? window : 0);
     angles_ = Angles(kit, c_.Count("head_dim"), PlainFrequencies(c_.Count("head_dim"), c_.Number("rope_theta")), 1.0f);
-    for (RowTensor *x : { &x_, &normed_, &branch_ })
-      *x = kit.Activation(hidden_);
-    for (RowTensor *x : { &q_, &out_ })
-      *x = kit.Activation(q_width_);
-    for (RowTensor *x : { &k_, &v_ })
-      *x = kit.Activation(kv_width_);
-    for (RowTensor *x : { &gate_, &up_ })
-      *x = kit.Activation(inner_);
+    kit.Activations(hidden_, { &x_, &normed_, &branch_ });
+    kit.Activations(q_width_, { &q_, &out_ });
+    kit.Activations(kv_width_, { &k_, &v_ });
+    kit.Activations(inner_, { &gate_, &up_ });
     logits_ = kit.Activation(vocab, CGR_DTYPE_FP32);
     result = kit.Activation(vocab, CGR_DTYPE_FP32);
   }

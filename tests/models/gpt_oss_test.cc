@@ -24,16 +24,12 @@ public:
     const Yarn yarn = { c_.Number("yarn_factor"), c_.Number("yarn_beta_fast"), c_.Number("yarn_beta_slow"),
                         c_.Count("original_max_position_embeddings") };
     angles_ = Angles(kit, dim_, YarnFrequencies(dim_, c_.Number("rope_theta"), yarn), YarnScale(yarn));
-    for (RowTensor *x : { &x_, &normed_, &branch_ })
-      *x = kit.Activation(hidden_);
-    for (RowTensor *x : { &q_, &out_ })
-      *x = kit.Activation(q_heads_ * dim_);
-    for (RowTensor *x : { &k_, &v_ })
-      *x = kit.Activation(kv_heads_ * dim_);
+    kit.Activations(hidden_, { &x_, &normed_, &branch_ });
+    kit.Activations(q_heads_ * dim_, { &q_, &out_ });
+    kit.Activations(kv_heads_ * dim_, { &k_, &v_ });
     gate_up_ = kit.Activation(2 * inner_);
     gated_ = kit.Activation(inner_);
-    for (RowTensor *x : { &router_, &shares_ })
-      *x = kit.Activation(experts_);
+    kit.Activations(experts_, { &router_, &shares_ });
     result = kit.Activation(vocab, CGR_DTYPE_FP32);
   }
 

@@ -70,6 +70,10 @@ public:
   Pair Norm(const std::string &name, int32_t width) const;
   RowTensor Activation(int32_t width) const { return Activation(width, setting.dtype); }
   RowTensor Activation(int32_t width, cgr_dtype dtype) const;
+  void Activations(int32_t width, const std::vector<RowTensor *> &made) const {
+    for (RowTensor *x : made)
+      *x = Activation(width);
+  }
   const float *Floats(const std::vector<float> &values) const;
   int32_t AddGroup(int32_t page_size, int32_t window, int32_t length_set = 0);
   // With its own cache, unless it has none.

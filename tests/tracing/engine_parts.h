@@ -1,4 +1,4 @@
-// Parts that the engines of these tests share.
+// What the engines of these tests share.
 #ifndef CGR_TESTS_TRACING_ENGINE_PARTS_H
 #define CGR_TESTS_TRACING_ENGINE_PARTS_H
 
@@ -18,13 +18,6 @@ inline void GiveLayersTo(const cgr_backend *backend, cgr_config *config, std::ve
   config->layers = layers->data();
   config->backends = backend;
   config->num_backends = 1;
-}
-
-inline cgr_capture CaptureOf(cgr_record_function record, void *engine) {
-  cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = record;
-  capture.engine = engine;
-  return capture;
 }
 
 } // namespace cgr_test

@@ -17,7 +17,6 @@
 #include "devices/shims/trace.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
-#include "tests/tracing/engine_parts.h"
 
 namespace cgr_test {
 
@@ -86,7 +85,12 @@ public:
   PlainEngine(const PlainEngine &) = delete;
   PlainEngine &operator=(const PlainEngine &) = delete;
 
-  cgr_capture CaptureStruct() { return CaptureOf(Record, this); }
+  cgr_capture CaptureStruct() {
+    cgr_capture capture = CGR_CAPTURE_INIT;
+    capture.record = Record;
+    capture.engine = this;
+    return capture;
+  }
   cgr_status Capture() {
     const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);
