@@ -20,9 +20,9 @@
 #define CGR__MAX_CLASSES 16        /* of plans */
 #define CGR__MAX_BUCKETS 512       /* of decode steps, and of mixed ones */
 #define CGR__MAX_QUERY_LENS 8      /* captured uniform ones */
-#define CGR__MAX_BACKENDS 8        /* of the engine's own */
+#define CGR__MAX_BACKENDS 8        /* of the engine */
 #define CGR__MAX_VARIANTS 16       /* of steps, such as with and without adapters */
-#define CGR__MAX_DECLARED 64       /* buffers of the engine's own, workspaces and plans of backends */
+#define CGR__MAX_DECLARED 64       /* buffers of the engine, workspaces and plans of backends */
 #define CGR__MAX_REGIONS 8192      /* the runtime's own are 4 for each layer at most, and a few */
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one ring slot */
 #define CGR__MIN_RING_DEPTH 2

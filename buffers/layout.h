@@ -33,7 +33,7 @@ typedef struct cgr__limits {
 /* A step: the dimension of what backends keep. Not a cgr_dimension, because engines cannot declare it. */
 #define CGR__DIMENSION_STEP 4
 
-/* A buffer of the engine's own, or of a backend's, which has no name. */
+/* A buffer that the engine declares, or one of a backend, which has no name. */
 typedef struct cgr__declared {
   char name[32];
   int32_t dimension, dtype, source; /* cgr_dimension or CGR__DIMENSION_STEP, cgr_dtype, cgr_source */

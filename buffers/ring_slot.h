@@ -7,7 +7,7 @@
  *     tokens   [num_tokens] ids, or CGR_TOKEN_LAST
  *     changes  [num_changes] of cgr__change
  *     edits    [num_edits] of cgr__edit
- * and after them one section for each buffer of the engine's own that is staged by tokens or by requests. */
+ * and after them one section for each buffer of the engine that is staged by tokens or by requests. */
 #ifndef CGR_BUFFERS_RING_SLOT_H
 #define CGR_BUFFERS_RING_SLOT_H
 

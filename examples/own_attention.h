@@ -1,4 +1,4 @@
-/* Attention kernels of the engine's own, for own_kernels.c: one head of bf16, causal, paged; on the host and on CUDA. */
+/* The engine's attention kernels, for own_kernels.c: one head of bf16, causal, paged; on the host and on CUDA. */
 #ifndef OWN_ATTENTION_H
 #define OWN_ATTENTION_H
 

@@ -29,7 +29,7 @@ static subject of_place(const cgr__node_args *args, const cgr__node_arg *arg) {
   return (subject){ PLACE, args->node[arg->node].id, (uint64_t)arg->param << 32 | (uint32_t)arg->offset };
 }
 
-/* Whether it is told for the first time. */
+/* Whether it is reported for the first time. */
 static bool is_new(cgr__audit *audit, subject s) {
   const uint64_t fields[] = { (uint64_t)s.kind, s.what, s.where };
   uint64_t hash = cgr__hash(CGR__HASH_BEGIN, fields, sizeof fields);

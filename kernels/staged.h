@@ -39,7 +39,7 @@ typedef struct cgr__staged_args {
   cgr__staged_buffer buffer[CGR__MAX_DECLARED];
 } cgr__staged_args;
 
-/* Runs after the prologue, which has judged the ring slot. In each buffer the rows [0, real count) come from its section if
+/* Runs after the prologue, which has checked the ring slot. In each buffer the rows [0, real count) come from its section if
  * state->staged has its bit; the others, up to the padded count, become padding. A buffer per step has one row. Up to 15 bytes
  * after the rows become padding too. */
 extern const cgr__kernel cgr__kernel_staged; /* cgr__staged_args */

@@ -122,7 +122,7 @@ typedef struct cgr__step_args {
  *                   state->batch_seq becomes 0. P4 to P17 are about other steps.
  *   P3 reset        state->error is reset at the start. state->staged becomes the header's, 0 for a refused step.
  *
- * What is judged: number, generation, counts, edits, batch layout, in this order; only the first error counts
+ * What is checked: number, generation, counts, edits, batch layout, in this order; only the first error counts
  *   P4 refused      A refused step has no requests and no tokens, none of its changes is applied, and state->batch_seq becomes
  *                   0.
  *   P5 number       Another number than seq in the header: refused, CGR_GUARD_SEQUENCE, state->lost.

@@ -259,7 +259,7 @@ static cgr__batch_layout *choose_batch_layout(cgr__batch_layout *last, cgr__batc
 
 static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* The batch is not known to be good: every request is looked at. checked->headroom: what is left of the last one's. */
+/* The batch is not known to be good, so this checks every request. checked->headroom: what is left of the last one's. */
 static cgr_status look_at_all(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
                               int32_t max_tokens, cgr__checked_batch *checked) {
   cgr__steady *steady = &batches->steady;

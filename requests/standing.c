@@ -1,4 +1,4 @@
-/* Edits of the standing batch. What may not be together in one step may be together between two: standing_steps.c judges that. */
+/* Edits of the standing batch. What may not be together in one step may be together between two: standing_steps.c checks that. */
 #include "requests/standing.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void mark_dirty(cgr__standing *s, int32_t position) {
   s->dirty[s->num_dirty++] = position;
 }
 
-/* Another row is there now. */
+/* Another row is at this place now. */
 static void write_place(cgr__rows *rows, cgr__standing *s, int32_t position, int32_t row, uint32_t flags) {
   rows->row[row].position = position;
   s->members.rows[position] = row;

@@ -1,8 +1,8 @@
 /* The standing batch: requests that stay in the batch from step to step, and the edits of it.
  *
  * The cost of a step on the host depends on what has changed, not on the size of the batch:
- * - Edits may come in any order, so they are judged one by one only for what no step can have. How many requests and tokens they
- *   lead to is known at any time, and judged with a step. Between two steps every row may be a member.
+ * - Edits may come in any order, so each is checked alone only for what no step can have. How many requests and tokens they
+ *   lead to is known at any time, and checked with a step. Between two steps every row may be a member.
  * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when it is read
  *   (cgr__members_sync).
  * - A member that runs out of pages is found in time: the schedule counts it under the step at which it may no longer fit, and

@@ -456,13 +456,13 @@ cgr_status cgr_runtime_create(const cgr_config *config, cgr_runtime **runtime) {
   return CGR_OK;
 }
 
-/* A stream of the engine's that is gone has finished its work, and a lost device does none. */
+/* A stream that the engine has destroyed has finished its work, and a lost device does none. */
 static int wait_for_stream(cgr_runtime *rt, cudaStream_t stream, double deadline) {
   int error = cgr__wait_idle(rt, stream, deadline);
   return error == CGR__DEVICE_INVALID || error == CGR__DEVICE_DEAD ? CGR__DEVICE_OK : error;
 }
 
-/* The memory is about to be freed, so streams are waited for, not numbers. */
+/* The memory is about to be freed, so this waits for streams, not for numbers. */
 static cgr_status wait_for_steps(cgr_runtime *rt) {
   const cgr__lane *lane = &rt->lane;
   const double deadline = cgr__wait_deadline(rt);
@@ -482,7 +482,7 @@ static cgr_status wait_for_steps(cgr_runtime *rt) {
   return cgr__device_fail(rt->dev, error, "cgr_runtime_destroy: waiting for the steps in flight");
 }
 
-/* A device that is destroyed with its runtime must not leave anything of the engine's behind. */
+/* A device that is destroyed with its runtime must not leave streams, events or memory of the engine. */
 static cgr_status check_own_device(const cgr_runtime *rt) {
   const struct cgr__device_live *live = &rt->dev->live;
   if (!rt->owns_device || live->streams + live->events + live->allocations == 0)

@@ -42,7 +42,7 @@ cgr_status cgr_region_unregister(cgr_runtime *runtime, int32_t region) {
 
 /* ----------------------------------------------------------------------------------------------------------- what is used */
 
-/* Bytes that are to be freed. */
+/* The bytes that cgr_memory_free is to free. */
 typedef struct stretch {
   const void *base;
   size_t bytes;

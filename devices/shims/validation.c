@@ -3,7 +3,7 @@
  *
  * - an event, waiter, graph, exec or memory that was not made here or is destroyed; a destroyed stream. Streams that were never
  * made here are refused over the host device, and taken as the engine's own over CUDA. (CUDA may give the address of a stream
- * that was destroyed here to a new one of the engine's own; that is then taken for the old one.)
+ * that was destroyed here to a new one of the engine; that is then taken for the old one.)
  * - memory that is freed as the other kind;
  * - memory that has been freed (freed.h), where a copy, a fill, the arguments of a launch or a parameter of a graph's nodes has
  * an address of it: when that is enqueued or instantiated, and at each launch of the graph. A stale address that is not used

@@ -140,7 +140,7 @@ typedef struct cgr_layer {
   const float *sinks;        /* device, [num_q_heads]: a logit per head that joins the softmax once, and the LSE; -inf, or less than
                                 1e38 in magnitude; NULL: none. A query that sees no key has out 0 and LSE -inf all the same */
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE all is 0 but dtype. They overlap nothing, except that one
-                                may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is a part of k) */
+                                may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is inside k) */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \
@@ -156,9 +156,9 @@ typedef enum cgr_attention_flag {
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
  * out may be exactly q: the same address, dtype and strides, and head_dim_v the same as head_dim. Otherwise out and lse must
- * overlap neither q nor each other nor, in a layer without a cache, k or v; that is refused if addresses and strides show it. Not
- * checked: none of q, k, v, out and lse may overlap the cache that the layer reads (with kv_source, its source's) or writes. q
- * may be read while k and v are still on their way to the cache, so results would be wrong without a message. */
+ * overlap neither q nor each other nor, in a layer without a cache, k or v; that is refused if addresses and strides show it. One
+ * rule is not checked: none of q, k, v, out and lse may overlap the cache that the layer reads (with kv_source, its source's) or
+ * writes. q may be read while k and v are still on their way to the cache, so results would be wrong without a message. */
 typedef struct cgr_attention {
   uint32_t size;
   int32_t layer;  /* index into cgr_config.layers */
@@ -166,8 +166,8 @@ typedef struct cgr_attention {
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
   cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND, kv_source, or keys of another length set */
-  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v], as k. If the layer's backend has CGR_BACKEND_APPENDS, it may be a
-                     part of k */
+  cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v], as k. If the layer's backend has CGR_BACKEND_APPENDS, it may be
+                     inside k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
   cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
                      count elements and need no alignment beyond 4 bytes: num_q_heads, 1 for [tokens, heads], and
@@ -322,7 +322,7 @@ typedef struct cgr_plan_step {
 #define CGR_PLAN_STEP_INIT \
   { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
 
-/* Attention kernels of the engine's own, as a value: layers name it (cgr_layer.backend), and cgr_record_attention calls it.
+/* The engine's attention kernels, as a value: layers name it (cgr_layer.backend), and cgr_record_attention calls it.
  * `context` lives until the runtime is destroyed; the struct is copied. */
 typedef struct cgr_backend {
   uint32_t size;

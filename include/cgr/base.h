@@ -3,7 +3,7 @@
  * Rules that hold for all headers
  * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
  *   or throws. After a failure cgr_last_message names the function, the argument, what it got and what it expected. Addresses are
- *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, over the validation layer too.
+ *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, even with the validation layer.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
  *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
  *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer
@@ -41,7 +41,7 @@ extern "C" {
 #define CGR_API
 #endif
 
-/* Until 1.0 a runtime and this header must be of the same minor version: cgr_config.version tells. */
+/* Until 1.0 a runtime and this header must be of the same minor version; cgr_config.version carries it. */
 #define CGR_VERSION_MAJOR 0
 #define CGR_VERSION_MINOR 11
 #define CGR_VERSION_PATCH 0

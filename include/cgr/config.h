@@ -87,7 +87,7 @@ typedef struct cgr_variant {
 typedef enum cgr_dimension { CGR_DIMENSION_TOKENS = 1, CGR_DIMENSION_REQUESTS = 2, CGR_DIMENSION_ROWS = 3 } cgr_dimension;
 typedef enum cgr_source { CGR_SOURCE_DEVICE = 1, CGR_SOURCE_STAGED = 2 } cgr_source;
 
-/* A buffer of the engine's own that lives in the arena (sampling parameters, LoRA ids, logits, ...).
+/* A buffer that the engine declares and that is in the arena (sampling parameters, LoRA ids, logits, ...).
  *
  * STAGED data travels in the ring, as the library's own does, and is on the device from the step's first kernels on. Data of
  * tokens and requests comes with a batch (cgr_batch.staged), and takes ring_depth times the buffer's size in pinned memory:

@@ -1,5 +1,5 @@
-/* Graphs: why a step uses which, capture and its budgets, and the regions whose addresses graphs hold. Keys, modes and sizes are
- * in config.h, `record` in record.h. */
+/* Graphs: why a step uses which one, capture and its budgets, and the regions whose addresses graphs hold. Keys, modes and sizes
+ * are in config.h, `record` in record.h. */
 #ifndef CGR_GRAPHS_H
 #define CGR_GRAPHS_H
 
@@ -19,7 +19,7 @@ typedef enum cgr_reason {
   CGR_REASON_NOT_UNIFORM,    /* some request has more tokens than a captured query length, and mixed steps have no graphs */
   CGR_REASON_ABOVE_REQUESTS, /* more requests than in any bucket that holds the tokens, captured or not */
   CGR_REASON_NOT_CAPTURED,   /* capture has not been called for this key */
-  CGR_REASON_CAPTURE_FAILED, /* it has, and failed */
+  CGR_REASON_CAPTURE_FAILED, /* the capture of this key failed */
   CGR_REASON_STALE,          /* a region has moved since the capture, or `record` has changed */
   CGR_REASON_FORCED,         /* batch.forced_key asked for it */
   CGR_REASON_INTERNAL,       /* the runtime's own (changes sent ahead, warm-up), or abandoned, whatever its cgr_step says */
@@ -34,9 +34,9 @@ typedef enum cgr_reason {
 /* --------------------------------------------------------------------------------------------------------------- capture */
 
 typedef enum cgr_capture_flag {
-  CGR_CAPTURE_MISSED = 1 /* only keys that, since they were last captured, some step would have used and could not (steps refused
-                            by strict mode, or for a forced key without a graph, count too), and that have not failed three times
-                            in a row. Meant to be called when there is time */
+  CGR_CAPTURE_MISSED = 1 /* only keys that a step wanted since their last capture and could not use. Steps that were refused count
+                            too: in strict mode, or for a forced key without a graph. Keys that have failed three times in a row
+                            are left out. Call it when there is time */
 } cgr_capture_flag;
 
 typedef struct cgr_capture {
@@ -58,7 +58,7 @@ typedef struct cgr_capture {
  * has no graph or a stale one, mixed ones first, then uniform ones, each from the largest down, so that later graphs find memory
  * that earlier ones have asked for; or those of `keys`, in their order (for a budget, say, the ones that matter most first).
  * Captures in thread-local mode, on a stream of its own. No step may be prepared. Waits for steps in flight: if they do not
- * complete within wait_timeout_ms, it is CGR_NOT_READY and nothing is done.
+ * complete within wait_timeout_ms, it returns CGR_NOT_READY and does nothing.
  *
  * A key whose capture fails is counted, and a later call tries again. The first failure is returned after all keys were tried.
  * If a key has no replayable graph, its steps use a larger graph, or one of another query length, kind or superset that serves
@@ -93,8 +93,8 @@ CGR_API cgr_status cgr_runtime_enable_graphs(cgr_runtime *runtime, int32_t enabl
 
 /* Calls `record` once for every key, or those of `keys`, eagerly, in steps without requests, so that the engine's libraries load
  * and choose what they need before a capture. Writes padded rows only, and no page. Each of these steps takes a number, as those
- * of a flush do. They run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with
- * what writes weights and caches first. CGR_NOT_READY as for a capture. Flags and budgets do not count. Optional.
+ * of a flush do. They run on a stream of the runtime, which is not ordered after the engine's streams: synchronise with
+ * what writes weights and caches first. CGR_NOT_READY as for a capture. Flags and budgets are ignored. The call is optional.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *capture);
 

@@ -129,7 +129,7 @@ typedef struct cgr_self_test {
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.
  *
- * The steps run on a stream of the runtime's own, which is not ordered after the engine's streams: synchronise with what writes
+ * The steps run on a stream of the runtime, which is not ordered after the engine's streams: synchronise with what writes
  * weights and caches first. Meanwhile no work of the engine may write the given pages, the read-trash pages or the watched
  * memory. Each graph takes up to 28 steps, eight of them replays, plus others that send the pages ahead; statistics count them as
  * CGR_REASON_FORCED and _INTERNAL. CGR_ERROR_STATE when a row is open, a step is prepared, or no key has a graph that can be

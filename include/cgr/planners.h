@@ -14,7 +14,7 @@ extern "C" {
 /* The native attention plan of a batch, for layers that are alike: part of the content of CGR_BUFFER_PLAN, which has one for each
  * kind of layer. It is made for the library's own kernels, and opaque: its layout is not part of the interface. It is here
  * to be compared, sized and measured; engines with kernels of their own want cgr_metadata_build, or
- * CGR_BUFFER_SLOT_MAPPING and the like.
+ * CGR_BUFFER_SLOT_MAPPING and similar buffers.
  *
  * Requests with at most decode_query_len new tokens are the decode section: one tile for each head block (the query heads of one
  * KV head, or some of them, that a kernel takes together), one after the other, cut into num_parts parts of equal cost. The other

@@ -201,9 +201,9 @@ typedef struct cgr_step_result {
 /* Waits for the step that `mark` names alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured
  * timeout. CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.
  * CGR_ERROR_EXPIRED: it has, but ring_depth newer steps have been launched since. CGR_ERROR_INVALID_ARGUMENT: a step that has not
- * been launched, or seq 0. CGR_ERROR_STATE inside `record`, calls and functions of backends,
- * polls too. `result` may be NULL. A thread other than the one that launches must not wait here; it may look at
- * cgr_runtime_completed, and so may these functions.
+ * been launched, or seq 0. CGR_ERROR_STATE inside `record`, calls and functions of backends, also for a poll. `result` may be
+ * NULL. A thread other than the one that launches must not wait here. It may call cgr_runtime_completed, and so may these
+ * functions.
  * Threads one · Capture no · Sync poll never, wait may · Alloc never */
 CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, cgr_mark mark, int32_t timeout_ms, cgr_step_result *result);
 

@@ -1,4 +1,4 @@
-/* The classes, sizes and capacity of plans. Cold: they are made when a runtime is created or a configuration judged. */
+/* The classes, sizes and capacity of plans. Cold: they are made when a runtime is created or a configuration is checked. */
 #include "planners/attention/plans.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 
 #include "runtime/config/config.h"
 
-/* A list that is there and can be used. */
+/* A list that was given and can be used. */
 static bool has_list(cgr__findings *f, const char *count_name, const char *name, int32_t count, int32_t most, const void *list) {
   return cgr__check_list(f, count_name, name, count, most, list) && count > 0;
 }

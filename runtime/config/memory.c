@@ -1,4 +1,4 @@
-/* Memory that the caller gives a runtime: room enough, alignment, and that nothing else is in it. */
+/* Memory that the caller gives a runtime: it must be large enough and aligned, and hold nothing else. */
 #include <stdio.h>
 
 #include "base/status.h"

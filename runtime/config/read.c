@@ -31,7 +31,7 @@ static cgr_status check_version(uint32_t version) {
 }
 
 static cgr_status read_head(const cgr_config *config, cgr_config *copy) {
-  /* First the version: that a later minor's struct sets more says nothing else. */
+  /* First the version: a struct of a later minor version may set fields that are unknown here. */
   if (config && config->size > sizeof *copy && config->size <= CGR__MAX_STRUCT && config->magic == CGR_CONFIG_MAGIC)
     CGR__TRY(check_version(config->version));
   CGR__TRY(cgr__sized_read("config", "CGR_CONFIG_INIT", config, copy, sizeof *copy));

@@ -58,7 +58,7 @@ static bool gives_up(const cgr__step_recorder *recorder, cgr_status status) {
 }
 
 /* What backends enqueue to plan the step: those with PLANS_FIRST, then, after what is on demand and staged, the others. A graph
- * starts its branches in the order in which they are enqueued. The planners' branch comes before anything of the engine's, so
+ * starts its branches in the order in which they are enqueued. The planners' branch comes before all work of the engine, so
  * that a planner does not wait for room behind the engine's first kernel (on an H200 it otherwise began when a kernel of 32
  * blocks per SM had ended). A branch in which a backend has failed is still ended: the step, which is given up, waits for it. */
 static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
@@ -246,7 +246,7 @@ static cgr_status run_record(cgr__step_recorder *recorder, const cgr__enqueue *e
     return CGR_OK;
   memset(&recorder->marks, 0, sizeof recorder->marks);
   if (recorder->runtime->lane.on_demand_args.asked != 0 && recorder->runtime->setup.config.num_layers == 0)
-    CGR__TRY(cgr__join_branch(recorder)); /* attention of the engine's own may come at any time */
+    CGR__TRY(cgr__join_branch(recorder)); /* the engine's attention may come at any time */
   cgr__range_begin(recorder->runtime, CGR__RANGE_RECORD);
   bool was_inside = cgr__step_enter(recorder->runtime);
   cgr_status status = cgr__recorder_run(&recorder->base, enqueue->record, enqueue->engine);

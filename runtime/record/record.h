@@ -51,7 +51,7 @@ cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *k
 /* What a step with the tokens of length set `set` asks of a layer. */
 typedef enum cgr__layer_need {
   CGR__LAYER_STAYS_OUT, /* nothing: it must not be called */
-  CGR__LAYER_WORKS,     /* to attend, or at least to append for an attention of the engine's own */
+  CGR__LAYER_WORKS,     /* to attend, or at least to append for the engine's own attention */
   CGR__LAYER_ATTENDS,   /* to attend over the step's own k and v */
   CGR__LAYER_READS,     /* to attend over what steps of its own set have appended */
   CGR__LAYER_FILLS,     /* to append; it may attend, too */

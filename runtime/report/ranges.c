@@ -1,4 +1,4 @@
-/* What ranges say about a runtime. Cold: none of it runs unless a tool listens, or a graph is captured with labels. */
+/* What NVTX ranges say about a runtime. Cold: nothing here runs unless a tool listens, or a graph is captured with labels. */
 #include "runtime/report/ranges.h"
 
 /* Attention and plans belong to a backend. */

@@ -19,7 +19,7 @@ void cgr__flight_abandoned(cgr_runtime *rt, uint64_t began, uint64_t seq, cgr_st
 void cgr__flight_cancelled(cgr_runtime *rt);
 void cgr__flight_refused(cgr_runtime *rt, uint64_t began, cgr_status status);
 void cgr__flight_internal(cgr_runtime *rt, uint64_t seq, uint64_t bytes);
-/* The launch of a step of the runtime's own has failed. */
+/* The launch of a step of the runtime itself has failed. */
 void cgr__flight_failed(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_status status);
 /* A step's prepare has succeeded. */
 static inline void cgr__flight_prepared(cgr_runtime *rt, uint64_t began) {

@@ -1,4 +1,4 @@
-/* Timestamps: enqueuing them, and reading those of steps that have completed. All but the former is cold. */
+/* Timestamps: enqueues them, and reads those of steps that have completed. Only enqueuing is on the hot path. */
 #include "runtime/report/timing.h"
 
 #include <stdio.h>

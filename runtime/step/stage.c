@@ -1,5 +1,5 @@
-/* Fills the ring slots of a step with what has changed since the device was last told, and nothing else. Part of the hot path: no
- * allocation, lock, wait or environment below this line. */
+/* Fills the ring slots of a step with what has changed since the last step that was sent, and nothing else. Part of the hot path:
+ * no allocation, lock, wait or environment below this line. */
 #include <string.h>
 
 #include "runtime/record/record.h"

@@ -72,7 +72,7 @@ static cgr_status block_for_step(cgr_runtime *rt, uint64_t seq, double ms) {
   return error == CGR__DEVICE_NOT_READY ? CGR_OK : cgr__runtime_device_error(rt, error, "waiting for a step by blocking");
 }
 
-/* One round; `*asks`: the device is to be asked after it. */
+/* One round; `*asks`: ask the device after it. */
 static cgr_status do_round(cgr_runtime *rt, const wait_plan *plan, uint64_t seq, double now, double deadline, bool *asks) {
   *asks = plan->asks_always;
   if (now >= plan->block_at) {
