@@ -2,11 +2,11 @@
  *
  *   step.c          prepare, launch, cancel               stage.c      fills the ring slots of a step
  *   prepare_wait.c  prepares, and waits for a ring slot   wait.c       waits for steps and streams
- *   result.c        cgr_step_wait and results             streams.c    which streams steps go to, and their order
+ *   result.c        cgr_step_wait and results             streams.c    where steps go, in which order, and how many have gone
  *   requests.c      rows and their pages                  standing.c   edits of the standing batch
  *   staged.c        data of the engine's own buffers      flush.c      steps without requests: changes sent ahead
- *   recover.c       launches that failed                  counters.c   the host's counters
- *   read_trash.c    what read-trash pages hold            starts.c     query_start_loc after a step */
+ *   recover.c       launches that failed                  starts.c     query_start_loc after a step
+ *   read_trash.c    what read-trash pages hold */
 #ifndef CGR_RUNTIME_STEP_STEP_H
 #define CGR_RUNTIME_STEP_STEP_H
 
@@ -34,13 +34,12 @@ void cgr__unstage(cgr_runtime *rt, uint64_t first, uint64_t last);
 cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream);
 /* Checks that a step can go to the stream. */
 cgr_status cgr__check_stream(cgr_runtime *rt, const char *function, cudaStream_t stream);
-
-/* --------------------------------------------------------------------------------------------- counters.c, recover.c, flush.c */
-
 /* A step is on its stream: the host's counters follow. */
 void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batch_layout *batch);
 /* The same for a step without requests, for which the device has read `bytes`. */
 void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes);
+
+/* --------------------------------------------------------------------------------------------------------- recover.c, flush.c */
 
 /* A launch that failed. */
 typedef struct cgr__launch_error {

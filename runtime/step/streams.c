@@ -1,6 +1,8 @@
-/* Which streams steps may go to, and the order of steps on different ones. */
+/* Which streams steps may go to, the order of steps on different ones, and the host's counters, which follow what is on the
+ * streams. */
 #include <stdio.h>
 
+#include "runtime/report/report.h"
 #include "runtime/step/step.h"
 
 static cgr_status refuse_stream(cgr_runtime *rt, const char *function, cudaStream_t stream, int error) {
@@ -44,4 +46,16 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
   if (!lane->last_stream || lane->last_stream == stream || cgr__ring_completed(&lane->ring) == lane->launched)
     return CGR_OK;
   return order_after_last_stream(rt, stream);
+}
+
+void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batch_layout *batch) {
+  rt->lane.launched = seq;
+  rt->lane.last_stream = stream;
+  cgr__batch_layouts_launch(&rt->lane.batches.layouts, seq, batch);
+}
+
+void cgr__launched_internal(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, uint64_t bytes) {
+  cgr__launched(rt, seq, stream, NULL);
+  rt->lane.device_batch = 0;
+  cgr__flight_internal(rt, seq, bytes);
 }

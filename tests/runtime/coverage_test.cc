@@ -228,7 +228,7 @@ void Coverage::CheckMixed() {
     else if (reason != CGR_REASON_EXACT && reason != CGR_REASON_PADDED)
       above.insert(tokens);
   }
-  const Ranges told = RangesOf(Told("mixed steps: ", "tokens have no graph", true)), want = Shortened(padded);
+  const Ranges told = RangesOf(Told("mixed steps: ", "no graph", true)), want = Shortened(padded);
   ASSERT_EQ(told.numbers, want.numbers);
   ASSERT_EQ(told.more, want.more);
   ASSERT_EQ(RangesOf(Told("mixed steps: ", "mixed_buckets end at", false)).numbers, above);
