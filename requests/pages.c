@@ -160,7 +160,7 @@ static void take_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, c
     int32_t index = first + i, before = index >= has->first && index < has->end ? cgr__rows_table_of(group, row)[index] : -1;
     if (before == pages[i])
       continue;
-    cgr__ledger_take(rows, row, g, pages[i]);
+    cgr__ledger_take(rows, row, g, index, pages[i]);
     if (before >= 0)
       cgr__ledger_give(rows, row, g, before);
   }

@@ -40,12 +40,18 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->page_filter = cgr__block_take(b, rows * (size_t)group->filter_words, sizeof *group->page_filter);
 }
 
-static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
+static void lay_out_ledger(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
+  cgr__ledger *ledger = &rows->ledger;
   size_t n = (size_t)config->limits->max_rows;
-  for (int32_t g = 0; g < config->limits->num_groups; g++)
-    if (!config->groups[g].page_table)
-      ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+  for (int32_t g = 0; g < config->limits->num_groups; g++) {
+    if (config->groups[g].page_table)
+      continue;
+    ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+    ledger->known[g] = cgr__block_take(b, n * (size_t)rows->group[g].pages_per_row, sizeof *ledger->known[g]);
+  }
   ledger->request = cgr__block_take(b, n, sizeof *ledger->request);
+  ledger->known_at = cgr__block_take(b, n, sizeof *ledger->known_at);
+  ledger->reads = cgr__block_take(b, n, sizeof *ledger->reads);
   ledger->sure[0] = cgr__block_take(b, n, sizeof *ledger->sure[0]);
   for (int32_t s = 1; s < config->limits->num_sets; s++)
     ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
@@ -70,7 +76,7 @@ static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__b
   }
   rows->has_ledger = config->ledger;
   if (config->ledger)
-    lay_out_ledger(&rows->ledger, config, b);
+    lay_out_ledger(rows, config, b);
 }
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
