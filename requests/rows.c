@@ -110,7 +110,8 @@ cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t 
 
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   if (rows->num_open == rows->limits->max_rows)
-    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "cgr_request_open: every row is open, expected a closed one (max_rows is %d)",
+    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS,
+                     "cgr_request_open: every row is open, expected a closed one (max_rows is %d): cgr_request_close one",
                      rows->limits->max_rows);
   cgr__rows_leave_steady(rows);
   int32_t index = rows->free_rows[rows->limits->max_rows - 1 - rows->num_open];
@@ -150,7 +151,7 @@ static cgr_status refuse_front(const cgr__rows *rows, int32_t row, int32_t num_t
   return cgr__fail(
       CGR_ERROR_PAGES_MISSING,
       "cgr_request_set_length: num_tokens is %d and row %d has pages %d .. %d of group %d, expected all from page %d "
-      "on: its layers see tokens of it",
+      "on (cgr_request_set_pages): its layers see tokens of it",
       num_tokens, row, has->first, has->end - 1, g, needed);
 }
 
@@ -164,8 +165,9 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
                      num_tokens, rows->limits->max_lens[0]);
   if (num_tokens > entry->capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                     "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
-                     entry->capacity, cgr__rows_shortest_group(rows, row, 0, &capacity));
+                     "cgr_request_set_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d): "
+                     "cgr_request_set_pages gives it more",
+                     num_tokens, entry->capacity, row, cgr__rows_shortest_group(rows, row, 0, &capacity));
   if (num_tokens > 0 && num_tokens < entry->least)
     return refuse_front(rows, row, num_tokens);
   cgr__rows_leave_steady(rows);
