@@ -88,8 +88,11 @@ static cgr_status check_shape(const cgr_batch *batch, int32_t max_requests) {
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_t length) {
   int32_t capacity, g, needed = 0;
   if (length > rows->limits->max_lens[0])
-    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG, "batch: row %d would hold %lld token%s, expected at most %d (max_seq_len)",
-                     index, (long long)length, cgr__plural(length), rows->limits->max_lens[0]);
+    return cgr__fail(
+        CGR_ERROR_SEQUENCE_TOO_LONG,
+        "batch: row %d would hold %lld token%s, %d of them in the cache already, expected at most %d (max_seq_len): close "
+        "the request, give fewer tokens, or set its length back (cgr_request_set_length) if some are given again",
+        index, (long long)length, cgr__plural(length), rows->row[index].computed, rows->limits->max_lens[0]);
   g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
   if (g >= 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
@@ -116,15 +119,26 @@ static cgr_status check_other_length(const cgr__rows *rows, int32_t index, int32
       length, cgr__plural(length), set, query_len);
 }
 
-static cgr_status check_request(cgr__rows *rows, int32_t i, int32_t index, int32_t query_len, int32_t set) {
+static cgr_status refuse_repeated_row(const cgr__rows *rows, const cgr_batch *batch, int32_t i) {
+  int32_t before = 0;
+  while (batch->rows[before] != batch->rows[i])
+    before++;
+  return cgr__fail(CGR_ERROR_ROW_REPEATED,
+                   "batch: rows[%d] is %d, as rows[%d] is (the request with tag %llu), expected each row once: give all its new "
+                   "tokens in one place",
+                   i, batch->rows[i], before, (unsigned long long)rows->row[batch->rows[i]].tag);
+}
+
+static cgr_status check_request(cgr__rows *rows, const cgr_batch *batch, int32_t i, int32_t query_len, int32_t set) {
+  int32_t index = batch->rows[i];
   if (index < 0 || index >= rows->limits->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: rows[%d] is %d, expected 0 .. %d", i, index, rows->limits->max_rows - 1);
   const cgr__row *row = &rows->row[index];
   if (!row->open)
-    return cgr__fail(CGR_ERROR_ROW_CLOSED, "batch: rows[%d] is %d, which is closed, expected an open row", i, index);
-  if (row->mark == rows->ticket)
-    return cgr__fail(CGR_ERROR_ROW_REPEATED, "batch: rows[%d] is %d, which is in the batch already, expected each row once", i,
+    return cgr__fail(CGR_ERROR_ROW_CLOSED, "batch: rows[%d] is %d, which is closed, expected one that cgr_request_open gave", i,
                      index);
+  if (row->mark == rows->ticket)
+    return refuse_repeated_row(rows, batch, i);
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: query_lens[%d] is %d, expected at least 0", i, query_len);
   cgr__members_sync(rows, index);
@@ -153,6 +167,18 @@ cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int
   return CGR_OK;
 }
 
+static cgr_status refuse_last_token(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at) {
+  char what[48] = "tokens is NULL, which is CGR_TOKEN_LAST";
+  if (batch->tokens)
+    snprintf(what, sizeof what, "tokens[%lld] is CGR_TOKEN_LAST", (long long)at);
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "batch: %s, for row %d with %d token%s in the cache, expected a token, the next one: no step has sampled one for "
+      "this length. cgr_request_set_length and a chunk with CGR_REQUEST_PARTIAL leave none; a prompt's last chunk "
+      "does not have that flag",
+      what, batch->rows[i], rows->row[batch->rows[i]].computed, cgr__plural(rows->row[batch->rows[i]].computed));
+}
+
 /* tokens[at ..] of one request: ids, and CGR_TOKEN_LAST where the device has one. */
 static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len) {
   const cgr__row *row = &rows->row[batch->rows[i]];
@@ -160,9 +186,7 @@ static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, in
   if (!batch->tokens && query_len > 1)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
   if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "batch: the token of row %d is CGR_TOKEN_LAST, expected a token: no step has sampled one for this length",
-                     batch->rows[i]);
+    return refuse_last_token(rows, batch, i, at);
   return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
 }
 
@@ -189,8 +213,11 @@ static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
 }
 
 static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {
-  return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "batch: tokens of requests 0 .. %d are %lld, expected at most %d (max_tokens)", i,
-                   (long long)tokens, max_tokens);
+  return cgr__fail(
+      CGR_ERROR_TOO_MANY_TOKENS,
+      "batch: tokens of requests 0 .. %d are %lld, expected at most %d (max_tokens): leave requests to a later step, or "
+      "give a chunk of a prompt (CGR_REQUEST_PARTIAL)",
+      i, (long long)tokens, max_tokens);
 }
 
 /* Request `i` lacks pages. More of them would not help a batch that is beyond the limits of the configuration, so those come
@@ -223,7 +250,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   out->has_flags = false;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
-    cgr_status status = check_request(rows, i, batch->rows[i], query_len, set);
+    cgr_status status = check_request(rows, batch, i, query_len, set);
     if (status != CGR_OK)
       return status == CGR_ERROR_PAGES_MISSING ? refuse_limits(rows, batch, i, tokens, max_tokens) : status;
     if (tokens + query_len > max_tokens)

@@ -72,7 +72,8 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
   group = cgr__rows_shortest_group(rows, row, set, &capacity);
   if (num_tokens > capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                     "cgr_request_set_other_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d)",
+                     "cgr_request_set_other_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d): "
+                     "cgr_request_set_pages gives it more",
                      num_tokens, capacity, row, group);
   for (int32_t s = 1; s < rows->limits->num_sets; s++)
     lengths[s - 1] = s == set ? num_tokens : cgr__rows_other_length(rows, row, s);

@@ -20,21 +20,98 @@ static void sync_row(cgr__rows *rows, int32_t row) {
   cgr__members_sync(rows, row);
 }
 
+/* ---------------------------------------------------------------------------------------------------------- sure tokens */
+
+/* Where the row has the page; `index` is tried first. -1: nowhere. */
+static int32_t page_index(const cgr__page_group *group, int32_t row, int32_t page, int32_t index) {
+  const cgr__row_pages *has = &group->row[row];
+  if (index >= has->first && index < has->end && ledger_page_at(group, row, index) == page)
+    return index;
+  for (int32_t i = cgr__rows_may_have(group, row, page) ? has->first : has->end; i < has->end; i++)
+    if (ledger_page_at(group, row, i) == page)
+      return i;
+  return -1;
+}
+
+/* The tokens of a row that are surely in its pages: not those that its length was set forward over, which another row may yet
+ * append. In set 0 a step of the row makes them all sure. */
+static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
+  bool known = set > 0 || rows->row[row].shared_prefix;
+  return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row);
+}
+
+static bool knows_all(const cgr__rows *rows, int32_t row) { return rows->ledger.known_at[row] != cgr__rows_computed(rows, row); }
+
+static int32_t *known_of(const cgr__rows *rows, int32_t g, int32_t row) {
+  return rows->ledger.known[g] + (int64_t)row * rows->group[g].pages_per_row;
+}
+
+/* Of the tokens of the row's page at `index`, those that are surely there. For the step that is checked, all that it reads. */
+static int32_t sure_tokens_in_page(const cgr__rows *rows, int32_t g, int32_t row, int32_t index, bool for_step) {
+  const cgr__page_group *group = &rows->group[g];
+  int64_t tokens = sure_tokens(rows, row, group->length_set) - (int64_t)index * group->page_size;
+  int32_t most = group->page_size;
+  if (!knows_all(rows, row) && !(for_step && rows->ledger.reads[row] == rows->ledger.ticket))
+    most = min_of(most, known_of(rows, g, row)[index]);
+  return tokens < most ? (int32_t)tokens : most;
+}
+
+/* Of the page's tokens, those that another row surely has; *other: the row with most of them. */
+static int32_t tokens_of_others(const cgr__rows *rows, int32_t g, int32_t page, int32_t row, int32_t index, bool for_step,
+                                int32_t *other) {
+  int32_t most = 0;
+  for (int32_t r = 0; r < rows->limits->max_rows && entry_of(rows, g, page)->holders > 1; r++) {
+    int32_t at = r != row && rows->row[r].open ? page_index(&rows->group[g], r, page, index) : -1;
+    int32_t tokens = at < 0 ? 0 : sure_tokens_in_page(rows, g, r, at, for_step);
+    if (tokens <= most)
+      continue;
+    most = tokens;
+    *other = r;
+  }
+  return most;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ changes hands */
+
+/* All tokens of the row's pages are there. */
+static void know_pages(cgr__rows *rows, int32_t g, int32_t row) {
+  int32_t *known = known_of(rows, g, row);
+  for (int32_t i = 0; i < rows->group[g].pages_per_row; i++)
+    known[i] = CGR__LEDGER_ALL;
+}
 
 void cgr__ledger_open(cgr__rows *rows, int32_t row) {
   rows->ledger.request[row] = ++rows->ledger.num_requests;
+  rows->ledger.known_at[row] = -1;
   for (int32_t s = 0; s < CGR__MAX_SETS; s++)
     if (rows->ledger.sure[s])
       rows->ledger.sure[s][row] = 0;
 }
 
-void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
+/* Rule 5. */
+static void note_page(cgr__rows *rows, int32_t row, int32_t g, int32_t index, int32_t page) {
+  const cgr__page_group *group = &rows->group[g];
+  int32_t computed = cgr__rows_computed(rows, row), other = -1;
+  int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, row, group->length_set) : computed;
+  bool is_below = (int64_t)index * group->page_size < length;
+  if (knows_all(rows, row)) {
+    if (!is_below)
+      return;
+    for (int32_t i = 0; i < rows->limits->num_groups; i++)
+      if (!rows->group[i].engine_table)
+        know_pages(rows, i, row);
+    rows->ledger.known_at[row] = computed;
+  }
+  known_of(rows, g, row)[index] = is_below ? tokens_of_others(rows, g, page, row, index, false, &other) : CGR__LEDGER_ALL;
+}
+
+void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t index, int32_t page) {
   cgr__ledger_page *entry = entry_of(rows, group, page);
   sync_row(rows, row);
   entry->holders++;
   entry->taken = rows->ledger.request[row];
   entry->taken_seq = rows->row[row].last_seq;
+  note_page(rows, row, group, index, page);
 }
 
 /* Of the requests that have given the page back, the one with the latest step is told apart from all others: it may have the page
@@ -78,40 +155,7 @@ cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t g, int3
   return CGR_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- shared pages */
-
-/* Where the row has the page; `index` is tried first. -1: nowhere. */
-static int32_t page_index(const cgr__page_group *group, int32_t row, int32_t page, int32_t index) {
-  const cgr__row_pages *has = &group->row[row];
-  if (index >= has->first && index < has->end && ledger_page_at(group, row, index) == page)
-    return index;
-  for (int32_t i = cgr__rows_may_have(group, row, page) ? has->first : has->end; i < has->end; i++)
-    if (ledger_page_at(group, row, i) == page)
-      return i;
-  return -1;
-}
-
-/* The tokens of a row that are surely in its pages: not those that its length was set forward over, which another row may yet
- * append. In set 0 a step of the row makes them all sure. */
-static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
-  bool known = set > 0 || rows->row[row].shared_prefix;
-  return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row);
-}
-
-/* Of the page's tokens, those that another row surely has; *other: the row with most of them. */
-static int32_t tokens_of_others(const cgr__rows *rows, int32_t g, int32_t page, int32_t row, int32_t index, int32_t *other) {
-  const cgr__page_group *group = &rows->group[g];
-  int32_t most = 0;
-  for (int32_t r = 0; r < rows->limits->max_rows && entry_of(rows, g, page)->holders > 1; r++) {
-    int32_t at = r != row && rows->row[r].open ? page_index(group, r, page, index) : -1;
-    int64_t tokens = at < 0 ? 0 : sure_tokens(rows, r, group->length_set) - (int64_t)at * group->page_size;
-    if (tokens <= most)
-      continue;
-    most = (int32_t)(tokens < group->page_size ? tokens : group->page_size);
-    *other = r;
-  }
-  return most;
-}
+/* ---------------------------------------------------------------------------------------------------------------- lengths */
 
 /* How far the row's tokens from `from` on, which it has from other rows' pages, surely go. */
 static int32_t sure_end_of_others(const cgr__rows *rows, int32_t g, int32_t row, int32_t from, int32_t to) {
@@ -123,7 +167,7 @@ static int32_t sure_end_of_others(const cgr__rows *rows, int32_t g, int32_t row,
     if (p >= has->end)
       break;
     if (p >= has->first) /* pages before are not needed */
-      tokens = tokens_of_others(rows, g, ledger_page_at(group, row, p), row, p, &other);
+      tokens = tokens_of_others(rows, g, ledger_page_at(group, row, p), row, p, false, &other);
     if (begin + tokens <= reached)
       break;
     reached = begin + tokens;
@@ -131,17 +175,34 @@ static int32_t sure_end_of_others(const cgr__rows *rows, int32_t g, int32_t row,
   return min_of(reached, to);
 }
 
+/* Looks again at what other rows have in the row's pages. */
+static void update_known(cgr__rows *rows, int32_t g, int32_t row) {
+  const cgr__row_pages *has = &rows->group[g].row[row];
+  int32_t *known = known_of(rows, g, row), other = -1;
+  for (int32_t i = has->first; i < has->end; i++)
+    if (known[i] != CGR__LEDGER_ALL)
+      known[i] = max_of(known[i], tokens_of_others(rows, g, ledger_page_at(&rows->group[g], row, i), row, i, false, &other));
+}
+
 void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
   sync_row(rows, row);
   int32_t sure = min_of(sure_tokens(rows, row, set), num_tokens), reached = num_tokens;
   for (int32_t g = 0; g < rows->limits->num_groups; g++)
-    if (rows->group[g].length_set == set && !rows->group[g].engine_table)
+    if (rows->group[g].length_set == set && !rows->group[g].engine_table) {
       reached = min_of(reached, sure_end_of_others(rows, g, row, sure, num_tokens));
+      if (!knows_all(rows, row))
+        update_known(rows, g, row);
+    }
   rows->ledger.sure[set][row] = max_of(sure, reached);
+  if (set == 0)
+    rows->ledger.known_at[row] = knows_all(rows, row) ? -1 : num_tokens;
 }
 
 void cgr__ledger_fill(cgr__rows *rows, int32_t row, int32_t set) {
   rows->ledger.sure[set][row] = cgr__rows_other_length(rows, row, set);
+  for (int32_t g = 0; g < rows->limits->num_groups; g++)
+    if (rows->group[g].length_set == set && !rows->group[g].engine_table)
+      know_pages(rows, g, row);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- a step */
@@ -151,6 +212,21 @@ static cgr_status refuse_two_writers(int32_t page, int32_t g, int32_t one, int32
                    "batch: page %d of group %d would be written by rows %d and %d in step %llu, expected one row: a page that is "
                    "shared is only read",
                    page, g, one < other ? one : other, one < other ? other : one, (unsigned long long)seq);
+}
+
+static cgr_status refuse_overwrite(const cgr__rows *rows, int32_t g, int32_t page, int32_t row, int64_t token, int32_t place,
+                                   int32_t other, uint64_t seq) {
+  int32_t at = page_index(&rows->group[g], other, page, (int32_t)(token / rows->group[g].page_size));
+  if (sure_tokens_in_page(rows, g, other, at, false) > place)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: row %d would write token %lld in step %llu into page %d of group %d, where row %d has a token at "
+                     "that place, expected a page of its own: a page that is shared is only read",
+                     row, (long long)token, (unsigned long long)seq, page, g, other);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "batch: row %d would write token %lld in step %llu into page %d of group %d, which row %d reads in the same "
+                   "step, expected row %d in a later step: a page that was put below a row's length has its tokens before the "
+                   "row's next step",
+                   row, (long long)token, (unsigned long long)seq, page, g, other, other);
 }
 
 /* The row writes tokens [start, end). */
@@ -166,11 +242,8 @@ static cgr_status check_row_pages(cgr__rows *rows, int32_t g, int32_t row, int64
     entry->ticket = rows->ledger.ticket;
     entry->writer = row;
     int64_t place = start > begin ? start - begin : 0;
-    if (entry->holders > 1 && tokens_of_others(rows, g, page, row, p, &other) > place)
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "batch: row %d would write token %lld in step %llu into page %d of group %d, where row %d has a token at "
-                       "that place, expected a page of its own: a page that is shared is only read",
-                       row, (long long)(begin + place), (unsigned long long)seq, page, g, other);
+    if (entry->holders > 1 && tokens_of_others(rows, g, page, row, p, true, &other) > place)
+      return refuse_overwrite(rows, g, page, row, begin + place, (int32_t)place, other, seq);
   }
   return CGR_OK;
 }
@@ -179,6 +252,9 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
   const cgr__batch_layout *batch = checked->batch_layout;
   cgr__rows_sync(rows);
   rows->ledger.ticket++;
+  for (int32_t i = 0; i < checked->num_requests; i++)
+    if (batch->query_lens[i] > 0)
+      rows->ledger.reads[batch->rows[i]] = rows->ledger.ticket;
   for (int32_t i = 0; i < checked->num_requests; i++) {
     int32_t row = batch->rows[i], query_len = batch->query_lens[i];
     int64_t start = cgr__rows_computed(rows, row);

@@ -124,6 +124,17 @@ static cgr_status fail_too_long(const cgr__page_group *group, int32_t g, int64_t
       (long long)pages, group->pages_per_row, g, group->length_set, group->page_size);
 }
 
+/* Between the pages [first, end) and those of the row. */
+static cgr_status refuse_gap(const cgr__row_pages *has, int32_t row, int32_t g, int32_t first, int64_t end) {
+  bool is_after = first > has->end;
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "cgr_request_set_pages: first is %d and count is %lld, which leaves a gap at pages %lld .. %d: row %d has pages "
+      "%d .. %d of group %d, expected first %s %d: set the pages of the gap with these or before them",
+      first, (long long)(end - first), is_after ? (long long)has->end : (long long)end, is_after ? first - 1 : has->first - 1,
+      row, has->first, has->end - 1, g, is_after ? "at most" : "+ count at least", is_after ? has->end : has->first);
+}
+
 static cgr_status check_page_numbers(const cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
                                      int32_t count) {
   const cgr__row_pages *has = &group->row[row];
@@ -137,9 +148,7 @@ static cgr_status check_page_numbers(const cgr__page_group *group, int32_t g, in
   if (first < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: first is %d, expected at least 0", first);
   if (has->first < has->end && (first > has->end || (int64_t)first + count < has->first))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_set_pages: pages %d .. %lld, expected them to adjoin pages %d .. %d of row %d in group %d",
-                     first, (long long)first + count - 1, has->first, has->end - 1, row, g);
+    return refuse_gap(has, row, g, first, (int64_t)first + count);
   if (count > group->pages_per_row - first)
     return fail_too_long(group, g, (int64_t)first + count);
   for (int32_t i = 0; i < count; i++)
@@ -160,7 +169,7 @@ static void take_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, c
     int32_t index = first + i, before = index >= has->first && index < has->end ? cgr__rows_table_of(group, row)[index] : -1;
     if (before == pages[i])
       continue;
-    cgr__ledger_take(rows, row, g, pages[i]);
+    cgr__ledger_take(rows, row, g, index, pages[i]);
     if (before >= 0)
       cgr__ledger_give(rows, row, g, before);
   }

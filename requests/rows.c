@@ -40,12 +40,18 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->page_filter = cgr__block_take(b, rows * (size_t)group->filter_words, sizeof *group->page_filter);
 }
 
-static void lay_out_ledger(cgr__ledger *ledger, const cgr__rows_config *config, cgr__block *b) {
+static void lay_out_ledger(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
+  cgr__ledger *ledger = &rows->ledger;
   size_t n = (size_t)config->limits->max_rows;
-  for (int32_t g = 0; g < config->limits->num_groups; g++)
-    if (!config->groups[g].page_table)
-      ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+  for (int32_t g = 0; g < config->limits->num_groups; g++) {
+    if (config->groups[g].page_table)
+      continue;
+    ledger->page[g] = cgr__block_take(b, (size_t)config->groups[g].num_pages, sizeof *ledger->page[g]);
+    ledger->known[g] = cgr__block_take(b, n * (size_t)rows->group[g].pages_per_row, sizeof *ledger->known[g]);
+  }
   ledger->request = cgr__block_take(b, n, sizeof *ledger->request);
+  ledger->known_at = cgr__block_take(b, n, sizeof *ledger->known_at);
+  ledger->reads = cgr__block_take(b, n, sizeof *ledger->reads);
   ledger->sure[0] = cgr__block_take(b, n, sizeof *ledger->sure[0]);
   for (int32_t s = 1; s < config->limits->num_sets; s++)
     ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
@@ -70,7 +76,7 @@ static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__b
   }
   rows->has_ledger = config->ledger;
   if (config->ledger)
-    lay_out_ledger(&rows->ledger, config, b);
+    lay_out_ledger(rows, config, b);
 }
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
@@ -104,7 +110,8 @@ cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t 
 
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   if (rows->num_open == rows->limits->max_rows)
-    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS, "cgr_request_open: every row is open, expected a closed one (max_rows is %d)",
+    return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS,
+                     "cgr_request_open: every row is open, expected a closed one (max_rows is %d): cgr_request_close one",
                      rows->limits->max_rows);
   cgr__rows_leave_steady(rows);
   int32_t index = rows->free_rows[rows->limits->max_rows - 1 - rows->num_open];
@@ -144,7 +151,7 @@ static cgr_status refuse_front(const cgr__rows *rows, int32_t row, int32_t num_t
   return cgr__fail(
       CGR_ERROR_PAGES_MISSING,
       "cgr_request_set_length: num_tokens is %d and row %d has pages %d .. %d of group %d, expected all from page %d "
-      "on: its layers see tokens of it",
+      "on (cgr_request_set_pages): its layers see tokens of it",
       num_tokens, row, has->first, has->end - 1, g, needed);
 }
 
@@ -158,8 +165,9 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
                      num_tokens, rows->limits->max_lens[0]);
   if (num_tokens > entry->capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
-                     "cgr_request_set_length: num_tokens is %d, expected at most %d (the row's pages of group %d)", num_tokens,
-                     entry->capacity, cgr__rows_shortest_group(rows, row, 0, &capacity));
+                     "cgr_request_set_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d): "
+                     "cgr_request_set_pages gives it more",
+                     num_tokens, entry->capacity, row, cgr__rows_shortest_group(rows, row, 0, &capacity));
   if (num_tokens > 0 && num_tokens < entry->least)
     return refuse_front(rows, row, num_tokens);
   cgr__rows_leave_steady(rows);

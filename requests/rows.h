@@ -105,10 +105,17 @@ typedef struct cgr__ledger {
   cgr__ledger_page *page[CGR__MAX_GROUPS]; /* [num_pages]; NULL: the engine keeps the table */
   uint32_t *request;                       /* [max_rows] number of the request that has, or had, the row */
   uint32_t num_requests;
-  uint64_t ticket;              /* of the step that was checked last */
-  int32_t *sure[CGR__MAX_SETS]; /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
-                                   with a `shared_prefix`, the others' are all */
+  uint64_t ticket;                 /* of the step that was checked last */
+  int32_t *sure[CGR__MAX_SETS];    /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
+                                      with a `shared_prefix`, the others' are all */
+  int32_t *known[CGR__MAX_GROUPS]; /* [max_rows][pages_per_row] of each page's tokens, those that were there as it was put below
+                                      the row's length; CGR__LEDGER_ALL: it was not, or the row has had a step since */
+  int32_t *known_at;               /* [max_rows] `known` counts while the row has this many tokens in the cache; else all is
+                                      CGR__LEDGER_ALL */
+  uint64_t *reads;                 /* [max_rows] ticket of the last step that was checked and in which the row has tokens */
 } cgr__ledger;
+
+#define CGR__LEDGER_ALL INT32_MAX
 
 /* The fields that a step reads come first. */
 typedef struct cgr__rows {

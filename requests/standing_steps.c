@@ -53,7 +53,9 @@ static cgr_status refuse_missing_token(const cgr__rows *rows, const cgr__standin
   return cgr__fail(
       CGR_ERROR_INVALID_ARGUMENT,
       "batch: the token of row %d is CGR_TOKEN_LAST, expected a token (cgr_standing_update): no step has sampled one "
-      "for this length",
+      "for this length. cgr_request_set_length and a chunk with CGR_REQUEST_PARTIAL leave none; a prompt's last chunk does not "
+      "have "
+      "that flag",
       row);
 }
 
@@ -103,7 +105,7 @@ static cgr_status check_order(const cgr__rows *rows, const cgr__standing *s, int
     if (members->query_lens[i] > 0 && members->query_lens[i] <= threshold)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "batch: row %d is at place %d of the standing batch with %d new tokens, a decode (reorder_threshold is "
-                       "%d), and a longer one is before it, expected decodes first",
+                       "%d), and a longer one is before it, expected decodes first (cgr_standing_swap)",
                        members->rows[i], i, members->query_lens[i], threshold);
   return CGR_OK;
 }

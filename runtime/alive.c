@@ -84,13 +84,18 @@ cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_ma
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq) {
   uint64_t launched = rt->lane.launched, depth = rt->lane.ring.depth;
   if (seq == 0 || seq > launched)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: seq is %llu, expected that of a launched step (%llu so far)", function,
-                     (unsigned long long)seq, (unsigned long long)launched);
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "%s: mark.seq is %llu, expected that of a launched step (%llu so far): cgr_step_launch puts the mark into the "
+        "step; results, cgr_request_info.last and cgr_runtime_flush give marks, too",
+        function, (unsigned long long)seq, (unsigned long long)launched);
   if (launched - seq >= depth)
-    return cgr__fail(CGR_ERROR_EXPIRED,
-                     "%s: seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu)", function,
-                     (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
-                     (unsigned long long)depth);
+    return cgr__fail(
+        CGR_ERROR_EXPIRED,
+        "%s: mark.seq is %llu, expected one of %llu .. %llu: those before are gone (ring_depth is %llu), wait for a step "
+        "before so many more are launched",
+        function, (unsigned long long)seq, (unsigned long long)(launched - depth + 1), (unsigned long long)launched,
+        (unsigned long long)depth);
   return CGR_OK;
 }
 

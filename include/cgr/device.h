@@ -99,14 +99,15 @@ CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info
  * during a capture on a stream that is not in the capture: the graph would lack the work.
  *
  * Runtimes over it keep a ledger of pages and check their callers. They refuse and report
- * - two rows that write one page in a step, or a row that writes over another's token (CGR_ERROR_INVALID_ARGUMENT);
+ * - two rows that write one page in a step, a row that writes over another's token, or one that fills a page below another's
+ *   length in that row's own step (CGR_ERROR_INVALID_ARGUMENT);
  * - a page that goes to another request while a step that used it is in flight, and a second thread inside the runtime
  *   (CGR_ERROR_STATE);
  * - NaN or an infinity among the elements of a read-trash page (its scales are not looked at): reported once the step that found
  *   it has completed, and refused by the next cgr_step_prepare (CGR_ERROR_STATE).
  * A kernel of the engine's that writes query_start_loc is reported by cgr_step_wait, and nothing is refused. Page tables of the
- * engine's own are not seen. The ledger costs 64 bytes per page, and O(rows + tokens) per step; the checks also take pinned memory
- * for copies of the read-trash pages and of query_start_loc.
+ * engine's own are not seen. The ledger costs 64 bytes per page, 4 per entry of a page table, and O(rows + tokens) per step; the
+ * checks also take pinned memory for copies of the read-trash pages and of query_start_loc.
  *
  * For development. It is in a library of its own, libcgr_validation, which is linked alongside libcgr.
  * Threads any · Capture ok · Sync never · Alloc never */

@@ -17,8 +17,9 @@ extern "C" {
  *
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
  * completed: cgr_request_info.last, also after a failed launch and after the row was opened again. It may be in several rows,
- * as a shared prefix is; a step writes it for one of them at most, and over no other's tokens. cgr_validation_layer checks these
- * rules. Nothing notices if a page that replaces another below a row's length gets its tokens only in the row's next step.
+ * as a shared prefix is; a step writes it for one of them at most, and over no other's tokens. A page that is put below a row's
+ * length, in place of another say, gets its tokens before the row's next step: from an earlier step of another row, or from the
+ * engine. cgr_validation_layer checks these rules; it does not see what the engine writes.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
 /* CGR_ERROR_STATE for a row that is in the standing batch: remove it first; and for one of the prepared step.

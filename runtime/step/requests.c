@@ -10,7 +10,9 @@ static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function
   for (int32_t i = 0; !is_in && prepared->ticket != 0 && !prepared->batch.standing && i < batch->num_requests; i++)
     is_in = batch->rows[i] == row;
   if (is_in)
-    return cgr__fail(CGR_ERROR_STATE, "%s: row %d is in the prepared step, expected the step to be launched or cancelled first",
+    return cgr__fail(CGR_ERROR_STATE,
+                     "%s: row %d is in the prepared step, expected that step to be launched or cancelled first "
+                     "(cgr_step_launch, cgr_step_cancel)",
                      function, row);
   return CGR_OK;
 }

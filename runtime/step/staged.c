@@ -4,6 +4,13 @@
 
 #include "runtime/step/step.h"
 
+static int32_t place_of_buffer(const cgr_staged *staged, int32_t buffer) {
+  int32_t i = 0;
+  while (staged[i].buffer != buffer)
+    i++;
+  return i;
+}
+
 static cgr_status check_one(const cgr_runtime *rt, const cgr_staged *staged, int32_t i, uint64_t before) {
   if (staged->buffer < 0 || staged->buffer >= rt->setup.config.num_buffers)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -16,8 +23,9 @@ static cgr_status check_one(const cgr_runtime *rt, const cgr_staged *staged, int
                      staged->buffer, d->name,
                      d->source == CGR_SOURCE_STAGED ? "has data of rows (cgr_request_set_data)" : "is written by the device");
   if (before >> staged->buffer & 1)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: staged[%d].buffer is %d (%s) again, expected each buffer once", i,
-                     staged->buffer, d->name);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: staged[%d].buffer is %d (%s), as staged[%d].buffer is, expected each buffer once", i, staged->buffer,
+                     d->name, place_of_buffer(staged - i, staged->buffer));
   if (staged->reserved != 0)
     return cgr__fail(CGR_ERROR_NEWER_STRUCT, "batch: staged[%d].reserved is %d, expected 0", i, staged->reserved);
   if (!staged->data)

@@ -116,8 +116,10 @@ static cgr_status check_step(const cgr_runtime *rt, const cgr_step *step) {
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "cgr_step_prepare: step->size is %u, expected %zu: use CGR_STEP_INIT", step->size,
                      sizeof *step);
   if (rt->lane.prepared.ticket != 0)
-    return cgr__fail(CGR_ERROR_STATE,
-                     "cgr_step_prepare: a step is prepared already, expected it to be launched or cancelled first");
+    return cgr__fail(
+        CGR_ERROR_STATE,
+        "cgr_step_prepare: a step is prepared already, expected it to be launched or cancelled first (cgr_step_launch, "
+        "cgr_step_cancel)");
   return CGR_OK;
 }
 

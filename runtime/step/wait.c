@@ -104,7 +104,9 @@ static cgr_status wait_until_completed(cgr_runtime *rt, const char *function, ui
   }
   if (cgr__ring_completed(ring) >= seq)
     return CGR_OK;
-  return cgr__fail(CGR_NOT_READY, "%s: step %llu has not completed after %d ms", function, (unsigned long long)seq, timeout_ms);
+  return cgr__fail(CGR_NOT_READY,
+                   "%s: step %llu has not completed after %d ms, expected it to: wait again, or longer (timeout_ms)", function,
+                   (unsigned long long)seq, timeout_ms);
 }
 
 cgr_status cgr__wait_for_step(cgr_runtime *rt, const char *function, uint64_t seq, int32_t timeout_ms) {

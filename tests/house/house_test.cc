@@ -458,7 +458,6 @@ TEST(House, EveryRefusalSaysWhatWasExpected) {
     "%s: refused by the device's layer: %s (code %d)",
     "%s: the device answered \\\"%s\\\" (code %d)%s",
     "%s: a call failed with %s: %s",
-    "%s: step %llu has not completed after %d ms",
     "devicecannot be opened: %s",
     "layers%.140s%sis refused without a reason",
     "layersbackendhas %d more reasons against it%s",

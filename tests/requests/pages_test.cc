@@ -94,10 +94,14 @@ TEST(SetPages, HolesAreRefused) {
   OneRow r({ 20, 30 }, 3); // 3 .. 4
   for (int32_t first : { 6, 7, 9, 10, INT32_MAX })
     ExpectMessage(r.SetPages(r.row, first, { 50 }), CGR_ERROR_INVALID_ARGUMENT,
-                  { kSet, "pages " + std::to_string(first), "adjoin", "3 .. 4" });
+                  { kSet, "first is " + std::to_string(first) + " and count is 1",
+                    "a gap at pages 5 .. " + std::to_string(first - 1), "row 0 has pages 3 .. 4 of group 0",
+                    "expected first at most 5", "set the pages of the gap" });
   for (int32_t first : { 0, 1 })
     ExpectMessage(r.SetPages(r.row, first, { 50 }), CGR_ERROR_INVALID_ARGUMENT,
-                  { kSet, "pages " + std::to_string(first), "adjoin", "3 .. 4" });
+                  { kSet, "first is " + std::to_string(first) + " and count is 1",
+                    "a gap at pages " + std::to_string(first + 1) + " .. 2", "row 0 has pages 3 .. 4 of group 0",
+                    "expected first + count at least 3", "set the pages of the gap" });
   r.ExpectPages(3, { 20, 30 });
   EXPECT_EQ(r.SetPages(r.row, 2, { 50 }), CGR_OK);
   EXPECT_EQ(r.SetPages(r.row, 5, { 60 }), CGR_OK);

@@ -44,7 +44,7 @@ TEST_P(BatchIsRefused, ForItsNumberOfTokens) {
     return [list](cgr_batch &b) { b.query_lens = list.data(), b.tokens = tokens.data(); };
   };
   EachBatchRefused({
-      { CGR_ERROR_TOO_MANY_TOKENS, "65 ... 64", lens({ 1, 64, 0 }) },
+      { CGR_ERROR_TOO_MANY_TOKENS, "65 ... 64 ... CGR_REQUEST_PARTIAL", lens({ 1, 64, 0 }) },
       { CGR_ERROR_SEQUENCE_TOO_LONG, "row 0 ... 2147483652 ... 160", lens({ INT_MAX, INT_MAX, 2 }), "the sum is 0 in 32 bits" },
       { kArgument, "query_lens[0] is -1 ... at least 0", lens({ -1, 1, 1 }) },
       { kArgument, "query_lens[1] is -1", lens({ 1, -1, 1 }) },
@@ -69,7 +69,8 @@ TEST_P(BatchIsRefused, ForARowThatIsNotOpenOrNamedTwice) {
       { kArgument, "rows[0] is 99 ... 0 .. ", rows({ 99 }) },
       { CGR_ERROR_ROW_REPEATED, third, rows({ first, rows_[1], first }) },
       { CGR_ERROR_ROW_REPEATED, third, rows({ first, rows_[1], first }, empty.data()), "twice, though empty" },
-      { CGR_ERROR_ROW_REPEATED, "rows[1] is 0 ... each row once", rows({ 0, 0 }) },
+      { CGR_ERROR_ROW_REPEATED, "rows[1] is 0, as rows[0] is ... tag ... each row once", rows({ 0, 0 }) },
+      { CGR_ERROR_ROW_REPEATED, third + ", as rows[0] is", rows({ first, rows_[1], first, first }) },
   });
 }
 
@@ -115,7 +116,10 @@ TEST_P(BatchIsRefused, ForALastTokenThatIsNotThere) {
   std::string row = "row " + std::to_string(fresh);
   auto refused = [&] {
     EXPECT_EQ(engine.Info(fresh).has_token, 0);
-    ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, { row, "CGR_TOKEN_LAST" }, { { fresh, { CGR_TOKEN_LAST } } });
+    const Words words = { row, "tokens[0] is CGR_TOKEN_LAST",
+                          "for " + row + " with " + std::to_string(engine.Info(fresh).num_tokens), "cgr_request_set_length",
+                          "CGR_REQUEST_PARTIAL" };
+    ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, words, { { fresh, { CGR_TOKEN_LAST } } });
     ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, { row, "CGR_TOKEN_LAST" }, { { fresh, { CGR_TOKEN_LAST, 4 } } });
   };
   engine.Reserve(fresh, 60);
@@ -142,7 +146,8 @@ TEST_P(BatchIsRefused, ForASequenceThatIsTooLongOrHasNoPages) {
   for (int32_t n = 0; n < 2; n++)
     engine.Step({ Engine::Chunk(row, 64, 1, true) });
   engine.Step({ Engine::Chunk(row, 31, 1) }); // 159 of 160
-  Words words = { "row " + std::to_string(row), "161", "160" };
+  Words words = { "row " + std::to_string(row), "161", "160", "in the cache already", "close the request",
+                  "cgr_request_set_length" };
   ItemsRefused(CGR_ERROR_SEQUENCE_TOO_LONG, words, { { rows_[0], { 3 } }, { row, { 1, 2 } } });
   engine.Step({ { row, { 1 } } });
   ItemsRefused(CGR_ERROR_SEQUENCE_TOO_LONG, words, { { row, { 1 } } });

@@ -76,6 +76,20 @@ TEST_P(PageLedger, AnotherRowsTokenIsNamed) {
   engine_->Step(engine_->Decode({ a }));
 }
 
+// By a step of another row before the row's next one, and not in that one.
+TEST_P(PageLedger, APagePutBelowALengthMayBeFilled) {
+  const int32_t a = engine_->Start(36), b = engine_->Start(16, 9), own = Pages(a)[1];
+  const std::vector<Item> next = engine_->Decode({ b });
+  const int32_t page = Pages(b)[1];
+  CGR_EXPECT_OK(SetPages(a, 1, { page }));
+  ExpectFound(Prepare({ a, b }), CGR_ERROR_INVALID_ARGUMENT,
+              { "row 1 would write token 16 in step 3 into page " + std::to_string(page), "which row 0 reads in the same step" });
+  engine_->Step(next);
+  CGR_EXPECT_OK(SetPages(a, 1, { own }));
+  engine_->Step(engine_->Decode({ a, b }));
+  EXPECT_EQ(violations_.size(), found_);
+}
+
 TEST_P(PageLedger, APageThatIsHandedOnTooEarlyIsNamed) {
   if (!GetParam().IsCuda() && GetParam().config.host_schedule == CGR_SCHEDULE_EARLIEST)
     GTEST_SKIP() << "steps complete as they are launched";
@@ -117,7 +131,7 @@ TEST(PageLedgerMemory, IsTakenOnlyForTheLayer) {
       CGR_ASSERT_OK(cgr_runtime_memory(&config, &sizes));
       bytes[checks][pages == 3000] = sizes.host_bytes;
     }
-  EXPECT_EQ(bytes[0][0], bytes[0][1]) << "nothing is kept by page";
+  EXPECT_EQ(bytes[0][0], bytes[0][1]) << "without the layer nothing is kept by page";
   EXPECT_EQ(bytes[1][1] - bytes[1][0], 2000u * 64);
 }
 

@@ -119,7 +119,7 @@ TEST_P(RequestCalls, PagesThatDoNotAdjoinOrAreTooManyAreRefused) {
   EachRefused({
       { kArgument, "group is 1", set(1, 0, 1) },
       { kArgument, "group is -1", set(-1, 0, 1) },
-      { kArgument, "pages 3 .. 3 ... 0 .. 1", set(0, 3, 1) },
+      { kArgument, "first is 3 ... a gap at pages 2 .. 2 ... pages 0 .. 1 of group 0", set(0, 3, 1) },
       { kArgument, "first is -1", set(0, -1, 1) },
       { kArgument, "count is -1", set(0, 0, -1) },
       { CGR_ERROR_SEQUENCE_TOO_LONG, "11 ... 10", set(0, 2, 9) },

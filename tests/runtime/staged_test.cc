@@ -330,7 +330,8 @@ TEST_P(Staged, WhatIsWrongIsRefusedByName) {
   refused({ { 0, 0, data.data() }, { 8, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[1].buffer", "is 8" });
   refused({ { kWritten, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[0]", "written", "by the device" });
   refused({ { kSampling, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[0]", "sampling", "cgr_request_set_data" });
-  refused({ { 0, 0, data.data() }, { 0, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT, { "staged[1]", "words", "again" });
+  refused({ { 0, 0, data.data() }, { 0, 0, data.data() } }, CGR_ERROR_INVALID_ARGUMENT,
+          { "staged[1]", "words", "as staged[0].buffer is" });
   refused({ { 0, 0, nullptr } }, CGR_ERROR_NULL_POINTER, { "staged[0].data", "words" });
   refused({ { 0, 1, data.data() } }, CGR_ERROR_NEWER_STRUCT, { "staged[0].reserved", "is 1" });
   refused(std::vector<cgr_staged>(65, { 0, 0, data.data() }), CGR_ERROR_INVALID_ARGUMENT, { "num_staged", "is 65", "64" });

@@ -140,7 +140,8 @@ TEST_P(Standing, ARequestWithoutItsTokensIsRefused) {
   e.Reserve(fresh, 80);
   CGR_ASSERT_OK(Put(rows_[0]));
   CGR_ASSERT_OK(Put(fresh));
-  StepRefused(CGR_ERROR_INVALID_ARGUMENT, { "row " + std::to_string(fresh), "CGR_TOKEN_LAST", "no step has sampled one" });
+  StepRefused(CGR_ERROR_INVALID_ARGUMENT,
+              { "row " + std::to_string(fresh), "CGR_TOKEN_LAST", "no step has sampled one", "CGR_REQUEST_PARTIAL" });
   CGR_ASSERT_OK(Set(fresh, 1, { kLast }));
   StepRefused(CGR_ERROR_INVALID_ARGUMENT, { "row " + std::to_string(fresh) });
   CGR_ASSERT_OK(Set(fresh, 2, { kLast, 4 }));

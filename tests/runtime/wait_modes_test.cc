@@ -120,7 +120,7 @@ TEST_P(WaitModesWithThreads, TimeOutsAreKept) {
     const double begin = Milliseconds(CLOCK_MONOTONIC);
     ExpectMessage(Wait(engine_->launched, timeout), CGR_NOT_READY,
                   { "cgr_step_wait: step " + std::to_string(engine_->launched) + " has not completed after " +
-                    std::to_string(timeout) + " ms" });
+                    std::to_string(timeout) + " ms, expected it to: wait again" });
     const double took = Milliseconds(CLOCK_MONOTONIC) - begin;
     EXPECT_GE(took, timeout - 1);
     EXPECT_LT(took, timeout + 5000); // a loaded machine

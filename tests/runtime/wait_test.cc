@@ -128,9 +128,10 @@ TEST_P(Wait, UnknownStepsAndTimeoutsAreRefused) {
     });
   for (uint64_t seq : { uint64_t{ 0 }, engine_->launched + 1, engine_->launched + 1000, UINT64_MAX })
     for (int32_t timeout : { 0, -1 })
-      ExpectRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT, { "seq is " + std::to_string(seq) }, [&] {
-        return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, timeout, &result);
-      });
+      ExpectRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT,
+                    { "mark.seq is " + std::to_string(seq), "cgr_step_launch", "cgr_request_info.last" }, [&] {
+                      return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, timeout, &result);
+                    });
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Wait);

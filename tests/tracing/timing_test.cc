@@ -143,7 +143,7 @@ TEST_P(Timing, TheLastStepsOfTheRingCanBeRead) {
     EXPECT_LT(begins[i], begins[i - 1]);
   int32_t count = 0;
   ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, newest - 4 }, nullptr, 0, &count), CGR_ERROR_EXPIRED,
-                { "cgr_runtime_timing: seq is " + std::to_string(newest - 4), "ring_depth" });
+                { "cgr_runtime_timing: mark.seq is " + std::to_string(newest - 4), "ring_depth" });
   ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, newest + 1 }, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
                 { "seq is " + std::to_string(newest + 1), "launched" });
   ExpectMessage(cgr_runtime_timing(engine_->rt, cgr_mark{ 0, 0, 0 }, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,

@@ -356,7 +356,7 @@ TEST(Trace, FitsIntoTheCapacity) {
   }
   size_t length = 7;
   ExpectMessage(cgr_runtime_trace_step(engine.rt, cgr_mark{ 0, 0, 9 }, nullptr, 0, &length), CGR_ERROR_INVALID_ARGUMENT,
-                { "cgr_runtime_trace_step: seq is 9" });
+                { "cgr_runtime_trace_step: mark.seq is 9" });
   EXPECT_EQ(length, 7u);
 }
 
