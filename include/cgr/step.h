@@ -135,7 +135,9 @@ CGR_API cgr_status cgr_step_prepare_wait(cgr_runtime *runtime, const cgr_batch *
 /* Enqueues the prepared step and gives it its number. Steps complete in the order of their launch; a launch on another stream
  * than the one before is ordered after it by an event. After a failure step->state tells whether the step is still PREPARED (it
  * was refused, or its stream could not be ordered, before anything of it was enqueued) or ABANDONED. CGR_ERROR_CALLBACK:
- * `record`, a function of cgr_record_call or a backend failed, in an eager or a PIECEWISE step.
+ * `record`, a function of cgr_record_call or a backend failed, in an eager or a PIECEWISE step. CGR_ERROR_STALE_GRAPH: the step's
+ * graph has become stale since it was prepared, by cgr_region_move or _unregister; whether strict, forced or neither, it does not
+ * run eagerly, because it was staged for the graph. It is still PREPARED: cancel it and prepare it again.
  * Threads one · Capture no · Sync never (may, after a failed call of the device) · Alloc never (but for what those functions do) */
 CGR_API cgr_status cgr_step_launch(cgr_runtime *runtime, cgr_step *step, cudaStream_t stream);
 
