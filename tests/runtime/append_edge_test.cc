@@ -73,9 +73,7 @@ protected:
     options.mode = mode;
     options.mixed = { { 16, 4 } };
     options.adjust = [=](cgr_config *config) { config->timing = timing; };
-    auto engine = std::make_unique<Engine>(options);
-    CGR_EXPECT_OK(engine->Capture());
-    return engine;
+    return MakeCaptured(options);
   }
 
   // A chunk and some decodes, eager and in whatever graphs there are.

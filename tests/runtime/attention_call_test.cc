@@ -5,9 +5,8 @@
 namespace cgr_test {
 namespace {
 
-class AttentionCall : public ::testing::TestWithParam<DeviceParam> {
+class AttentionCall : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<Engine> Make(const EngineOptions &options) {
     auto engine = std::make_unique<Engine>(options);
     engine->keep_outputs = true;

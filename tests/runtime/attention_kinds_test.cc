@@ -96,10 +96,7 @@ protected:
       o.layers.push_back(l > 0 && random.OneIn(4) ? NextTo(random, o.layers, random.Pick32(0, l - 1), o)
                                                   : RandomLayer(random, o.page_size, { Keys::kCache }));
     const int32_t parts = random.OneIn(2) ? 0 : random.Pick32(1, 40), invariant = random.OneIn(3);
-    o.adjust = [parts, invariant](cgr_config *c) {
-      c->num_parts = parts;
-      c->batch_invariant = invariant;
-    };
+    o.adjust = [parts, invariant](cgr_config *c) { c->num_parts = parts, c->batch_invariant = invariant; };
     return o;
   }
   // Prompts in chunks, then steps of decodes, chunks, and both.
@@ -300,10 +297,7 @@ TEST_P(AttentionKindsAlone, HaveTheSameBitsAsAmongOthers) {
     o.max_seq_len = 8 * kLongSteps;
     o.num_pages = kRequests * o.max_seq_len / o.page_size + 8;
     const int32_t parts = random.Pick32(1, 40);
-    o.adjust = [parts](cgr_config *c) {
-      c->num_parts = parts;
-      c->batch_invariant = 1;
-    };
+    o.adjust = [parts](cgr_config *c) { c->num_parts = parts, c->batch_invariant = 1; };
     const Script script = RandomScript(random, 8, kLongSteps);
     SCOPED_TRACE(Repeat(seed) + TextOfLayers(o));
     std::vector<std::vector<std::vector<unsigned char>>> alone(kRequests);

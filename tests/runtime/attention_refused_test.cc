@@ -134,14 +134,12 @@ CGR_INSTANTIATE_OVER_FEW_DEVICES(AttentionIsRefused);
 
 // ---- views that are allowed
 
-class AttentionViews : public ::testing::TestWithParam<DeviceParam> {
+class AttentionViews : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // Steps of three requests, eager and replayed; the outputs of all of them, densely.
   std::vector<std::vector<unsigned char>> Run(const EngineOptions &options) {
     std::vector<std::vector<unsigned char>> bits;
-    Engine engine(options);
-    CGR_EXPECT_OK(engine.Capture());
+    CapturedEngine engine(options);
     std::vector<int32_t> r = { engine.Open(), engine.Open(), engine.Open() };
     auto step = [&](const std::vector<Item> &items) {
       engine.Step(items);

@@ -15,28 +15,16 @@ class ConfigKeys : public ConfigTest {};
 
 // The good configuration with another list, which must live as long as what is returned.
 Change Buckets(const std::vector<int32_t> &sizes) {
-  return [sizes](Good &c) {
-    c.config.decode_buckets = sizes.data();
-    c.config.num_decode_buckets = int32_t(sizes.size());
-  };
+  return [sizes](Good &c) { c.config.decode_buckets = sizes.data(), c.config.num_decode_buckets = int32_t(sizes.size()); };
 }
 Change QueryLens(const std::vector<int32_t> &lens) {
-  return [lens](Good &c) {
-    c.config.query_lens = lens.data();
-    c.config.num_query_lens = int32_t(lens.size());
-  };
+  return [lens](Good &c) { c.config.query_lens = lens.data(), c.config.num_query_lens = int32_t(lens.size()); };
 }
 Change Mixed(const std::vector<cgr_bucket> &pairs) {
-  return [pairs](Good &c) {
-    c.config.mixed_buckets = pairs.data();
-    c.config.num_mixed_buckets = int32_t(pairs.size());
-  };
+  return [pairs](Good &c) { c.config.mixed_buckets = pairs.data(), c.config.num_mixed_buckets = int32_t(pairs.size()); };
 }
 Change Variants(const std::vector<cgr_variant> &variants) {
-  return [variants](Good &c) {
-    c.config.variants = variants.data();
-    c.config.num_variants = int32_t(variants.size());
-  };
+  return [variants](Good &c) { c.config.variants = variants.data(), c.config.num_variants = int32_t(variants.size()); };
 }
 
 // -------------------------------------------------------------------------------------------------------------- decode steps
@@ -81,10 +69,7 @@ TEST_P(ConfigKeys, NumbersAreLimited) {
     c.config.num_decode_buckets = 0;
     c.config.max_decode_bucket = int32_t(value);
   };
-  const auto lens = [&](Good &c, int64_t value) {
-    c.config.query_lens = sizes.data();
-    c.config.num_query_lens = int32_t(value);
-  };
+  const auto lens = [&](Good &c, int64_t value) { c.config.query_lens = sizes.data(), c.config.num_query_lens = int32_t(value); };
   const auto mixed = [&](Good &c, int64_t value) {
     c.config.max_tokens = 600;
     c.config.mixed_buckets = pairs.data();
@@ -114,8 +99,7 @@ TEST_P(ConfigKeys, DefaultSizesEndAtTheLimitOrWhereAsked) {
     c.config.max_decode_bucket = asked;
     c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     OnRuntime(c.config, [&](cgr_runtime *runtime) {
-      cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-      CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, NumKeys(runtime) - 1, &stats));
+      const cgr_graph_stats stats = GraphStatsOf(runtime, NumKeys(runtime) - 1);
       EXPECT_EQ(stats.key.num_requests, asked == 0 ? 4096 : asked);
       EXPECT_LE(NumKeys(runtime), 75) << "few enough to capture";
     });
@@ -124,9 +108,7 @@ TEST_P(ConfigKeys, DefaultSizesEndAtTheLimitOrWhereAsked) {
 
 // The largest uniform step of each query length, and the largest mixed one, whatever the limits.
 TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 60; round++) {
     Good c(device_);
     std::set<int32_t> lens;
@@ -144,8 +126,7 @@ TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
     std::set<std::tuple<int32_t, int32_t, int32_t>> keys;
     OnRuntime(c.config, [&](cgr_runtime *runtime) {
       for (int32_t i = 0; i < NumKeys(runtime); i++) {
-        cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-        CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, i, &stats));
+        const cgr_graph_stats stats = GraphStatsOf(runtime, i);
         keys.insert({ stats.key.query_len, stats.key.num_requests, stats.key.num_tokens });
       }
     });

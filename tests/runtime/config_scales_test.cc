@@ -266,9 +266,7 @@ void RandomScale(Random &random, const Good &c, cgr_kv_view *view) {
 }
 
 TEST_P(ConfigScales, ThatShareAByteAreRefusedAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int shared = 0, apart = 0, careful = 0;
   for (int n = 0; n < 3000 && !HasFailure(); n++) {
     Good c(device_, more_);
@@ -303,9 +301,7 @@ TEST_P(ConfigScales, ThatShareAByteAreRefusedAtRandom) {
 
 // Whatever the numbers are, they are answered.
 TEST_P(ConfigScales, AnyNumbersAreAnswered) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int n = 0; n < 5000; n++) {
     Good c(device_, more_);
     const auto number = [&] {

@@ -235,9 +235,7 @@ void RandomView(Random &random, const cgr_layer &layer, int64_t pages, cgr_kv_vi
 }
 
 TEST_P(ConfigViews, ThatShareAnElementAreRefusedAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int shared = 0, apart = 0, careful = 0;
   for (int n = 0; n < 1500 && !HasFailure(); n++) {
     Good c(device_);

@@ -199,8 +199,7 @@ void Coverage::CheckUniform() {
       const cgr__choice choice = Choose(n, n * query_len, query_len);
       bool listed = false;
       for (int32_t k = 0; k < cgr_test::NumKeys(runtime_); k++) {
-        cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-        CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime_, k, &stats));
+        const cgr_graph_stats stats = GraphStatsOf(runtime_, k);
         listed |= stats.key.query_len == query_len && stats.key.num_requests >= n;
       }
       if (choice.key.kind != lists.uniform_kind)
@@ -253,9 +252,7 @@ void Coverage::CheckMixed() {
 }
 
 TEST_P(Coverage, WhatIsToldIsWhatStepsLack) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 40 && !HasFatalFailure(); round++) {
     const int32_t requests = random.Pick32(1, 160), tokens = random.Pick32(requests, 4 * requests);
     std::set<int32_t> lens, sizes;

@@ -15,9 +15,8 @@ using sets::SetsEngine;
 
 const cgr_graph_mode kModes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_FULL_DECODE_ONLY };
 
-class CrossAttention : public ::testing::TestWithParam<DeviceParam> {
+class CrossAttention : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // Rows encoded early, late and in chunks; a request that leaves its row and pages to another; a row without new tokens.
   // Returns what the steps wrote, and of which kind they were.
   static Bytes Scenario(SetsEngine &e, std::vector<int32_t> *kinds) {

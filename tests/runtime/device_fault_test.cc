@@ -259,22 +259,15 @@ private:
     config.wait_timeout_ms = 5000;
     if (!Try("cgr_runtime_create", [&] { return cgr_runtime_create(&config, &rt_); }))
       return false;
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_INPUT_IDS, 0, &view), CGR_OK);
-    m_.input_ids = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_POSITIONS, 0, &view), CGR_OK);
-    m_.positions = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_LOGITS_INDICES, 0, &view), CGR_OK);
-    m_.logits_indices = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_NEXT_TOKENS, 0, &view), CGR_OK);
-    m_.next_tokens = static_cast<int32_t *>(view.data);
+    m_.input_ids = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_INPUT_IDS).data);
+    m_.positions = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_POSITIONS).data);
+    m_.logits_indices = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_LOGITS_INDICES).data);
+    m_.next_tokens = static_cast<int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_NEXT_TOKENS).data);
     return true;
   }
 
   bool Capture() {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = &m_;
+    cgr_capture capture = cgr_test::CaptureOf(Record, &m_);
     m_.fail = options_.fail_captures;
     bool ok = Try("cgr_runtime_capture", [&] { return cgr_runtime_capture(rt_, &capture); });
     m_.fail = false;
@@ -343,11 +336,7 @@ private:
     cgr_step step = CGR_STEP_INIT;
     auto run = [&] {
       Compose();
-      cgr_batch batch = CGR_BATCH_INIT;
-      batch.num_requests = static_cast<int32_t>(rows_.size());
-      batch.rows = rows_.data();
-      batch.query_lens = lens_.data();
-      batch.tokens = tokens_.data();
+      cgr_batch batch = cgr_test::BatchOf(static_cast<int32_t>(rows_.size()), rows_.data(), tokens_.data(), lens_.data());
       batch.flags = flags_.data();
       cgr_status status = cgr_step_prepare(rt_, &batch, &step);
       if (status != CGR_OK)

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "kernels/append.h"
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 
 namespace cgr_test {
 namespace {
@@ -200,8 +200,7 @@ void ExpectTheRuntimeDead(Engine &e, int32_t row, uint64_t lost) {
 
 // With graphs that were captured before.
 void LoseTheRuntime() {
-  Engine e(OptionsFor(CudaParam()));
-  CGR_ASSERT_OK(e.Capture());
+  CapturedEngine e(OptionsFor(CudaParam()));
   std::vector<int32_t> rows = { e.Start(5, 1), e.Start(17, 2) };
   e.Step(e.Decode(rows));
   ASSERT_FALSE(::testing::Test::HasFailure()) << "a good step";

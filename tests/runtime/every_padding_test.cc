@@ -53,8 +53,7 @@ public:
     return CheckPool(real, poison);
   }
   uint64_t Replays() {
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_EXPECT_OK(cgr_runtime_stats(rt_, &stats));
+    const cgr_stats stats = StatsOf(rt_);
     return stats.by_reason[CGR_KIND_FULL][CGR_REASON_FORCED] + stats.by_reason[CGR_KIND_PIECEWISE][CGR_REASON_FORCED];
   }
 
@@ -173,9 +172,7 @@ private:
     config.mixed_buckets = pairs.data();
     config.num_mixed_buckets = max_;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_EXPECT_OK(cgr_runtime_capture(rt_, &capture));
   }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
@@ -235,11 +232,8 @@ private:
       CGR_EXPECT_OK(cgr_request_set_length(rt_, order_[size_t(i)], before_[size_t(order_[size_t(i)])]));
     Flush();
     MakeStale(real, poison);
-    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_batch batch = BatchOf(real, order_.data(), tokens.data());
     cgr_step step = CGR_STEP_INIT;
-    batch.num_requests = real;
-    batch.rows = order_.data();
-    batch.tokens = tokens.data();
     batch.forced_key = &key;
     CGR_EXPECT_OK(cgr_step_prepare(rt_, &batch, &step));
     CGR_EXPECT_OK(cgr_step_launch(rt_, &step, stream_));
@@ -300,9 +294,8 @@ private:
   std::vector<void *> memory_;
 };
 
-class EveryPadding : public ::testing::TestWithParam<DeviceParam> {
+class EveryPadding : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   static std::string Name(cgr_graph_kind kind, bool mixed, int32_t bucket, int32_t real, int poison) {
     return std::string(cgr_graph_kind_name(kind)) + (mixed ? ", mixed, " : ", ") + std::to_string(real) + " of " +
            std::to_string(bucket) + ", " + kPoisons[poison];
@@ -332,8 +325,7 @@ TEST_P(EveryPadding, RealRowsAreThoseOfAnUnpaddedStep) {
 
 TEST_P(EveryPadding, AlsoOfLargeBuckets) {
   const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random(seed);
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     const cgr_graph_kind kind = mode == CGR_MODE_FULL ? CGR_KIND_FULL : CGR_KIND_PIECEWISE;
     PaddedEngine engine(GetParam(), seed, 512, mode);

@@ -74,11 +74,9 @@ protected:
     HostMemory::SetUp();
     if (IsSkipped())
       return;
-    EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_EARLIEST));
-    options.mode = GetParam().mode;
+    EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_EARLIEST), GetParam().mode, { { 16, 8 } },
+                                       [](cgr_config *config) { config->labels = 1; });
     options.handle = Open();
-    options.mixed = { { 16, 8 } };
-    options.adjust = [](cgr_config *config) { config->labels = 1; };
     engine_ = std::make_unique<Engine>(options);
     args_.data = engine_->Alloc(64);
     for (int32_t &region : regions_)

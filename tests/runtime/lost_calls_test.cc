@@ -103,8 +103,7 @@ TEST_P(LostCalls, AreAWarningOnceForEachCall) {
   CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture)); // nothing to capture
   EXPECT_TRUE(logs_.empty());
   CGR_ASSERT_OK(cgr_runtime_release_graphs(rt_, 0, nullptr));
-  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_graph_stats(rt_, 0, &stats));
+  const cgr_graph_stats stats = GraphStatsOf(rt_, 0);
   capture.keys = &stats.key;
   capture.num_keys = 1;
   CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));

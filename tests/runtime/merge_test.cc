@@ -18,11 +18,9 @@ struct MergeOptions {
   int in_place = -1;        // 0, 1: the result overwrites that call's
 };
 
-class Merge : public ::testing::TestWithParam<DeviceParam> {
+class Merge : public EngineTest {
 protected:
   enum { kHeads = 4, kDim = 64, kMaxTokens = 64 };
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-
   // The third layer, the backend's, does no attention itself, only the merge of the first two.
   static cgr_status RecordOfBackend(void *context, cgr_recorder *recorder, const cgr_attention *) {
     return static_cast<Merge *>(context)->Call(recorder);
@@ -39,8 +37,7 @@ protected:
   }
   // For [heads][tokens] the stride is the key's token count.
   cgr_merge Struct(cgr_recorder *recorder) {
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     const RecordCall *call = engine_->state.call;
     cgr_merge merge = CGR_MERGE_INIT;
     merge.num_heads = kHeads;
@@ -164,13 +161,12 @@ protected:
     Make(m);
     if (HasFatalFailure())
       return bits;
-    Engine &e = *engine_;
-    std::vector<int32_t> r = { e.Open(), e.Open(), e.Open() };
+    std::vector<int32_t> r = { engine_->Open(), engine_->Open(), engine_->Open() };
     auto step = [&](const std::vector<Item> &items, int32_t tokens) {
       const cgr_key forced = KeyFor(m.mode, tokens);
-      e.Write(out_.data, std::vector<unsigned char>(out_bytes_, 0xff).data(), out_bytes_);
-      e.Write(lse_, std::vector<unsigned char>(kLseBytes, 0xff).data(), kLseBytes);
-      e.Step(items, &forced);
+      engine_->Write(out_.data, std::vector<unsigned char>(out_bytes_, 0xff).data(), out_bytes_);
+      engine_->Write(lse_, std::vector<unsigned char>(kLseBytes, 0xff).data(), kLseBytes);
+      engine_->Step(items, &forced);
       if (HasFatalFailure())
         return;
       Result result = Take();
@@ -178,9 +174,9 @@ protected:
       bits.push_back(result.bits);
     };
     for (int n = 0; n < 3 && !HasFatalFailure(); n++) {
-      step(e.Chunks({ { r[0], 5 }, { r[1], 19 }, { r[2], 1 } }), 64);
-      step(e.Decode(r), 16);
-      step(e.Chunks({ { r[1], 3 }, { r[2], 8 } }), 16);
+      step(engine_->Chunks({ { r[0], 5 }, { r[1], 19 }, { r[2], 1 } }), 64);
+      step(engine_->Decode(r), 16);
+      step(engine_->Chunks({ { r[1], 3 }, { r[2], 8 } }), 16);
     }
     return bits;
   }
@@ -193,7 +189,6 @@ protected:
 
   enum { kLseBytes = kMaxTokens * (kHeads + 1) * 4 };
   MergeOptions m_;
-  std::unique_ptr<Engine> engine_;
   cgr_backend backend_ = CGR_BACKEND_INIT;
   std::vector<cgr_layer> layers_;
   cgr_view out_ = {};
@@ -251,8 +246,7 @@ TEST_P(Merge, BreaksNoGraph) {
   EXPECT_EQ(captured, cgr_test::NumKeys(engine_->rt));
   int32_t row = engine_->Open();
   for (int n = 0; n < 3; n++)
-    engine_->Step(engine_->Chunks({ { row, 3 } }));
-  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+    StepAs(*engine_, engine_->Chunks({ { row, 3 } }), CGR_KIND_PIECEWISE);
   EXPECT_EQ(merges_, captured);
   EXPECT_EQ(engine_->GraphStats(0).num_pieces, 2);
 }

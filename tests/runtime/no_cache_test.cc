@@ -31,9 +31,8 @@ Options Mixed() {
   return options;
 }
 
-class NoCache : public ::testing::TestWithParam<DeviceParam> {
+class NoCache : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   static Bytes Scenario(SetsEngine &e) {
     const int32_t a = e.Open(), b = e.Open(), c = e.Open();
     Bytes all;
@@ -118,9 +117,7 @@ TEST_P(NoCache, WithoutGroupsNothingHasPages) {
   e.Decode({ { a, 90 } });
   ExpectMessage(e.Prepare({ { a, 39 } }, 0), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens", "128" });
   e.Decode({ { a, 37 } });
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 1;
-  batch.rows = &a;
+  cgr_batch batch = BatchOf(1, &a);
   CGR_EXPECT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
   CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
   ExpectMessage(cgr_step_prepare(e.rt, &batch, &e.step), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens" });

@@ -15,9 +15,8 @@ PlannerOptions Quiet(const char *name = "planner", int32_t layer = 1) {
   return o;
 }
 
-class PlanStates : public ::testing::TestWithParam<DeviceParam> {
+class PlanStates : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(cgr_graph_mode mode, const std::vector<PlannerOptions> &planners = { Quiet() },
             std::function<void(EngineOptions *)> more = nullptr) {
     EngineOptions options = PlanningOptions(GetParam(), mode);
@@ -298,8 +297,7 @@ TEST_P(PlanStates, AreGoneWhenTheCaptureFails) {
         p.on_plan_host = [&](const cgr_plan_step &step) { return fail(failing == kPlanHost && step.padded_requests == bad); };
         auto recorded = [&](int when) {
           return [&, when](cgr_recorder *recorder) {
-            cgr_record_info info = CGR_RECORD_INFO_INIT;
-            CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+            const cgr_record_info info = InfoOf(recorder);
             return fail(failing == when && info.num_requests == bad);
           };
         };
@@ -424,8 +422,7 @@ TEST_P(PlanStates, AreToldInsideOfABackendsFunctionsAlone) {
     int outside = 0, called = 0;
     planner().on_record = [&](cgr_recorder *recorder) { // a function that a backend has called is part of it
       auto function = [](cgr_recorder *inner, const void *args) {
-        cgr_record_info info = CGR_RECORD_INFO_INIT;
-        CGR_EXPECT_OK(cgr_record_get_info(inner, &info));
+        const cgr_record_info info = InfoOf(inner);
         EXPECT_NE(info.plan_key, nullptr);
         EXPECT_NE(info.plan_state, nullptr);
         ++**static_cast<int *const *>(args);
@@ -435,8 +432,7 @@ TEST_P(PlanStates, AreToldInsideOfABackendsFunctionsAlone) {
       return cgr_record_call(recorder, function, &counter, sizeof counter);
     };
     engine().hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t) {
-      cgr_record_info info = CGR_RECORD_INFO_INIT;
-      CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+      const cgr_record_info info = InfoOf(recorder);
       EXPECT_EQ(info.plan_key, nullptr);
       EXPECT_EQ(info.plan_state, nullptr);
       outside++;

@@ -9,9 +9,8 @@ namespace {
 
 enum { kBytes = 5000 };
 
-class PlanWorkspace : public ::testing::TestWithParam<DeviceParam> {
+class PlanWorkspace : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   static PlannerOptions Dirty(const char *name = "planner", int32_t layer = 1) {
     PlannerOptions o;
     o.name = name;
@@ -214,17 +213,7 @@ TEST_P(PlanWorkspace, IsWhereGraphsMayLook) {
     PlannerOptions o = OnBoth();
     o.watches = false;
     ASSERT_NO_FATAL_FAILURE(Make(mode, { o }));
-    int32_t region = -1;
-    for (int32_t l = 0; l < engine().state.num_layers; l++)
-      for (Tensor which : kTensors)
-        CGR_ASSERT_OK(cgr_region_register(engine().rt, engine().state.layer[l].in[which].data,
-                                          engine().state.layer[l].in_bytes[which], &region));
-    for (int32_t c = 0; c < engine().state.num_calls; c++) {
-      const RecordCall &call = engine().state.call[c];
-      CGR_ASSERT_OK(cgr_region_register(engine().rt, call.attention.out.data, call.out_bytes, &region));
-      CGR_ASSERT_OK(cgr_region_register(engine().rt, call.attention.lse.data, call.lse_bytes, &region));
-    }
-    CGR_ASSERT_OK(cgr_region_register(engine().rt, engine().state.token_table, size_t(engine().o.max_requests) * 4, &region));
+    engine().RegisterAll();
     CGR_ASSERT_OK(engine().Capture());
     cgr_finding findings[8];
     cgr_audit counts = CGR_AUDIT_INIT;

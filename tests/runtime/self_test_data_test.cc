@@ -105,13 +105,10 @@ protected:
     config.buffers = decls, config.num_buffers = kNum + 1;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
     for (int i = 0; i < kNum; i++) {
-      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      CGR_ASSERT_OK(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_DECLARED, i, &view));
+      const cgr_buffer_view view = BufferOf(rt_, CGR_BUFFER_DECLARED, i);
       data_[i] = static_cast<unsigned char *>(view.data);
     }
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
   void TearDown() override {

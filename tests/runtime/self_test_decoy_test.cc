@@ -13,9 +13,8 @@
 namespace cgr_test {
 namespace {
 
-class SelfTestDecoy : public ::testing::TestWithParam<DeviceParam> {
+class SelfTestDecoy : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(const HashOptions &options, HashEngine::Hook skip = nullptr) {
     engine_.reset();
     engine_ = std::make_unique<HashEngine>(GetParam(), options);
@@ -259,9 +258,7 @@ public:
     std::memset(kept, 0, kBytes);
     kernel_.values = static_cast<uint32_t *>(kept);
     kernel_.kept = kernel_.values + kMaxTokens;
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_EXPECT_OK(cgr_runtime_capture(rt_, &capture));
   }
   ~KeepingEngine() {
@@ -355,8 +352,7 @@ private:
     return status == CGR_OK ? cgr_launch_host(e->dev_, Kernel::Run, &kernel, sizeof kernel, info.stream) : status;
   }
   int32_t *Buffer(cgr_buffer buffer, int64_t *stride = nullptr) {
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(rt_, nullptr, buffer, 0, &view));
+    const cgr_buffer_view view = BufferOf(rt_, buffer);
     if (stride != nullptr)
       *stride = view.stride;
     return static_cast<int32_t *>(view.data);

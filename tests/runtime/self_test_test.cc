@@ -3,7 +3,7 @@
 
 #include "cgr/names.h"
 #include "tests/support/checker.h"
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/found.h"
 #include "tests/support/row_engine.h"
 
@@ -59,8 +59,7 @@ protected:
   uint64_t StepsOfATest() {
     uint64_t steps = 0;
     for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++) {
-      cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-      CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &stats));
+      const cgr_graph_stats stats = GraphStatsOf(engine_->rt, i);
       if (stats.state == CGR_GRAPH_READY)
         steps += 28;
     }
@@ -130,8 +129,7 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
       config->num_variants = 3;
       config->strict = 1;
     });
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
+    cgr_stats stats = StatsOf(engine_->rt);
     const int32_t lengths = support == CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE ? 1 : 3;
     EXPECT_EQ(stats.num_graphs, 2 * (4 * lengths + 2));
     cgr_self_test test = TestWatching(40);
@@ -139,7 +137,7 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
       test.seed = uint32_t(Seed()) + n;
       ExpectNothing(Run(test));
     }
-    CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
+    stats = StatsOf(engine_->rt);
     EXPECT_EQ(stats.by_reason[CGR_KIND_NONE][CGR_REASON_FORCED], runs * StepsOfATest() / 14 * 10);
     ExpectGoodSteps();
   }
@@ -521,11 +519,8 @@ TEST_P(SelfTest, RefusesBadArguments) {
   refused(CGR_ERROR_STATE, { "1 row is open" }, test);
   engine_->Reserve(row, 8);
   const int32_t token = 3;
-  cgr_batch batch = CGR_BATCH_INIT;
+  cgr_batch batch = BatchOf(1, &row, &token);
   cgr_step step = CGR_STEP_INIT;
-  batch.num_requests = 1;
-  batch.rows = &row;
-  batch.tokens = &token;
   CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   refused(CGR_ERROR_STATE, { "a step is prepared" }, test);
   CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
@@ -543,8 +538,7 @@ TEST_P(SelfTest, WantsAGraphThatCanBeReplayed) {
 TEST_P(SelfTest, WantsThePageTablesOfTheLibrary) {
   EngineOptions options = OptionsFor(GetParam());
   options.engine_table = true;
-  Engine engine(options);
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(options);
   const int32_t pages[] = { 2, 3, 4, 5 };
   cgr_self_test test = CGR_SELF_TEST_INIT;
   int32_t count = 0;

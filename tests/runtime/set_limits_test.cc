@@ -17,16 +17,12 @@ using sets::SetsEngine;
 // Pages of 16 tokens for sequences, of 32 for the encoder's.
 Options Bounded(int32_t sequence, int32_t encoder) {
   Options o = EncoderAndDecoder();
-  o.adjust = [=](cgr_config *config) {
-    config->max_seq_len = sequence;
-    config->max_other_lens[1] = encoder;
-  };
+  o.adjust = [=](cgr_config *config) { config->max_seq_len = sequence, config->max_other_lens[1] = encoder; };
   return o;
 }
 
-class SetLimits : public ::testing::TestWithParam<DeviceParam> {
+class SetLimits : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<SetsEngine> Make(cgr_graph_mode mode, int32_t sequence, int32_t encoder) {
     return std::make_unique<SetsEngine>(GetParam(), mode, Bounded(sequence, encoder), 7);
   }

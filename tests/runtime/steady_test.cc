@@ -157,7 +157,7 @@ void ExpectNoAllocations() {
 #endif
 }
 
-class Steady : public ::testing::TestWithParam<DeviceParam> {
+class Steady : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -294,10 +294,7 @@ protected:
     CGR_EXPECT_OK(cgr_request_open(engine_->rt, 7, &row));
     CGR_EXPECT_OK(cgr_request_set_pages(engine_->rt, row, 0, 0, &page, 1));
     const cgr_key eager = EagerKey(1, 1);
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = 1;
-    batch.rows = &row;
-    batch.tokens = &one;
+    cgr_batch batch = BatchOf(1, &row, &one);
     batch.forced_key = &eager;
     cgr_step step = CGR_STEP_INIT;
     for (int n = 0; n < 10 && cgr_step_prepare(engine_->rt, &batch, &step) == CGR_OK; n++)
@@ -308,7 +305,6 @@ protected:
     loop_.last = step.mark.seq;
   }
 
-  std::unique_ptr<Engine> engine_;
   cgr_device *traced_ = nullptr;
   Loop loop_;
 };
@@ -350,10 +346,7 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
     L.lens[i] = 1;
     L.tokens[i] = i;
   }
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 4;
-  batch.rows = L.rows;
-  batch.tokens = L.tokens;
+  cgr_batch batch = BatchOf(4, L.rows, L.tokens);
   cgr_step step = CGR_STEP_INIT;
   for (int n = 0; n < 3; n++) {
     CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));

@@ -10,15 +10,12 @@ namespace {
 
 enum { kWidth = 33, kLogitsBit = 3, kHiddenBit = 9, kMaxTokens = 64 };
 
-class ValueChecks : public ::testing::TestWithParam<DeviceParam> {
+class ValueChecks : public EngineTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(cgr_graph_mode mode, int32_t check_values = 1) {
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = mode;
+    EngineOptions options =
+        OptionsFor(GetParam(), mode, { { 16, 8 }, { 64, 8 } }, [&](cgr_config *config) { config->check_values = check_values; });
     options.max_tokens = kMaxTokens;
-    options.mixed = { { 16, 8 }, { 64, 8 } };
-    options.adjust = [&](cgr_config *config) { config->check_values = check_values; };
     engine_.reset();
     engine_ = std::make_unique<Engine>(options);
     logits_ = static_cast<float *>(engine_->Alloc(kMaxTokens * kWidth * sizeof(float)));
@@ -81,7 +78,6 @@ protected:
     return key;
   }
 
-  std::unique_ptr<Engine> engine_;
   float *logits_ = nullptr, *hidden_ = nullptr;
 };
 
@@ -237,10 +233,8 @@ TEST_P(ValueCheckIsRefused, ByName) {
 TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
   constexpr int32_t kRows = 4096;
   constexpr int64_t kMost = int64_t(1) << 31;
-  EngineOptions options = OptionsFor(GetParam());
-  options.mode = CGR_MODE_FULL;
+  EngineOptions options = OptionsFor(GetParam(), CGR_MODE_FULL, { { 64, 8 }, { kRows, 8 } });
   options.max_tokens = kRows;
-  options.mixed = { { 64, 8 }, { kRows, 8 } };
   ASSERT_NO_FATAL_FAILURE(Make(options));
   float *rows = static_cast<float *>(engine_->Alloc(sizeof(float)));
   cgr_key key = CGR_KEY_INIT;

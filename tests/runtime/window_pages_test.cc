@@ -42,9 +42,8 @@ std::string Name(const Kind &kind) {
   return text;
 }
 
-class WindowPages : public ::testing::TestWithParam<DeviceParam> {
+class WindowPages : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   EngineOptions Options(const Kind &kind) {
     EngineOptions options = AttentionOptionsFor(GetParam(), Layers(kind.layers));
     options.mode = kind.mode;
@@ -54,11 +53,7 @@ protected:
   }
   // The emulated device takes every thread of a GPU in turn: of the cases of a test it takes every other one.
   bool Takes(size_t n) const { return !GetParam().IsEmulated() || n % 2 == 0; }
-  static std::unique_ptr<Engine> Make(const EngineOptions &options) {
-    auto engine = std::make_unique<Engine>(options);
-    CGR_EXPECT_OK(engine->Capture());
-    return engine;
-  }
+  static std::unique_ptr<Engine> Make(const EngineOptions &options) { return MakeCaptured(options); }
 };
 
 // One engine gives back the pages it can before every step; from then on they hold NaN or belong to another request. The other

@@ -71,9 +71,7 @@ protected:
     config.max_seq_len = 32;
     config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = memory_[2];
+    cgr_capture capture = CaptureOf(Record, memory_[2]);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
   void TearDown() override {
@@ -180,17 +178,13 @@ protected:
 };
 
 TEST_F(Lines, OfAWholeBatchThatRepeats) {
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 8;
-  batch.rows = rows_.data();
+  cgr_batch batch = BatchOf(8, rows_.data());
   Count(batch, 17);
 }
 
 // In the sums of one key the histograms have a line for each bucket that was hit, and which those are depends on the host.
 TEST_F(Lines, OfTheStepThatCountsTheRecords) {
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 8;
-  batch.rows = rows_.data();
+  cgr_batch batch = BatchOf(8, rows_.data());
   Count(batch, 17 + CGR__FOLD_EVERY - 1 + 20, true);
 }
 
