@@ -68,9 +68,7 @@ protected:
     LayerOptions reader = { 4, 2 };
     reader.kv_source = 1;
     EngineOptions options = AttentionOptionsFor(GetParam(), { { 4, 2 }, { 4, 2 }, reader });
-    options.calls = calls;
-    options.handle = &shim->head;
-    options.mode = mode;
+    options.calls = calls, options.handle = &shim->head, options.mode = mode;
     options.mixed = { { 16, 4 } };
     options.adjust = [=](cgr_config *config) { config->timing = timing; };
     return MakeCaptured(options);

@@ -170,9 +170,7 @@ TEST_P(AttentionViews, AnyStridesGiveTheSameBits) {
     for (int32_t gap : { 8, 40 })
       for (bool in_place : { false, true }) {
         SCOPED_TRACE(std::to_string(gap) + (heads_first ? ", heads first" : "") + (in_place ? ", in place" : ""));
-        options.token_gap = gap;
-        options.heads_first = heads_first;
-        options.in_place = in_place;
+        options.token_gap = gap, options.heads_first = heads_first, options.in_place = in_place;
         EXPECT_TRUE(Run(options) == dense);
       }
 }

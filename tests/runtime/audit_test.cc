@@ -17,8 +17,7 @@ protected:
   // Captured, with all of the engine's memory in regions except what `leave_out` names (an index of Memory()).
   void Make(cgr_graph_mode mode, const std::set<size_t> &leave_out = {}) {
     rows::Options options;
-    options.mode = mode;
-    options.batch_invariant = false;
+    options.mode = mode, options.batch_invariant = false;
     options.mixed = { { 8, 3 }, { 40, 12 } };
     engine_.reset();
     regions_.clear();

@@ -32,21 +32,15 @@ protected:
   void Make(cgr_graph_support support, int32_t threshold = 0, cgr_graph_mode mode = CGR_MODE_DEFAULT) {
     support_ = support;
     backend_ = CGR_BACKEND_INIT;
-    backend_.name = "copies";
-    backend_.context = this;
-    backend_.support = Support;
-    backend_.record = Record;
+    backend_.name = "copies", backend_.context = this, backend_.support = Support, backend_.record = Record;
     backend_.reorder_threshold = threshold;
     EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
     options.feed = Feed::kUploads;
     options.adjust = [this](cgr_config *config) {
       layers_.assign(config->layers, config->layers + config->num_layers);
       layers_[kLayer].backend = 1;
-      config->layers = layers_.data();
-      config->backends = &backend_;
-      config->num_backends = 1;
-      config->query_lens = query_lens_.data();
-      config->num_query_lens = int32_t(query_lens_.size());
+      config->layers = layers_.data(), config->backends = &backend_, config->num_backends = 1;
+      config->query_lens = query_lens_.data(), config->num_query_lens = int32_t(query_lens_.size());
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->check_call = { true, false };

@@ -31,8 +31,7 @@ protected:
   cgr_status Capture(const std::vector<cgr_key> &keys, uint32_t flags = 0) {
     cgr_capture capture = engine_->CaptureStruct();
     capture.keys = keys.empty() ? nullptr : keys.data();
-    capture.num_keys = int32_t(keys.size());
-    capture.flags = flags;
+    capture.num_keys = int32_t(keys.size()), capture.flags = flags;
     return cgr_runtime_capture(engine_->rt, &capture);
   }
   void Release() {
@@ -85,8 +84,7 @@ TEST_P(CaptureLists, AKeyThatIsNotThereIsRefused) {
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "capture.num_keys is 0" }, [&] { return cgr_runtime_capture(engine_->rt, &capture); });
   capture.num_keys = -1;
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "capture.num_keys is -1" }, [&] { return cgr_runtime_warmup(engine_->rt, &capture); });
-  capture.keys = nullptr;
-  capture.num_keys = 2;
+  capture.keys = nullptr, capture.num_keys = 2;
   Refused(CGR_ERROR_NULL_POINTER, { "capture.keys is NULL", "2" }, [&] { return cgr_runtime_capture(engine_->rt, &capture); });
   Refused(CGR_ERROR_INVALID_ENUM, { "capture.flags is 0x82" }, [&] { return Capture({}, 0x82); });
   for (double ms : { -1.0, double(NAN), double(INFINITY) }) {
@@ -101,8 +99,7 @@ TEST_P(CaptureLists, AKeyThatIsNotThereIsRefused) {
 TEST_P(CaptureLists, WarmUpTakesAListToo) {
   cgr_capture capture = engine_->CaptureStruct();
   const cgr_key keys[] = { FullKey(2), FullKey(8) };
-  capture.keys = keys;
-  capture.num_keys = 2;
+  capture.keys = keys, capture.num_keys = 2;
   engine_->records.clear();
   CGR_ASSERT_OK(cgr_runtime_warmup(engine_->rt, &capture));
   EXPECT_EQ(Recorded(), (List{ 2, 8 }));
@@ -295,8 +292,7 @@ TEST_P(CaptureLists, EveryGraphCanBeGivenUpAndCapturedAgain) {
 
 TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   EngineOptions options = OptionsFor(GetParam());
-  options.max_requests = options.max_rows = 64;
-  options.max_tokens = 64;
+  options.max_requests = options.max_rows = 64, options.max_tokens = 64;
   options.buckets.clear();
   for (int32_t n = 1; n <= 40; n++)
     options.buckets.push_back(n);
@@ -318,15 +314,13 @@ TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   EXPECT_EQ(estimate.bytes_left, 0u);
   const cgr_key few[] = { FullKey(1), FullKey(2) };
   Release();
-  capture.keys = few;
-  capture.num_keys = 2;
+  capture.keys = few, capture.num_keys = 2;
   CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
   EXPECT_EQ(estimate.num_keys, 2);
   EXPECT_EQ(estimate.num_measured, 2);
   const cgr_key repeated[] = { FullKey(1), FullKey(2), FullKey(1), FullKey(1) };
   Release();
-  capture.keys = repeated;
-  capture.num_keys = 4;
+  capture.keys = repeated, capture.num_keys = 4;
   CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
   EXPECT_EQ(estimate.num_keys, 2) << "each once";
   Release();

@@ -36,8 +36,7 @@ protected:
     options.mode = mode;
     options.mixed = { { 16, 4 } };
     options.adjust = [=](cgr_config *config) {
-      config->buffers = declared;
-      config->num_buffers = 2;
+      config->buffers = declared, config->num_buffers = 2;
       config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);
     };
     Make(options);

@@ -110,10 +110,7 @@ TEST_P(CrossAttention, SelfTestAndAuditFindNothing) {
       for (int32_t p = 2; p < 22; p++)
         pages.push_back(p);
     cgr_self_test test = CGR_SELF_TEST_INIT;
-    test.num_pages = 20;
-    test.pages = pages.data();
-    test.max_token = 100;
-    test.seed = uint32_t(seed);
+    test.num_pages = 20, test.pages = pages.data(), test.max_token = 100, test.seed = uint32_t(seed);
     int32_t count = -1;
     cgr_finding findings[4];
     CGR_EXPECT_OK(cgr_runtime_self_test(e.rt, &test, findings, 4, &count));

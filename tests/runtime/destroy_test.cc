@@ -60,8 +60,7 @@ class DestroyWithDevice : public Destroy {};
 TEST_P(DestroyWithDevice, ClosesWhatItOpened) {
   Engine lender(OptionsFor(GetParam())); // of memory for the caches, on a device of its own
   cgr_config config = lender.Config();
-  config.device_handle = nullptr;
-  config.device = GetParam().name.c_str();
+  config.device_handle = nullptr, config.device = GetParam().name.c_str();
   cgr_runtime *rt = nullptr;
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
   cgr_device *dev = cgr_test::DeviceOf(rt);

@@ -152,9 +152,7 @@ private:
 
   void Open(const DeviceParam &param, const cgr__fault_plan *plan) {
     cgr_device_config config = param.config;
-    config.layer = cgr_validation_layer();
-    config.on_violation = OnViolation;
-    config.violation_context = this;
+    config.layer = cgr_validation_layer(), config.on_violation = OnViolation, config.violation_context = this;
     cgr_device *inner = nullptr;
     EXPECT_EQ(cgr_device_open("host", &config, &inner), CGR_OK) << cgr_last_message();
     EXPECT_EQ(cgr__fault_open(inner, &dev_), CGR__DEVICE_OK);
@@ -208,8 +206,7 @@ private:
       Trouble("a dead runtime lives again");
     if (std::string(cgr_last_message()).find(first.substr(first.find(": "))) == std::string::npos)
       Trouble("the cause changed from " + first + " to " + cgr_last_message());
-    outcome_.dead = true;
-    outcome_.cause = first;
+    outcome_.dead = true, outcome_.cause = first;
     return true;
   }
 
@@ -235,28 +232,16 @@ private:
     cgr_group group = CGR_GROUP_INIT;
     group.num_pages = kNumPages;
     cgr_layer layer = CGR_LAYER_INIT;
-    layer.num_q_heads = kHeads;
-    layer.num_kv_heads = 1;
-    layer.head_dim = kHeadDim;
+    layer.num_q_heads = kHeads, layer.num_kv_heads = 1, layer.head_dim = kHeadDim;
     cgr_kv_view_make_pair(CGR_LAYOUT_NHD, cache_, CGR_DTYPE_FP32, kPageSize, 1, kHeadDim, &layer.k, &layer.v);
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.layers = &layer;
-    config.num_layers = 1;
-    config.max_requests = kMaxRequests;
-    config.max_rows = 6;
-    config.max_tokens = kMaxTokens;
-    config.max_seq_len = 96;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1, config.layers = &layer;
+    config.num_layers = 1, config.max_requests = kMaxRequests, config.max_rows = 6;
+    config.max_tokens = kMaxTokens, config.max_seq_len = 96;
     config.max_changes = 4; // so that steps run ahead of others
-    config.num_parts = options_.num_parts;
-    config.graph_mode = options_.mode;
-    config.timing = options_.timing;
-    config.max_decode_bucket = options_.max_bucket;
-    config.mixed_buckets = &kMixed;
-    config.num_mixed_buckets = options_.num_mixed;
-    config.wait_timeout_ms = 5000;
+    config.num_parts = options_.num_parts, config.graph_mode = options_.mode, config.timing = options_.timing;
+    config.max_decode_bucket = options_.max_bucket, config.mixed_buckets = &kMixed;
+    config.num_mixed_buckets = options_.num_mixed, config.wait_timeout_ms = 5000;
     if (!Try("cgr_runtime_create", [&] { return cgr_runtime_create(&config, &rt_); }))
       return false;
     m_.input_ids = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_INPUT_IDS).data);
@@ -493,8 +478,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceFaults,
 // With one part, a request's bits do not depend on the others, so tokens can be compared although a request has left.
 TEST(DeviceFault, APlannerLeftBehindDoesNotRunIntoAGraph) {
   Options options;
-  options.num_parts = 1;
-  options.close_after_failure = true;
+  options.num_parts = 1, options.close_after_failure = true;
   DeviceParam plain = cgr_test::HostParam(CGR_SCHEDULE_EARLIEST);
   Outcome golden = Scenario(plain, nullptr, options).Run();
   int compared = 0;

@@ -69,11 +69,8 @@ cgr__append_args SmallArgs(Small *at) {
   cgr__append_args args = {};
   args.k_cache = args.v_cache = { at->cache, CGR_DTYPE_BF16, 0, 16 * 64, 64, 64, nullptr, 0, 0, 0, 0 };
   args.k = args.v = { at->kv, CGR_DTYPE_BF16, 0, 64, 64 };
-  args.slot_mapping = at->slot_mapping;
-  args.num_pages = 2;
-  args.page_size = 16;
-  args.num_tokens = args.num_kv_heads = 1;
-  args.head_dim = args.head_dim_v = 64;
+  args.slot_mapping = at->slot_mapping, args.num_pages = 2, args.page_size = 16;
+  args.num_tokens = args.num_kv_heads = 1, args.head_dim = args.head_dim_v = 64;
   return args;
 }
 

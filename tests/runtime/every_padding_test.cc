@@ -44,8 +44,7 @@ public:
   std::string Try(cgr_graph_kind kind, bool mixed, int32_t bucket, int32_t real, int poison) {
     const Bytes &want = Reference(real);
     cgr_key key = CGR_KEY_INIT;
-    key.kind = kind;
-    key.num_requests = key.num_tokens = bucket;
+    key.kind = kind, key.num_requests = key.num_tokens = bucket;
     key.query_len = mixed ? 0 : 1;
     Bytes got = Run(key, real, poison);
     if (got != want)
@@ -138,12 +137,9 @@ private:
   void MakeRuntime(cgr_graph_mode mode) {
     const cgr_dtype dtype = bf16_ ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
     cgr_group group = CGR_GROUP_INIT;
-    group.page_size = kPage;
-    group.num_pages = NumPages();
+    group.page_size = kPage, group.num_pages = NumPages();
     cgr_layer layer = CGR_LAYER_INIT;
-    layer.num_q_heads = kHeads;
-    layer.num_kv_heads = kKvHeads;
-    layer.head_dim = dim_;
+    layer.num_q_heads = kHeads, layer.num_kv_heads = kKvHeads, layer.head_dim = dim_;
     CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[0], dtype, kPage, kKvHeads, dim_, &layer.k));
     CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[1], dtype, kPage, kKvHeads, dim_, &layer.v));
     call_ = CGR_ATTENTION_INIT;
@@ -159,18 +155,10 @@ private:
       pairs.push_back({ n, n });
     }
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.layers = &layer;
-    config.num_layers = 1;
-    config.max_requests = config.max_tokens = max_;
-    config.max_seq_len = kPage * kRowPages;
-    config.graph_mode = mode;
-    config.decode_buckets = buckets.data();
-    config.num_decode_buckets = max_;
-    config.mixed_buckets = pairs.data();
-    config.num_mixed_buckets = max_;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1, config.layers = &layer;
+    config.num_layers = 1, config.max_requests = config.max_tokens = max_;
+    config.max_seq_len = kPage * kRowPages, config.graph_mode = mode, config.decode_buckets = buckets.data();
+    config.num_decode_buckets = max_, config.mixed_buckets = pairs.data(), config.num_mixed_buckets = max_;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt_));
     cgr_capture capture = CaptureOf(Record, this);
     CGR_EXPECT_OK(cgr_runtime_capture(rt_, &capture));

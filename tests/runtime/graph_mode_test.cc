@@ -31,8 +31,7 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
     options.mixed = { { 5, 3 }, { 16, 8 } };
     logged.clear();
     options.adjust = [&](cgr_config *config) {
-      config->graph_mode = want.mode;
-      config->attention_support = want.support;
+      config->graph_mode = want.mode, config->attention_support = want.support;
       config->log = [](void *, cgr_log_level, const char *message) { logged.push_back(message); };
     };
     Engine engine(options);
@@ -96,10 +95,8 @@ TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
       EngineOptions options = OptionsFor(GetParam());
       options.mixed = { { 16, 8 } };
       options.adjust = [=](cgr_config *config) {
-        config->graph_mode = mode;
-        config->attention_support = CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE;
-        config->query_lens = lens + first;
-        config->num_query_lens = 3 - first;
+        config->graph_mode = mode, config->attention_support = CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE;
+        config->query_lens = lens + first, config->num_query_lens = 3 - first;
       };
       Engine engine(options);
       const bool mixed = mode == CGR_MODE_FULL;

@@ -26,8 +26,7 @@ class KvLayouts : public OverDevices {
 protected:
   EngineOptions Options(const NamedLayout &layout) const {
     EngineOptions o = AttentionOptionsFor(GetParam(), { { 6, 3 }, { 3, 3 }, { 6, 3 } });
-    o.kv_order = layout.order;
-    o.mode = CGR_MODE_FULL;
+    o.kv_order = layout.order, o.mode = CGR_MODE_FULL;
     return o;
   }
   // The index of an element in the tensor, in row-major order of its dimensions as the name lists them.

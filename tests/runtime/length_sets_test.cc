@@ -358,9 +358,7 @@ TEST_P(LengthSets, ConfigurationsThatCannotBeAreRefused) {
     layers.assign(config.layers, config.layers + config.num_layers);
     variants.assign(config.variants, config.variants + config.num_variants);
     variants.resize(3, cgr_variant{ 0, 0, 1, 0 });
-    config.groups = groups.data();
-    config.layers = layers.data();
-    config.variants = variants.data();
+    config.groups = groups.data(), config.layers = layers.data(), config.variants = variants.data();
     change();
     int32_t count = 0;
     cgr_finding finding;

@@ -50,20 +50,12 @@ protected:
     static const int32_t buckets[] = { 1, 2, 4, 6 };
     static const cgr_bucket mixed[] = { { 2, 2 }, { 4, 4 }, { 8, 6 }, { 12, 6 }, { 20, 6 } };
     cgr_group group = CGR_GROUP_INIT;
-    group.page_size = kPage;
-    group.num_pages = 2 + kMaxRows * kMaxPages;
+    group.page_size = kPage, group.num_pages = 2 + kMaxRows * kMaxPages;
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.max_requests = kMaxRequests;
-    config.max_rows = kMaxRows;
-    config.max_tokens = kMaxTokens;
-    config.max_seq_len = kPage * kMaxPages;
-    config.graph_mode = CGR_MODE_FULL_AND_PIECEWISE;
-    config.decode_buckets = buckets;
-    config.num_decode_buckets = 4;
-    config.mixed_buckets = mixed;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1;
+    config.max_requests = kMaxRequests, config.max_rows = kMaxRows, config.max_tokens = kMaxTokens;
+    config.max_seq_len = kPage * kMaxPages, config.graph_mode = CGR_MODE_FULL_AND_PIECEWISE;
+    config.decode_buckets = buckets, config.num_decode_buckets = 4, config.mixed_buckets = mixed;
     config.num_mixed_buckets = 5;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
     ASSERT_EQ(cgr_test::NumKeys(rt_), int32_t(kNumKeys));
@@ -102,9 +94,7 @@ protected:
   cgr_status Capture(const std::vector<cgr_key> &keys, uint32_t flags, double max_ms) {
     cgr_capture capture = CaptureOf(Record, this);
     capture.keys = keys.empty() ? nullptr : keys.data();
-    capture.num_keys = int32_t(keys.size());
-    capture.flags = flags;
-    capture.max_ms = max_ms;
+    capture.num_keys = int32_t(keys.size()), capture.flags = flags, capture.max_ms = max_ms;
     return cgr_runtime_capture(rt_, &capture);
   }
   cgr_graph_stats GraphStats(int32_t i) {
@@ -171,8 +161,7 @@ protected:
       int32_t room = std::min(kPage * kMaxPages - r.length, int32_t(kMaxTokens - tokens->size()));
       if (room == 0 && r.length > 0) {
         CGR_EXPECT_OK(cgr_request_set_length(rt_, r.row, 0));
-        r.length = 0;
-        r.last = -1;
+        r.length = 0, r.last = -1;
         continue;
       }
       const int32_t len = decodes ? std::min(room, 1) : random_.Pick32(0, std::min(room, 5));

@@ -104,8 +104,7 @@ TEST_P(LostCalls, AreAWarningOnceForEachCall) {
   EXPECT_TRUE(logs_.empty());
   CGR_ASSERT_OK(cgr_runtime_release_graphs(rt_, 0, nullptr));
   const cgr_graph_stats stats = GraphStatsOf(rt_, 0);
-  capture.keys = &stats.key;
-  capture.num_keys = 1;
+  capture.keys = &stats.key, capture.num_keys = 1;
   CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   ExpectOneWarning({ "added no node to the graph full 1r 1t q1 v0, so no replay" });
   calls_ = { kNothing, kNothing, kKernel, kNothing };

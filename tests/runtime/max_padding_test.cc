@@ -17,9 +17,7 @@ protected:
     options.max_tokens = kRequests * kLongest;
     options.buckets = { kRequests };
     options.adjust = [=](cgr_config *config) {
-      config->query_lens = query_lens;
-      config->num_query_lens = 2;
-      config->max_padding = max_padding;
+      config->query_lens = query_lens, config->num_query_lens = 2, config->max_padding = max_padding;
       config->strict = strict;
     };
     engine_ = MakeCaptured(options);

@@ -26,10 +26,8 @@ public:
     std::memset(pinned, 0xA5, sizes.pinned_bytes + kAfter);
   }
   void GiveTo(cgr_config *config) const {
-    config->device_memory = device;
-    config->device_memory_size = sizes.device_bytes;
-    config->pinned_memory = pinned;
-    config->pinned_memory_size = sizes.pinned_bytes;
+    config->device_memory = device, config->device_memory_size = sizes.device_bytes;
+    config->pinned_memory = pinned, config->pinned_memory_size = sizes.pinned_bytes;
   }
   void ExpectNothingWrittenAfter() {
     for (unsigned char byte : owner_.Read<unsigned char>(device + sizes.device_bytes, kAfter))
@@ -204,8 +202,7 @@ TEST_P(Memory, TrashPagesMayBeElsewhere) {
   static cgr_group group;
   options.adjust = [](cgr_config *config) {
     group = config->groups[0];
-    group.read_trash_page = 126;
-    group.write_trash_page = 127;
+    group.read_trash_page = 126, group.write_trash_page = 127;
     config->groups = &group;
   };
   Engine engine(options);

@@ -40,14 +40,12 @@ protected:
     const cgr_record_info info = InfoOf(recorder);
     const RecordCall *call = engine_->state.call;
     cgr_merge merge = CGR_MERGE_INIT;
-    merge.num_heads = kHeads;
-    merge.head_dim = kDim;
+    merge.num_heads = kHeads, merge.head_dim = kDim;
     merge.a = call[0].attention.out, merge.a_lse = call[0].attention.lse;
     merge.b = call[1].attention.out, merge.b_lse = call[1].attention.lse;
     merge.out = out_, merge.lse = LseView(info.num_tokens);
     if (m_.in_place >= 0) {
-      merge.out = call[m_.in_place].attention.out;
-      merge.lse = call[m_.in_place].attention.lse;
+      merge.out = call[m_.in_place].attention.out, merge.lse = call[m_.in_place].attention.lse;
     }
     return merge;
   }
@@ -59,14 +57,10 @@ protected:
     m_ = m;
     const bool in_backend = m.where == Where::kBackend;
     EngineOptions options = AttentionOptionsFor(GetParam(), std::vector<LayerOptions>(in_backend ? 3 : 2, { kHeads, 2, kDim }));
-    options.dtype = m.dtype;
-    options.max_tokens = kMaxTokens;
-    options.mode = m.mode;
-    options.handle = handle;
+    options.dtype = m.dtype, options.max_tokens = kMaxTokens, options.mode = m.mode, options.handle = handle;
     options.mixed = { { 16, 8 }, { 64, 8 } };
     backend_ = CGR_BACKEND_INIT;
-    backend_.name = "merges";
-    backend_.context = this;
+    backend_.name = "merges", backend_.context = this;
     backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
     backend_.record = RecordOfBackend;
     options.adjust = [&](cgr_config *config) {
@@ -121,12 +115,8 @@ protected:
   // Over the first `seen` entries of what both caches hold, for one query.
   AttentionProblem ProblemOf(const std::vector<Entry> &cache, size_t seen, const Entry &query) const {
     AttentionProblem p;
-    p.dtype = cgr_dtype(m_.dtype);
-    p.query_len = 1;
-    p.seq_len = int32_t(2 * seen);
-    p.num_q_heads = kHeads;
-    p.num_kv_heads = 2;
-    p.head_dim = kDim;
+    p.dtype = cgr_dtype(m_.dtype), p.query_len = 1, p.seq_len = int32_t(2 * seen), p.num_q_heads = kHeads;
+    p.num_kv_heads = 2, p.head_dim = kDim;
     auto put = [](Values *values, int32_t layer, Tensor which, const Entry &entry, int32_t heads) {
       for (int32_t h = 0; h < heads; h++)
         for (int32_t d = 0; d < kDim; d++)
@@ -204,9 +194,7 @@ TEST_P(Merge, IsOneAttentionWithTheSameBitsInEveryStep) {
       for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
         SCOPED_TRACE("mode " + std::to_string(mode) + ", where " + std::to_string(int(where)));
         MergeOptions m;
-        m.mode = mode;
-        m.where = where;
-        m.out_dtype = out_dtype;
+        m.mode = mode, m.where = where, m.out_dtype = out_dtype;
         auto bits = Run(m);
         ASSERT_FALSE(HasFatalFailure());
         ASSERT_EQ(bits.size(), 9u);
@@ -304,9 +292,7 @@ TEST_P(Merge, ALaunchThatFailsIsTold) {
     if (at != 2)
       return CGR_OK;
     cgr__fault_plan plan = {};
-    plan.op = CGR__OP_LAUNCH;
-    plan.nth = 1;
-    plan.error = CGR__DEVICE_FAILED;
+    plan.op = CGR__OP_LAUNCH, plan.nth = 1, plan.error = CGR__DEVICE_FAILED;
     cgr__fault_set(faulty, &plan);
     cgr_status status = Call(recorder);
     cgr__fault_set(faulty, nullptr);

@@ -41,13 +41,10 @@ protected:
     std::printf("seed %u\n", GetParam().seed);
     random_.seed(GetParam().seed);
     EngineOptions options = OptionsFor(GetParam().device);
-    options.buckets = buckets_;
-    options.mixed = pairs_;
+    options.buckets = buckets_, options.mixed = pairs_;
     if (IsMixed())
       options.mode = CGR_MODE_FULL;
-    options.max_seq_len = 90;
-    options.num_pages = 90;
-    options.max_rows = 10;
+    options.max_seq_len = 90, options.num_pages = 90, options.max_rows = 10;
     options.adjust = [](cgr_config *config) { config->ring_depth = kDepth, config->max_changes = kChanges; };
     engine_ = std::make_unique<Engine>(options);
     RecordLayer &layer = engine_->state.layer[0];

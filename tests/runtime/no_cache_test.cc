@@ -171,17 +171,13 @@ struct Calls {
 TEST_P(NoCache, ABackendOfTheEnginesGetsItsKeys) {
   Calls calls;
   cgr_backend backend = CGR_BACKEND_INIT;
-  backend.name = "mine";
-  backend.context = &calls;
-  backend.record = Calls::Record;
+  backend.name = "mine", backend.context = &calls, backend.record = Calls::Record;
   std::vector<cgr_layer> layers;
   Options options = EncoderAlone();
   options.adjust = [&](cgr_config *config) {
     layers.assign(config->layers, config->layers + config->num_layers);
     layers[1].backend = 1;
-    config->layers = layers.data();
-    config->backends = &backend;
-    config->num_backends = 1;
+    config->layers = layers.data(), config->backends = &backend, config->num_backends = 1;
   };
   SetsEngine e(GetParam(), CGR_MODE_NONE, options, 1);
   std::vector<cgr_attention> given(3);

@@ -38,21 +38,15 @@ protected:
 
   void Make(cgr_graph_mode mode, uint64_t by_config, uint64_t by_backend, bool engine_table = false) {
     backend_ = CGR_BACKEND_INIT;
-    backend_.name = "keeps";
-    backend_.context = this;
+    backend_.name = "keeps", backend_.context = this;
     backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
-    backend_.record = Record;
-    backend_.reorder_threshold = 1;
-    backend_.on_demand = by_backend;
+    backend_.record = Record, backend_.reorder_threshold = 1, backend_.on_demand = by_backend;
     EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
-    options.feed = Feed::kUploads;
-    options.engine_table = engine_table;
+    options.feed = Feed::kUploads, options.engine_table = engine_table;
     options.adjust = [this, by_config](cgr_config *config) {
       layers_.assign(config->layers, config->layers + config->num_layers);
       layers_[kLayer].backend = 1;
-      config->layers = layers_.data();
-      config->backends = &backend_;
-      config->num_backends = 1;
+      config->layers = layers_.data(), config->backends = &backend_, config->num_backends = 1;
       config->on_demand = by_config;
     };
     engine_ = std::make_unique<Engine>(options);
@@ -295,12 +289,8 @@ TEST_P(OnDemand, AreThereFromTheBeginningOfRecordWithoutLayers) {
     cgr_group group = CGR_GROUP_INIT;
     group.num_pages = 40;
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = e.dev;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.max_requests = config.max_tokens = 4;
-    config.max_seq_len = 64;
-    config.graph_mode = mode;
+    config.device_handle = e.dev, config.groups = &group, config.num_groups = 1;
+    config.max_requests = config.max_tokens = 4, config.max_seq_len = 64, config.graph_mode = mode;
     config.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
     CGR_ASSERT_OK(cgr_runtime_create(&config, &e.rt));
     cgr_capture capture = CaptureOf(RecordLayerless, &e);

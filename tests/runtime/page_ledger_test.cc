@@ -103,8 +103,7 @@ TEST(PageLedgerMemory, IsTakenOnlyForTheLayer) {
   for (bool checks : { false, true })
     for (int32_t pages : { 1000, 3000 }) {
       EngineOptions options;
-      options.validation = checks;
-      options.num_pages = pages;
+      options.validation = checks, options.num_pages = pages;
       Engine engine(options);
       const cgr_config config = engine.Config();
       cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;

@@ -54,8 +54,7 @@ TEST_P(PlanStates, AreMadeForEachKeyAndOnceForEagerSteps) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_NONE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     PlannerOptions bare;
-    bare.name = "bare";
-    bare.layer = 0;
+    bare.name = "bare", bare.layer = 0;
     ASSERT_NO_FATAL_FAILURE(Make(mode, { Quiet(), bare }));
     EXPECT_EQ(planner().asked, 0) << "at creation nothing is asked";
     for (int n = 0; n < 2; n++) { // the second changes nothing
@@ -301,8 +300,7 @@ TEST_P(PlanStates, AreGoneWhenTheCaptureFails) {
             return fail(failing == when && info.num_requests == bad);
           };
         };
-        p.on_plan = recorded(kPlan);
-        p.on_record = recorded(kRecord);
+        p.on_plan = recorded(kPlan), p.on_record = recorded(kRecord);
         now = true;
         const std::string name = which == 0 ? "backend first" : "backend second";
         ExpectMessage(engine().Capture(), CGR_ERROR_CALLBACK,
@@ -341,8 +339,7 @@ TEST_P(PlanStates, ThoseOfEagerStepsFailTheCall) {
         cgr_capture capture = engine().CaptureStruct();
         ExpectMessage(warmup ? cgr_runtime_warmup(engine().rt, &capture) : engine().Capture(), CGR_ERROR_CALLBACK, words);
         EXPECT_EQ(planner(0).Alive() + planner(1).Alive(), 0u);
-        p.on_plan_host = nullptr;
-        p.on_create = nullptr;
+        p.on_plan_host = nullptr, p.on_create = nullptr;
         CGR_ASSERT_OK(warmup ? engine().Warmup() : engine().Capture());
         CGR_ASSERT_OK(engine().Capture());
         EXPECT_EQ(p.AliveOf(true), 1u);

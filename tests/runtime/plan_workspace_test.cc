@@ -13,10 +13,7 @@ class PlanWorkspace : public OverDevices {
 protected:
   static PlannerOptions Dirty(const char *name = "planner", int32_t layer = 1) {
     PlannerOptions o;
-    o.name = name;
-    o.layer = layer;
-    o.workspace_bytes = kBytes;
-    o.dirties = true;
+    o.name = name, o.layer = layer, o.workspace_bytes = kBytes, o.dirties = true;
     return o;
   }
   void Make(cgr_graph_mode mode, const std::vector<PlannerOptions> &planners, cgr_device *handle = nullptr) {
@@ -32,10 +29,7 @@ protected:
     for (int32_t page = 40; page < 80; page++)
       pages.push_back(page);
     cgr_self_test test = CGR_SELF_TEST_INIT;
-    test.num_pages = int32_t(pages.size());
-    test.pages = pages.data();
-    test.max_token = 200;
-    test.seed = 5;
+    test.num_pages = int32_t(pages.size()), test.pages = pages.data(), test.max_token = 200, test.seed = 5;
     for (int32_t l = 0; l < engine().state.num_layers; l++)
       for (Tensor which : kTensors)
         CGR_ASSERT_OK(cgr_fill(engine().dev, engine().state.layer[l].in[which].data, 0x3c,
@@ -185,8 +179,7 @@ TEST_P(PlanWorkspace, IsCountedInTheMemory) {
   cgr_config config = engine().Config();
   auto sizes = [&](uint64_t workspace, uint64_t plan) {
     cgr_backend backend = (*p_)[0].Backend();
-    backend.workspace_bytes = workspace;
-    backend.plan_bytes = plan;
+    backend.workspace_bytes = workspace, backend.plan_bytes = plan;
     if (plan == 0)
       backend.plan_host = nullptr;
     config.backends = &backend;

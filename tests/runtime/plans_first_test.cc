@@ -12,9 +12,7 @@ namespace {
 
 PlannerOptions First(const char *name = "first", int32_t layer = 1) {
   PlannerOptions o = OnBoth(name, layer);
-  o.on_host = false;
-  o.plan_bytes = 0;
-  o.flags = CGR_BACKEND_PLANS_FIRST;
+  o.on_host = false, o.plan_bytes = 0, o.flags = CGR_BACKEND_PLANS_FIRST;
   return o;
 }
 

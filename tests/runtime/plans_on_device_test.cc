@@ -35,8 +35,7 @@ protected:
 
 TEST_P(PlansOnDevice, FindTheBatchAndAreFoundByTheAttention) {
   PlannerOptions alone = OnBoth();
-  alone.on_host = false;
-  alone.plan_bytes = 0;
+  alone.on_host = false, alone.plan_bytes = 0;
   ASSERT_NO_FATAL_FAILURE(Make({ alone }));
   RunSteps(6);
 }
@@ -50,8 +49,7 @@ TEST_P(PlansOnDevice, FindWhatTheHostHasPlanned) {
 TEST_P(PlansOnDevice, BesidePlansOnTheHost) {
   PlannerOptions host = OnBoth("host", 0), device = OnBoth("device", 1);
   host.on_device = false;
-  device.on_host = false;
-  device.plan_bytes = 0;
+  device.on_host = false, device.plan_bytes = 0;
   ASSERT_NO_FATAL_FAILURE(Make({ host, device }));
   RunSteps(4);
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth("first", 1), OnBoth("second", 0) }));
@@ -61,14 +59,10 @@ TEST_P(PlansOnDevice, BesidePlansOnTheHost) {
 // The engine's staged data are persistent buffers too.
 TEST_P(PlansOnDevice, FindTheEnginesStagedBuffers) {
   cgr_buffer_decl decl = CGR_BUFFER_DECL_INIT;
-  decl.name = "staged";
-  decl.dimension = CGR_DIMENSION_REQUESTS;
-  decl.dtype = CGR_DTYPE_I32;
-  decl.source = CGR_SOURCE_STAGED;
-  decl.padding = -5;
+  decl.name = "staged", decl.dimension = CGR_DIMENSION_REQUESTS, decl.dtype = CGR_DTYPE_I32;
+  decl.source = CGR_SOURCE_STAGED, decl.padding = -5;
   PlannerOptions o = OnBoth();
-  o.watches = o.on_host = false;
-  o.plan_bytes = 0;
+  o.watches = o.on_host = false, o.plan_bytes = 0;
   EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
   options.adjust = [&](cgr_config *config) { config->buffers = &decl, config->num_buffers = 1; };
   p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ o });
@@ -86,8 +80,7 @@ TEST_P(PlansOnDevice, FindTheEnginesStagedBuffers) {
     const cgr_staged staged = { 0, 0, &data };
     cgr_batch batch = BatchOf(1, &row, &n);
     cgr_step step = CGR_STEP_INIT;
-    batch.staged = &staged;
-    batch.num_staged = 1;
+    batch.staged = &staged, batch.num_staged = 1;
     CGR_ASSERT_OK(cgr_step_prepare(engine().rt, &batch, &step));
     CGR_ASSERT_OK(cgr_step_launch(engine().rt, &step, engine().stream));
     CGR_ASSERT_OK(cgr_step_wait(engine().rt, step.mark, -1, nullptr));

@@ -10,8 +10,7 @@ namespace {
 
 PlannerOptions OnHost(uint64_t plan_bytes = 1003) {
   PlannerOptions o;
-  o.on_host = o.watches = true;
-  o.plan_bytes = plan_bytes;
+  o.on_host = o.watches = true, o.plan_bytes = plan_bytes;
   return o;
 }
 
@@ -130,8 +129,7 @@ TEST_P(PlansOnHost, OfSeveralBackendsAndOfTheEngineDoNotMeet) {
   PlannerOptions first = OnHost(37), second = OnHost(5000), unused = OnHost(99);
   first.layer = 0;
   second.name = "second";
-  unused.name = "unused";
-  unused.layer = -1;
+  unused.name = "unused", unused.layer = -1;
   ASSERT_NO_FATAL_FAILURE(
       Make({ first, unused, second }, [&](cgr_config *config) { config->buffers = decl, config->num_buffers = 2; }));
   const int32_t a = engine().Start(3), b = engine().Start(5);
@@ -144,8 +142,7 @@ TEST_P(PlansOnHost, OfSeveralBackendsAndOfTheEngineDoNotMeet) {
   const int32_t rows[] = { a, b }, data[] = { 11, 12 };
   const cgr_staged staged = { 0, 0, data };
   cgr_batch batch = BatchOf(2, rows);
-  batch.staged = &staged;
-  batch.num_staged = 1;
+  batch.staged = &staged, batch.num_staged = 1;
   cgr_step step = CGR_STEP_INIT;
   CGR_ASSERT_OK(cgr_step_prepare(engine().rt, &batch, &step));
   EXPECT_GE(step.bytes_staged, 37u + 5000u + 8u);
@@ -232,8 +229,7 @@ TEST_P(PlansOnHost, PlanningDestroysNoStream) {
   const cgr_key eager = EagerKey(1, 1);
   engine().Step(engine().Decode({ row }), &eager);
   EXPECT_GE(refused, 2);
-  planner.on_plan_host = nullptr;
-  planner.on_plan = nullptr;
+  planner.on_plan_host = nullptr, planner.on_plan = nullptr;
   int destroyed = 0;
   planner.on_destroy = [&](const auto &) {
     cudaStream_t own;

@@ -149,8 +149,7 @@ TEST_P(RecordLayers, OneThatIsAppendedAloneIsNotLeftOut) {
 TEST_P(RecordLayers, NoneNeedBeNamedWhereNoneAreConfigured) {
   static cgr_config config;
   config = engine_->Config();
-  config.num_layers = 0;
-  config.layers = nullptr;
+  config.num_layers = 0, config.layers = nullptr;
   cgr_runtime *rt = nullptr;
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
   cgr_capture capture = CGR_CAPTURE_INIT;

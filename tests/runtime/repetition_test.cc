@@ -83,22 +83,16 @@ protected:
   }
   void Make(bool batch_invariant) {
     EngineOptions o;
-    o.device = GetParam();
-    o.feed = Feed::kUploads;
-    o.dtype = CGR_DTYPE_BF16;
-    o.layers = Layers();
+    o.device = GetParam(), o.feed = Feed::kUploads, o.dtype = CGR_DTYPE_BF16, o.layers = Layers();
     o.layout = KvLayout::kLayersInPage; // a page of all layers is one stretch of memory
-    o.page_size = kPage;
-    o.max_requests = o.max_rows = kMaxRequests;
-    o.max_tokens = kMaxTokens;
+    o.page_size = kPage, o.max_requests = o.max_rows = kMaxRequests, o.max_tokens = kMaxTokens;
     o.max_seq_len = LongLength() + 100 + kMaxTokens;
     o.num_pages = (o.max_seq_len + 2 * SomeLength() + kMaxRequests * (kMaxTokens + 2 * kPage)) / kPage;
     o.mode = CGR_MODE_FULL;
     o.mixed = { { 32, 4 }, { kMaxTokens, kMaxRequests } };
     o.adjust = [this, batch_invariant](cgr_config *c) {
       static const int32_t query_lens[] = { 1, 4 };
-      c->query_lens = query_lens;
-      c->num_query_lens = 2;
+      c->query_lens = query_lens, c->num_query_lens = 2;
       c->max_padding = kMaxTokens; // each step takes its graph, however small a slow device makes it
       c->batch_invariant = batch_invariant;
       if (batch_invariant)

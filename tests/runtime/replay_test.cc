@@ -53,9 +53,7 @@ Given StepOf(Engine &engine, int32_t real, const cgr_key *key) {
 
 TEST_P(Replay, EqualsEagerBitForBitAtEveryRealCount) {
   EngineOptions options = OptionsFor(GetParam());
-  options.max_requests = 16;
-  options.max_rows = 20;
-  options.num_pages = 200;
+  options.max_requests = 16, options.max_rows = 20, options.num_pages = 200;
   options.buckets = { 1, 3, 4, 9, 16 };
   for (LayerOptions &layer : options.layers)
     layer.num_q_heads = GetParam().IsCuda() ? 8 : 4, layer.num_kv_heads = 2;

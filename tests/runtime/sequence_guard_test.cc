@@ -15,9 +15,7 @@ public:
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &options.handle));
     CGR_EXPECT_OK(cgr_memory_alloc_pinned(options.handle, kBytes, &pinned_));
     options.adjust = [this, depth](cgr_config *config) {
-      config->ring_depth = depth;
-      config->pinned_memory = pinned_;
-      config->pinned_memory_size = kBytes;
+      config->ring_depth = depth, config->pinned_memory = pinned_, config->pinned_memory_size = kBytes;
     };
     engine = std::make_unique<Engine>(options);
     engine->OwnPinned(pinned_);

@@ -72,9 +72,7 @@ protected:
     }
     EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
     options.adjust = [this](cgr_config *config) {
-      config->buffers = decl_;
-      config->num_buffers = kNum;
-      config->max_changes = kMaxChanges;
+      config->buffers = decl_, config->num_buffers = kNum, config->max_changes = kMaxChanges;
       config->ring_depth = 8;
     };
     engine_ = MakeCaptured(options);
@@ -119,8 +117,7 @@ protected:
     for (const auto &[i, bytes] : given_)
       staged_.push_back({ i, 0, bytes.data() });
     cgr_batch batch = BatchOf(int32_t(rows_.size()), rows_.data(), tokens_.data(), lens_.data());
-    batch.staged = staged_.data();
-    batch.num_staged = int32_t(staged_.size());
+    batch.staged = staged_.data(), batch.num_staged = int32_t(staged_.size());
     step_ = CGR_STEP_INIT;
     return cgr_step_prepare(engine_->rt, &batch, &step_);
   }
@@ -256,8 +253,7 @@ TEST_P(Staged, AStepThatNamesNoneStagesNothingForThem) {
   CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   uint64_t without = step.bytes_staged;
   CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
-  batch.staged = &staged;
-  batch.num_staged = 1;
+  batch.staged = &staged, batch.num_staged = 1;
   CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   EXPECT_EQ(step.bytes_staged, without + RowBytes(kHalves));
   CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
@@ -304,10 +300,7 @@ TEST_P(Staged, WhatIsWrongIsRefusedByName) {
   auto refused = [&](std::vector<cgr_staged> staged, cgr_status status, const Words &words) {
     cgr_batch batch = CGR_BATCH_INIT;
     int32_t token = 1;
-    batch.num_requests = 1;
-    batch.rows = &row;
-    batch.tokens = &token;
-    batch.staged = staged.data();
+    batch.num_requests = 1, batch.rows = &row, batch.tokens = &token, batch.staged = staged.data();
     batch.num_staged = int32_t(staged.size());
     cgr_step step = CGR_STEP_INIT;
     ExpectMessage(cgr_step_prepare(engine_->rt, &batch, &step), status, words);

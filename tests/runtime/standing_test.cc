@@ -369,9 +369,7 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
   static cgr_buffer_decl decl[2];
   decl[0] = decl[1] = CGR_BUFFER_DECL_INIT;
   for (cgr_buffer_decl &d : decl) {
-    d.dtype = CGR_DTYPE_I32;
-    d.source = CGR_SOURCE_STAGED;
-    d.padding = -7;
+    d.dtype = CGR_DTYPE_I32, d.source = CGR_SOURCE_STAGED, d.padding = -7;
   }
   decl[0].dimension = CGR_DIMENSION_REQUESTS;
   decl[0].name = "of requests";
@@ -396,8 +394,7 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
   };
   for (int32_t given : { 2, 0, 1 }) {
     cgr_batch batch = StandingBatch();
-    batch.staged = staged;
-    batch.num_staged = given;
+    batch.staged = staged, batch.num_staged = given;
     const cgr_key key = EagerKey(4, 4);
     batch.forced_key = &key;
     cgr_step step = CGR_STEP_INIT;
@@ -411,9 +408,7 @@ TEST_P(Standing, StagedDataIsInItsOrder) {
   }
   cgr_batch batch = CGR_BATCH_INIT;
   const cgr_staged bad = { 2, 0, of_requests };
-  batch.num_requests = CGR_BATCH_STANDING;
-  batch.staged = &bad;
-  batch.num_staged = 1;
+  batch.num_requests = CGR_BATCH_STANDING, batch.staged = &bad, batch.num_staged = 1;
   BatchRefused(CGR_ERROR_INVALID_ARGUMENT, { "staged[0].buffer is 2" }, batch);
   for (int32_t row : rows) {
     CGR_ASSERT_OK(Take(row));

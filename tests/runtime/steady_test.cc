@@ -242,10 +242,7 @@ protected:
       L.rows[count] = L.row[i];
       L.lens[count++] = length;
     }
-    batch->num_requests = count;
-    batch->rows = L.rows;
-    batch->query_lens = L.lens;
-    batch->tokens = L.tokens;
+    batch->num_requests = count, batch->rows = L.rows, batch->query_lens = L.lens, batch->tokens = L.tokens;
     return true;
   }
   bool Iterate() {
@@ -342,9 +339,7 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
   for (int32_t i = 0; i < 4; i++) {
     CGR_ASSERT_OK(cgr_request_open(engine_->rt, 7, &L.row[i]));
     ASSERT_TRUE(Reserve(i, 150));
-    L.rows[i] = L.row[i];
-    L.lens[i] = 1;
-    L.tokens[i] = i;
+    L.rows[i] = L.row[i], L.lens[i] = 1, L.tokens[i] = i;
   }
   cgr_batch batch = BatchOf(4, L.rows, L.tokens);
   cgr_step step = CGR_STEP_INIT;
@@ -375,8 +370,7 @@ TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
     ASSERT_TRUE(Iterate()) << cgr_last_message();
   cgr_batch bad = CGR_BATCH_INIT;
   int32_t row = 999;
-  bad.num_requests = 1;
-  bad.rows = &row;
+  bad.num_requests = 1, bad.rows = &row;
   cgr_step step = CGR_STEP_INIT;
   int32_t refused = 0, polled = 0, other = 0;
   cgr__trace_reset(traced_);

@@ -18,8 +18,7 @@ protected:
     EngineOptions options = OptionsFor(GetParam(), mode, { { 16, 8 }, { 64, 8 } });
     options.adjust = [](cgr_config *config) {
       static const cgr_variant variants[] = { { kOne, kMany, 0, 0 }, { kMany, 0, 1, 0 }, { kAlone, kMany, 1, 0 } };
-      config->variants = variants;
-      config->num_variants = 3;
+      config->variants = variants, config->num_variants = 3;
     };
     engine_ = MakeCaptured(options);
     row_ = engine_->Start(3);

@@ -26,10 +26,7 @@ protected:
   }
   static cgr_value_check Check(const float *data, int32_t dimension, int32_t bit) {
     cgr_value_check check = CGR_VALUE_CHECK_INIT;
-    check.data = data;
-    check.width = kWidth;
-    check.dtype = CGR_DTYPE_FP32;
-    check.dimension = dimension;
+    check.data = data, check.width = kWidth, check.dtype = CGR_DTYPE_FP32, check.dimension = dimension;
     check.bit = bit;
     return check;
   }
@@ -118,8 +115,7 @@ TEST_P(ValueChecks, AStepThatWasGivenUpLeavesNothing) {
   const std::vector<int32_t> r = { engine_->Open(), engine_->Open() };
   engine_->Step(engine_->Chunks({ { r[0], 4 }, { r[1], 4 } }));
   Fill({}, {}); // all is NaN
-  engine_->state.fail_after = 2;
-  engine_->state.fail_status = CGR_ERROR_INVALID_ARGUMENT;
+  engine_->state.fail_after = 2, engine_->state.fail_status = CGR_ERROR_INVALID_ARGUMENT;
   CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(r)));
   EXPECT_EQ(engine_->Launch(), CGR_ERROR_CALLBACK);
   engine_->state.fail_after = -1;
@@ -261,8 +257,7 @@ TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
     };
     CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
     cgr_capture capture = engine_->CaptureStruct();
-    capture.keys = &key;
-    capture.num_keys = 1;
+    capture.keys = &key, capture.num_keys = 1;
     ExpectMessage(cgr_runtime_capture(engine_->rt, &capture), fits ? CGR_OK : CGR_ERROR_CALLBACK,
                   fits ? Words() : Words{ "stretches" });
     EXPECT_EQ(calls, 1);

@@ -46,9 +46,7 @@ class WindowPages : public OverDevices {
 protected:
   EngineOptions Options(const Kind &kind) {
     EngineOptions options = AttentionOptionsFor(GetParam(), Layers(kind.layers));
-    options.mode = kind.mode;
-    options.max_seq_len = 192;
-    options.num_pages = 100;
+    options.mode = kind.mode, options.max_seq_len = 192, options.num_pages = 100;
     return options;
   }
   // The emulated device takes every thread of a GPU in turn: of the cases of a test it takes every other one.
@@ -118,8 +116,7 @@ TEST_P(WindowPages, GoToOthersWhileStepsRun) {
       continue;
     SCOPED_TRACE(window);
     EngineOptions options = Options({ { { window, 0 }, { 0, kPage } }, CGR_MODE_FULL });
-    options.feed = Feed::kNodes;
-    options.num_pages = 40;
+    options.feed = Feed::kNodes, options.num_pages = 40;
     std::unique_ptr<Engine> engine = Make(options);
     std::vector<int32_t> rows;
     for (int i = 0; i < 4; i++)
