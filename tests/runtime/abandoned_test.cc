@@ -5,35 +5,28 @@
 namespace cgr_test {
 namespace {
 
-class Abandoned : public ::testing::TestWithParam<DeviceParam> {
+class Abandoned : public CapturedTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    engine_ = std::make_unique<Engine>(OptionsFor(GetParam()));
-    CGR_ASSERT_OK(engine_->Capture());
-  }
   // Prepares and launches a step whose `record` fails after `k` things; false if there were fewer and the step is good.
   bool Abandon(const std::vector<Item> &items, int32_t k) {
-    Engine &engine = *engine_;
-    uint64_t abandoned = engine.Stats().abandoned;
-    CGR_EXPECT_OK(engine.Prepare(items));
-    engine.state.fail_after = k;
-    cgr_status status = engine.Launch();
-    engine.state.fail_after = -1;
+    uint64_t abandoned = engine_->Stats().abandoned;
+    CGR_EXPECT_OK(engine_->Prepare(items));
+    engine_->state.fail_after = k;
+    cgr_status status = engine_->Launch();
+    engine_->state.fail_after = -1;
     if (status == CGR_OK)
       return false;
     EXPECT_EQ(std::string(cgr_status_name(status)), "CGR_ERROR_CALLBACK") << cgr_last_message();
-    EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
-    EXPECT_EQ(engine.Stats().abandoned, abandoned + 1);
+    EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
+    EXPECT_EQ(engine_->Stats().abandoned, abandoned + 1);
     for (const Item &item : items) {
-      cgr_request_info info = engine.Info(item.row);
-      EXPECT_EQ(info.num_tokens, engine.requests[item.row]->num_tokens);
-      EXPECT_EQ(info.last.seq, engine.step.mark.seq);
+      cgr_request_info info = engine_->Info(item.row);
+      EXPECT_EQ(info.num_tokens, engine_->requests[item.row]->num_tokens);
+      EXPECT_EQ(info.last.seq, engine_->step.mark.seq);
       EXPECT_GT(info.last.seq, 0u);
     }
     return true;
   }
-  std::unique_ptr<Engine> engine_;
 };
 
 TEST_P(Abandoned, FailingRecordLosesNothingWhereverItFails) {
@@ -43,30 +36,28 @@ TEST_P(Abandoned, FailingRecordLosesNothingWhereverItFails) {
 
 // The step has a number of its own and yields nothing.
 TEST_P(Abandoned, ItsResultIsEmpty) {
-  Engine &engine = *engine_;
-  int32_t a = engine.Start(5, 1), b = engine.Start(16, 2);
-  engine.Reserve(a, 20);
-  engine.Reserve(b, 20);
-  std::vector<int64_t> last = engine.Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
+  int32_t a = engine_->Start(5, 1), b = engine_->Start(16, 2);
+  engine_->Reserve(a, 20);
+  engine_->Reserve(b, 20);
+  std::vector<int64_t> last = engine_->Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
   ASSERT_TRUE(Abandon({ { a, { 1, 2 } }, { b, { 3 } } }, 2));
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_EXPECT_OK(cgr_step_wait(engine.rt, engine.step.mark, -1, &result));
-  EXPECT_EQ(result.mark.seq, engine.step.mark.seq);
+  CGR_EXPECT_OK(cgr_step_wait(engine_->rt, engine_->step.mark, -1, &result));
+  EXPECT_EQ(result.mark.seq, engine_->step.mark.seq);
   EXPECT_EQ(result.num_requests, 0);
   EXPECT_EQ(result.guard.error, CGR_GUARD_NONE);
-  EXPECT_EQ(engine.Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
-  EXPECT_EQ(engine.Info(a).has_token, 1);
-  engine.Step(engine.Decode({ a, b })); // the last token is still the previous step's
+  EXPECT_EQ(engine_->Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
+  EXPECT_EQ(engine_->Info(a).has_token, 1);
+  engine_->Step(engine_->Decode({ a, b })); // the last token is still the previous step's
 }
 
 // Its counters: a step that was given up is the runtime's own, and none of its tokens count.
 TEST_P(Abandoned, ItCountsAsAStepOfTheRuntimeItself) {
-  Engine &engine = *engine_;
-  int32_t a = engine.Start(5, 1);
-  engine.Reserve(a, 20);
-  cgr_stats before = engine.Stats();
+  int32_t a = engine_->Start(5, 1);
+  engine_->Reserve(a, 20);
+  cgr_stats before = engine_->Stats();
   ASSERT_TRUE(Abandon({ { a, { 1, 2 } } }, 1));
-  cgr_stats after = engine.Stats();
+  cgr_stats after = engine_->Stats();
   EXPECT_EQ(after.steps, before.steps + 1);
   EXPECT_EQ(after.by_reason[CGR_KIND_NONE][CGR_REASON_INTERNAL], before.by_reason[CGR_KIND_NONE][CGR_REASON_INTERNAL] + 1);
   EXPECT_EQ(after.real_tokens, before.real_tokens);
@@ -77,98 +68,94 @@ TEST_P(Abandoned, ItCountsAsAStepOfTheRuntimeItself) {
 // Its appends may run late. Its pages go to another request once last_seq allows it, which must be late enough; here they are
 // reused at that very moment, and the new owner's tokens must survive.
 TEST_P(Abandoned, ItsPagesAreInUseUntilItsNumberHasCompleted) {
-  Engine &engine = *engine_;
   for (int round = 0; round < 6 && !HasFatalFailure(); round++) {
     SCOPED_TRACE(round);
-    int32_t given_up = engine.Open();
-    engine.Reserve(given_up, 64);
-    std::vector<int32_t> pages = engine.requests[given_up]->pages;
+    int32_t given_up = engine_->Open();
+    engine_->Reserve(given_up, 64);
+    std::vector<int32_t> pages = engine_->requests[given_up]->pages;
     // The step fails at its very end: all its appends are enqueued.
-    ASSERT_TRUE(Abandon({ Engine::Chunk(given_up, 60, round) }, engine.o.feed == Feed::kTokens ? 6 : 2));
-    uint64_t last = engine.Info(given_up).last.seq;
-    EXPECT_EQ(last, engine.step.mark.seq);
-    engine.Close(given_up);
+    ASSERT_TRUE(Abandon({ Engine::Chunk(given_up, 60, round) }, engine_->o.feed == Feed::kTokens ? 6 : 2));
+    uint64_t last = engine_->Info(given_up).last.seq;
+    EXPECT_EQ(last, engine_->step.mark.seq);
+    engine_->Close(given_up);
     // All other pages are taken, so the next request gets these as soon as they are free.
     std::vector<int32_t> hold;
-    while (engine.FreePages() > 4 && hold.size() < 12)
-      hold.push_back(engine.Open()), engine.Reserve(hold.back(), std::min(160, 16 * int32_t(engine.FreePages() - 4)));
-    cgr_status status = cgr_step_wait(engine.rt, cgr_mark{ 0, 0, last }, -1, nullptr);
+    while (engine_->FreePages() > 4 && hold.size() < 12)
+      hold.push_back(engine_->Open()), engine_->Reserve(hold.back(), std::min(160, 16 * int32_t(engine_->FreePages() - 4)));
+    cgr_status status = cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, last }, -1, nullptr);
     CGR_ASSERT_OK(status);
-    int32_t owner = engine.Open();
-    engine.Reserve(owner, 64);
-    engine.Step({ Engine::Chunk(owner, 50, 30 + round) });
+    int32_t owner = engine_->Open();
+    engine_->Reserve(owner, 64);
+    engine_->Step({ Engine::Chunk(owner, 50, 30 + round) });
     for (int n = 0; n < 3; n++)
-      engine.Step(engine.Decode({ owner }));
-    engine.CheckCaches();
-    engine.Close(owner);
+      engine_->Step(engine_->Decode({ owner }));
+    engine_->CheckCaches();
+    engine_->Close(owner);
     for (int32_t row : hold)
-      engine.Close(row);
+      engine_->Close(row);
   }
 }
 
 // Steps before and after it are in flight with it.
 TEST_P(Abandoned, StepsAroundItAreRight) {
-  Engine &engine = *engine_;
-  std::vector<int32_t> rows = { engine.Start(5, 1), engine.Start(16, 2), engine.Start(9, 3) };
+  std::vector<int32_t> rows = { engine_->Start(5, 1), engine_->Start(16, 2), engine_->Start(9, 3) };
   for (int32_t row : rows)
-    engine.Reserve(row, 160);
-  engine.check_outputs = false;
+    engine_->Reserve(row, 160);
+  engine_->check_outputs = false;
   for (int n = 0; n < 20 && !HasFatalFailure(); n++) {
     SCOPED_TRACE(n);
-    CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows)));
-    CGR_ASSERT_OK(engine.Launch());
+    CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows)));
+    CGR_ASSERT_OK(engine_->Launch());
     ASSERT_TRUE(Abandon({ { rows[0], { CGR_TOKEN_LAST, 4 } }, { rows[2], { 9 } } }, n % 4));
-    CGR_ASSERT_OK(engine.Prepare({ { rows[0], { CGR_TOKEN_LAST, 4 } }, { rows[1], { CGR_TOKEN_LAST } } }));
-    CGR_ASSERT_OK(engine.Launch());
-    engine.CheckAll();
+    CGR_ASSERT_OK(engine_->Prepare({ { rows[0], { CGR_TOKEN_LAST, 4 } }, { rows[1], { CGR_TOKEN_LAST } } }));
+    CGR_ASSERT_OK(engine_->Launch());
+    engine_->CheckAll();
   }
-  engine.check_outputs = true;
-  engine.Step(engine.Decode(rows));
-  ExpectTables(engine);
+  engine_->check_outputs = true;
+  engine_->Step(engine_->Decode(rows));
+  ExpectTables(*engine_);
 }
 
 // The changes that it carried are still applied when it runs: without them its appends would go to the row's previous pages,
 // which belong to another request by now.
 TEST_P(Abandoned, ItWritesNoPageThatTheRowHadBefore) {
-  Engine &engine = *engine_;
   for (int32_t k = 0; k < 8 && !HasFatalFailure(); k++) {
     SCOPED_TRACE("fails after " + std::to_string(k));
-    int32_t old = engine.Start(30, k);
-    std::vector<int32_t> pages = engine.requests[old]->pages;
-    engine.Close(old);
-    int32_t reused = engine.Open(), owner = engine.Open();
+    int32_t old = engine_->Start(30, k);
+    std::vector<int32_t> pages = engine_->requests[old]->pages;
+    engine_->Close(old);
+    int32_t reused = engine_->Open(), owner = engine_->Open();
     ASSERT_EQ(reused, old) << "this test needs a row that is given out again";
 
-    CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, owner, 0, 0, pages.data(), 2));
-    engine.Adopt(owner, pages);
-    engine.Step({ Engine::Chunk(owner, 30, 20 + k) });
-    engine.Reserve(reused, 32);
+    CGR_ASSERT_OK(cgr_request_set_pages(engine_->rt, owner, 0, 0, pages.data(), 2));
+    engine_->Adopt(owner, pages);
+    engine_->Step({ Engine::Chunk(owner, 30, 20 + k) });
+    engine_->Reserve(reused, 32);
     Abandon({ Engine::Chunk(reused, 20, 40 + k) }, k);
-    engine.CheckAll();
-    engine.WaitForAll();
-    engine.CheckCaches();
-    engine.Step(engine.Decode({ owner }));
-    engine.Close(owner);
-    engine.Close(reused);
+    engine_->CheckAll();
+    engine_->WaitForAll();
+    engine_->CheckCaches();
+    engine_->Step(engine_->Decode({ owner }));
+    engine_->Close(owner);
+    engine_->Close(reused);
   }
 }
 
 // Whatever status the engine's function returns, the launch returns CALLBACK and reports it: a living runtime is not DEAD.
 TEST_P(Abandoned, TheStatusOfRecordIsInTheMessage) {
-  Engine &engine = *engine_;
-  int32_t a = engine.Start(5, 1);
-  engine.Reserve(a, 20);
+  int32_t a = engine_->Start(5, 1);
+  engine_->Reserve(a, 20);
   for (cgr_status status : { CGR_ERROR_CALLBACK, CGR_ERROR_DEAD, CGR_NOT_READY, CGR_ERROR_INVALID_ARGUMENT, CGR_ERROR_CAPTURE,
                              CGR_ERROR_BUSY, cgr_status(77) }) {
     SCOPED_TRACE(cgr_status_name(status));
-    engine.state.fail_status = status;
-    CGR_ASSERT_OK(engine.Prepare({ { a, { 1, 2 } } }));
-    engine.state.fail_after = 1;
-    ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK, { "record", cgr_status_name(status) });
-    engine.state.fail_after = -1;
-    EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
-    engine.Step({ { a, { 1, 2 } } });
-    engine.SetLength(a, 5);
+    engine_->state.fail_status = status;
+    CGR_ASSERT_OK(engine_->Prepare({ { a, { 1, 2 } } }));
+    engine_->state.fail_after = 1;
+    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "record", cgr_status_name(status) });
+    engine_->state.fail_after = -1;
+    EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
+    engine_->Step({ { a, { 1, 2 } } });
+    engine_->SetLength(a, 5);
   }
 }
 

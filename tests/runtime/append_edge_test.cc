@@ -68,14 +68,10 @@ protected:
     LayerOptions reader = { 4, 2 };
     reader.kv_source = 1;
     EngineOptions options = AttentionOptionsFor(GetParam(), { { 4, 2 }, { 4, 2 }, reader });
-    options.calls = calls;
-    options.handle = &shim->head;
-    options.mode = mode;
+    options.calls = calls, options.handle = &shim->head, options.mode = mode;
     options.mixed = { { 16, 4 } };
     options.adjust = [=](cgr_config *config) { config->timing = timing; };
-    auto engine = std::make_unique<Engine>(options);
-    CGR_EXPECT_OK(engine->Capture());
-    return engine;
+    return MakeCaptured(options);
   }
 
   // A chunk and some decodes, eager and in whatever graphs there are.

@@ -5,9 +5,8 @@
 namespace cgr_test {
 namespace {
 
-class AttentionCall : public ::testing::TestWithParam<DeviceParam> {
+class AttentionCall : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<Engine> Make(const EngineOptions &options) {
     auto engine = std::make_unique<Engine>(options);
     engine->keep_outputs = true;
@@ -224,8 +223,7 @@ TEST_P(AttentionCall, EveryKvLayoutGivesTheSameBits) {
     for (int32_t gap : { 0, 48 }) {
       SCOPED_TRACE("layout " + std::to_string(int(layout)) + ", gap " + std::to_string(gap));
       EngineOptions options = Options({ { 8, 2 }, { 4, 4 } });
-      options.layout = layout;
-      options.page_gap = gap;
+      options.layout = layout, options.page_gap = gap;
       auto engine = Make(options);
       if (!first.empty())
         engine->check_call.assign(2, false); // the first one's are right

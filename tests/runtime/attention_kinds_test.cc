@@ -37,8 +37,7 @@ protected:
   }
   bool Serves(const LayerOptions &options) const {
     cgr_layer layer = CGR_LAYER_INIT;
-    layer.num_q_heads = options.num_q_heads;
-    layer.num_kv_heads = options.num_kv_heads;
+    layer.num_q_heads = options.num_q_heads, layer.num_kv_heads = options.num_kv_heads;
     layer.head_dim = options.head_dim;
     layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = options.dtype;
     SetKind(&layer, options.kind);
@@ -79,27 +78,20 @@ protected:
   }
   EngineOptions RandomOptions(Random &random, int32_t num_layers) const {
     EngineOptions o;
-    o.device = GetParam();
-    o.feed = Feed::kUploads;
-    o.dtype = CGR_DTYPE_BF16;
+    o.device = GetParam(), o.feed = Feed::kUploads, o.dtype = CGR_DTYPE_BF16;
     o.layout = KvLayout(random.Pick(0, 6));
     o.page_size = 16 << random.Pick(0, 2);
     o.num_pages = 12 * 64 / o.page_size * kRequests / 2 + 8;
     o.page_gap = 16 * random.Pick32(0, 1);
     o.token_gap = 8 * random.Pick32(0, 2);
-    o.heads_first = random.OneIn(4);
-    o.max_tokens = kMostTokens;
-    o.max_seq_len = 256;
+    o.heads_first = random.OneIn(4), o.max_tokens = kMostTokens, o.max_seq_len = 256;
     o.mixed = { { 16, 4 }, { kMostTokens, 8 } };
     o.layers.clear();
     for (int32_t l = 0; l < num_layers; l++)
       o.layers.push_back(l > 0 && random.OneIn(4) ? NextTo(random, o.layers, random.Pick32(0, l - 1), o)
                                                   : RandomLayer(random, o.page_size, { Keys::kCache }));
     const int32_t parts = random.OneIn(2) ? 0 : random.Pick32(1, 40), invariant = random.OneIn(3);
-    o.adjust = [parts, invariant](cgr_config *c) {
-      c->num_parts = parts;
-      c->batch_invariant = invariant;
-    };
+    o.adjust = [parts, invariant](cgr_config *c) { c->num_parts = parts, c->batch_invariant = invariant; };
     return o;
   }
   // Prompts in chunks, then steps of decodes, chunks, and both.
@@ -131,8 +123,7 @@ protected:
   // Runs the script; every step is checked against fp64, or the caller compares the bits with those of a run that was. `poison`:
   // the contents of unwritten memory.
   std::vector<Bits> Run(EngineOptions o, int32_t mode, const Script &script, double poison, bool against_fp64 = true) const {
-    o.mode = mode;
-    o.unowned = poison;
+    o.mode = mode, o.unowned = poison;
     Engine engine(o);
     engine.check_answers = against_fp64;
     std::vector<Bits> all;
@@ -218,9 +209,7 @@ TEST_P(AttentionKinds, DoNotSeeWhatNoRequestOwns) {
 // Layers that differ in nothing but their window have plans of their own.
 TEST_P(AttentionKinds, OfOneShapeHaveAPlanForEachWindow) {
   EngineOptions o;
-  o.device = GetParam();
-  o.feed = Feed::kUploads;
-  o.dtype = CGR_DTYPE_BF16;
+  o.device = GetParam(), o.feed = Feed::kUploads, o.dtype = CGR_DTYPE_BF16;
   o.layers.assign(kMaxLayers, { 2, 1, 64 });
   for (int32_t l = 0; l < kMaxLayers; l++)
     o.layers[size_t(l)].kind.window_left = 3 * l;
@@ -297,13 +286,9 @@ TEST_P(AttentionKindsAlone, HaveTheSameBitsAsAmongOthers) {
     o.mode = CGR_MODE_FULL;
     o.max_tokens = kLongSteps; // long enough that tiles are cut, and without the mode not by their request alone
     o.mixed = { { 16, 4 }, { kLongSteps, 8 } };
-    o.max_seq_len = 8 * kLongSteps;
-    o.num_pages = kRequests * o.max_seq_len / o.page_size + 8;
+    o.max_seq_len = 8 * kLongSteps, o.num_pages = kRequests * o.max_seq_len / o.page_size + 8;
     const int32_t parts = random.Pick32(1, 40);
-    o.adjust = [parts](cgr_config *c) {
-      c->num_parts = parts;
-      c->batch_invariant = 1;
-    };
+    o.adjust = [parts](cgr_config *c) { c->num_parts = parts, c->batch_invariant = 1; };
     const Script script = RandomScript(random, 8, kLongSteps);
     SCOPED_TRACE(Repeat(seed) + TextOfLayers(o));
     std::vector<std::vector<std::vector<unsigned char>>> alone(kRequests);

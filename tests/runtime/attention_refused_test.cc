@@ -134,14 +134,12 @@ CGR_INSTANTIATE_OVER_FEW_DEVICES(AttentionIsRefused);
 
 // ---- views that are allowed
 
-class AttentionViews : public ::testing::TestWithParam<DeviceParam> {
+class AttentionViews : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // Steps of three requests, eager and replayed; the outputs of all of them, densely.
   std::vector<std::vector<unsigned char>> Run(const EngineOptions &options) {
     std::vector<std::vector<unsigned char>> bits;
-    Engine engine(options);
-    CGR_EXPECT_OK(engine.Capture());
+    CapturedEngine engine(options);
     std::vector<int32_t> r = { engine.Open(), engine.Open(), engine.Open() };
     auto step = [&](const std::vector<Item> &items) {
       engine.Step(items);
@@ -172,9 +170,7 @@ TEST_P(AttentionViews, AnyStridesGiveTheSameBits) {
     for (int32_t gap : { 8, 40 })
       for (bool in_place : { false, true }) {
         SCOPED_TRACE(std::to_string(gap) + (heads_first ? ", heads first" : "") + (in_place ? ", in place" : ""));
-        options.token_gap = gap;
-        options.heads_first = heads_first;
-        options.in_place = in_place;
+        options.token_gap = gap, options.heads_first = heads_first, options.in_place = in_place;
         EXPECT_TRUE(Run(options) == dense);
       }
 }

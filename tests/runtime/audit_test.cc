@@ -12,14 +12,12 @@ namespace {
 
 using rows::RowEngine;
 
-class Audit : public ::testing::TestWithParam<DeviceParam> {
+class Audit : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // Captured, with all of the engine's memory in regions except what `leave_out` names (an index of Memory()).
   void Make(cgr_graph_mode mode, const std::set<size_t> &leave_out = {}) {
     rows::Options options;
-    options.mode = mode;
-    options.batch_invariant = false;
+    options.mode = mode, options.batch_invariant = false;
     options.mixed = { { 8, 3 }, { 40, 12 } };
     engine_.reset();
     regions_.clear();
@@ -30,9 +28,7 @@ protected:
   }
   int32_t Register(size_t index) {
     const auto [base, bytes] = engine_->Memory()[index];
-    int32_t region = -1;
-    CGR_EXPECT_OK(cgr_region_register(engine_->rt, base, bytes, &region));
-    return region;
+    return NewRegion(engine_->rt, base, bytes);
   }
   size_t IndexOf(const void *base) const {
     size_t index = 0;
@@ -277,8 +273,7 @@ TEST_P(Audit, LooksAtCapturedGraphsAlone) {
   const auto [base, bytes] = engine_->Memory()[1];
   CGR_ASSERT_OK(cgr_region_move(engine_->rt, regions_[1], base, bytes));
   ExpectMessage(Run().status, CGR_ERROR_STATE, { "no graph of " }); // all are stale
-  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_graph_stats(engine_->rt, 0, &stats));
+  GraphStatsOf(engine_->rt, 0);
   std::function<cgr_status(cgr_recorder *, const cgr_record_info &)> fail = [](cgr_recorder *, const cgr_record_info &info) {
     return info.num_requests == 8 ? CGR_ERROR_BUSY : CGR_OK;
   };
@@ -318,11 +313,8 @@ TEST_P(Audit, RefusesWhatItCannotDo) {
   const int32_t row = engine_->Open();
   engine_->Reserve(row, 8);
   const int32_t token = 3;
-  cgr_batch batch = CGR_BATCH_INIT;
+  cgr_batch batch = BatchOf(1, &row, &token);
   cgr_step step = CGR_STEP_INIT;
-  batch.num_requests = 1;
-  batch.rows = &row;
-  batch.tokens = &token;
   CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   ExpectMessage(cgr_runtime_audit(engine_->rt, nullptr, nullptr, 0, &count), CGR_ERROR_STATE, { "a step is prepared" });
   CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));

@@ -11,16 +11,13 @@
 namespace cgr_test {
 namespace {
 
-class Backends : public ::testing::TestWithParam<DeviceParam> {
+class Backends : public EngineTest {
 protected:
   enum { kLayer = 1 }; // the backend's
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-
   // Copies q to out, so that its layer's output is known without any attention.
   static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *a) {
     auto *self = static_cast<Backends *>(context);
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     EXPECT_EQ(a->layer, int32_t(kLayer));
     self->seen_.push_back(info);
     self->flags_.push_back(a->flags);
@@ -35,23 +32,15 @@ protected:
   void Make(cgr_graph_support support, int32_t threshold = 0, cgr_graph_mode mode = CGR_MODE_DEFAULT) {
     support_ = support;
     backend_ = CGR_BACKEND_INIT;
-    backend_.name = "copies";
-    backend_.context = this;
-    backend_.support = Support;
-    backend_.record = Record;
+    backend_.name = "copies", backend_.context = this, backend_.support = Support, backend_.record = Record;
     backend_.reorder_threshold = threshold;
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
     options.feed = Feed::kUploads;
-    options.mode = mode;
-    options.mixed = { { 8, 4 }, { 24, 8 }, { 64, 8 } };
     options.adjust = [this](cgr_config *config) {
       layers_.assign(config->layers, config->layers + config->num_layers);
       layers_[kLayer].backend = 1;
-      config->layers = layers_.data();
-      config->backends = &backend_;
-      config->num_backends = 1;
-      config->query_lens = query_lens_.data();
-      config->num_query_lens = int32_t(query_lens_.size());
+      config->layers = layers_.data(), config->backends = &backend_, config->num_backends = 1;
+      config->query_lens = query_lens_.data(), config->num_query_lens = int32_t(query_lens_.size());
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->check_call = { true, false };
@@ -71,12 +60,8 @@ protected:
   // Runs a batch without the engine's model, whose caches would not agree; returns the status of its prepare.
   cgr_status RunUnchecked(const std::vector<int32_t> &rows, const std::vector<int32_t> &lens,
                           const std::vector<int32_t> &tokens) {
-    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_batch batch = BatchOf(int32_t(lens.size()), rows.data(), tokens.data(), lens.data());
     cgr_step step = CGR_STEP_INIT;
-    batch.num_requests = int32_t(lens.size());
-    batch.rows = rows.data();
-    batch.query_lens = lens.data();
-    batch.tokens = tokens.data();
     cgr_status status = cgr_step_prepare(engine_->rt, &batch, &step);
     if (status != CGR_OK)
       return status;
@@ -85,7 +70,6 @@ protected:
     engine_->launched = step.mark.seq;
     return CGR_OK;
   }
-  std::unique_ptr<Engine> engine_;
   cgr_backend backend_;
   cgr_graph_support support_;
   std::vector<int32_t> query_lens_;
@@ -297,9 +281,7 @@ Split Reference(const std::vector<int32_t> &lens, int32_t threshold) {
 }
 
 TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   const int batches = GetParam().IsCuda() ? 250 : 1250; // of each
   int refused = 0, mixed = 0;
   for (int32_t each = 0; each < 8; each++) {

@@ -111,76 +111,73 @@ TEST_P(BatchIsRefused, ForADraftTokenInARepeatedOne) {
 
 // CGR_TOKEN_LAST is refused where no token is on the device: in a new row, after a partial chunk, after a change of length.
 TEST_P(BatchIsRefused, ForALastTokenThatIsNotThere) {
-  Engine &engine = *engine_;
-  int32_t fresh = engine.Open();
+  int32_t fresh = engine_->Open();
   std::string row = "row " + std::to_string(fresh);
   auto refused = [&] {
-    EXPECT_EQ(engine.Info(fresh).has_token, 0);
+    EXPECT_EQ(engine_->Info(fresh).has_token, 0);
     const Words words = { row, "tokens[0] is CGR_TOKEN_LAST",
-                          "for " + row + " with " + std::to_string(engine.Info(fresh).num_tokens), "cgr_request_set_length",
+                          "for " + row + " with " + std::to_string(engine_->Info(fresh).num_tokens), "cgr_request_set_length",
                           "CGR_REQUEST_PARTIAL" };
     ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, words, { { fresh, { CGR_TOKEN_LAST } } });
     ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, { row, "CGR_TOKEN_LAST" }, { { fresh, { CGR_TOKEN_LAST, 4 } } });
   };
-  engine.Reserve(fresh, 60);
+  engine_->Reserve(fresh, 60);
   refused();
-  engine.Step({ Engine::Chunk(fresh, 4, 1, true) });
+  engine_->Step({ Engine::Chunk(fresh, 4, 1, true) });
   refused();
-  engine.Step({ Engine::Chunk(fresh, 4, 1) });
-  EXPECT_EQ(engine.Info(fresh).has_token, 1);
-  engine.Step({ { fresh, { CGR_TOKEN_LAST } }, { rows_[0], {} } });
-  engine.SetLength(fresh, engine.requests[fresh]->num_tokens); // to where it is
+  engine_->Step({ Engine::Chunk(fresh, 4, 1) });
+  EXPECT_EQ(engine_->Info(fresh).has_token, 1);
+  engine_->Step({ { fresh, { CGR_TOKEN_LAST } }, { rows_[0], {} } });
+  engine_->SetLength(fresh, engine_->requests[fresh]->num_tokens); // to where it is
   refused();
-  engine.Step({ { fresh, { 7 } } });
-  engine.Step({ { fresh, {}, true } }); // no tokens: it keeps the one that it has
-  EXPECT_EQ(engine.Info(fresh).has_token, 1);
-  engine.SetLength(fresh, 3);
+  engine_->Step({ { fresh, { 7 } } });
+  engine_->Step({ { fresh, {}, true } }); // no tokens: it keeps the one that it has
+  EXPECT_EQ(engine_->Info(fresh).has_token, 1);
+  engine_->SetLength(fresh, 3);
   refused();
-  engine.Close(fresh);
+  engine_->Close(fresh);
 }
 
 TEST_P(BatchIsRefused, ForASequenceThatIsTooLongOrHasNoPages) {
-  Engine &engine = *engine_;
-  int32_t row = engine.Open();
-  engine.Reserve(row, engine.o.max_seq_len);
+  int32_t row = engine_->Open();
+  engine_->Reserve(row, engine_->o.max_seq_len);
   for (int32_t n = 0; n < 2; n++)
-    engine.Step({ Engine::Chunk(row, 64, 1, true) });
-  engine.Step({ Engine::Chunk(row, 31, 1) }); // 159 of 160
+    engine_->Step({ Engine::Chunk(row, 64, 1, true) });
+  engine_->Step({ Engine::Chunk(row, 31, 1) }); // 159 of 160
   Words words = { "row " + std::to_string(row), "161", "160", "in the cache already", "close the request",
                   "cgr_request_set_length" };
   ItemsRefused(CGR_ERROR_SEQUENCE_TOO_LONG, words, { { rows_[0], { 3 } }, { row, { 1, 2 } } });
-  engine.Step({ { row, { 1 } } });
+  engine_->Step({ { row, { 1 } } });
   ItemsRefused(CGR_ERROR_SEQUENCE_TOO_LONG, words, { { row, { 1 } } });
   ItemsRefused(CGR_ERROR_SEQUENCE_TOO_LONG, words, { { row, { CGR_TOKEN_LAST } } });
-  engine.Step({ { row, {} } }); // no new token: fits
-  engine.Close(row);
+  engine_->Step({ { row, {} } }); // no new token: fits
+  engine_->Close(row);
 
-  int32_t bare = engine.Open();
+  int32_t bare = engine_->Open();
   std::string name = "row " + std::to_string(bare);
   ItemsRefused(CGR_ERROR_PAGES_MISSING, { name, "1 token,", "0" }, { { rows_[0], { 3 } }, { bare, { 1 } } });
-  engine.Reserve(bare, 16);
+  engine_->Reserve(bare, 16);
   ItemsRefused(CGR_ERROR_PAGES_MISSING, { name, "17 tokens", "16" }, { Engine::Chunk(bare, 17, 1) });
-  engine.Step({ Engine::Chunk(bare, 16, 1) });
+  engine_->Step({ Engine::Chunk(bare, 16, 1) });
   ItemsRefused(CGR_ERROR_PAGES_MISSING, { name, "17 tokens", "16" }, { { bare, { CGR_TOKEN_LAST } } });
-  engine.Step(engine.Decode({ bare }));
-  engine.Close(bare);
+  engine_->Step(engine_->Decode({ bare }));
+  engine_->Close(bare);
 }
 
 // A batch that repeats the last one is checked less closely: reaching the end of its pages or max_seq_len must still be seen.
 TEST_P(BatchIsRefused, WhenItRepeatsTheLastOnePastItsPages) {
-  Engine &engine = *engine_;
-  int32_t row = engine.Start(10, 7);
-  engine.Reserve(row, 32);
+  int32_t row = engine_->Start(10, 7);
+  engine_->Reserve(row, 32);
   for (int32_t length = 10; length < 32; length++)
-    engine.Step({ { row, { CGR_TOKEN_LAST } } });
+    engine_->Step({ { row, { CGR_TOKEN_LAST } } });
   ItemsRefused(CGR_ERROR_PAGES_MISSING, { "33 tokens", "32" }, { { row, { CGR_TOKEN_LAST } } });
   ItemsRefused(CGR_ERROR_PAGES_MISSING, { "33 tokens", "32" }, { { row, { 5 } } });
-  engine.Step({ { row, {} } });
-  engine.Reserve(row, 160);
+  engine_->Step({ { row, {} } });
+  engine_->Reserve(row, 160);
   for (int32_t length = 32; length < 160; length++)
-    engine.Step({ { row, { CGR_TOKEN_LAST } } });
+    engine_->Step({ { row, { CGR_TOKEN_LAST } } });
   ItemsRefused(CGR_ERROR_SEQUENCE_TOO_LONG, { "161", "160" }, { { row, { CGR_TOKEN_LAST } } });
-  engine.Close(row);
+  engine_->Close(row);
 }
 
 TEST_P(BatchIsRefused, ForAForcedKeyThatDoesNotFit) {
@@ -225,15 +222,12 @@ TEST_P(BatchIsRefused, ForAForcedKeyThatDoesNotFit) {
 }
 
 TEST_P(BatchIsRefused, NotForAForcedKeyThatFits) {
-  Engine &engine = *engine_;
   for (const cgr_key &key : { FullKey(4), FullKey(8), EagerKey(3, 3), EagerKey(8, 8), EagerKey(5, 64) }) {
-    engine.Step(engine.Decode(rows_), &key);
-    EXPECT_EQ(engine.step.reason, CGR_REASON_FORCED);
-    EXPECT_EQ(std::memcmp(&engine.step.key, &key, sizeof key), 0);
+    StepFor(*engine_, engine_->Decode(rows_), CGR_REASON_FORCED, &key);
+    EXPECT_EQ(std::memcmp(&engine_->step.key, &key, sizeof key), 0);
   }
   const cgr_key full = FullKey(2);
-  engine.Step({}, &full);
-  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  StepAs(*engine_, {}, CGR_KIND_FULL, &full);
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(BatchIsRefused);

@@ -81,9 +81,7 @@ TEST_P(CallsRefused, OfABufferAGraphOrAPlace) {
 
 TEST_P(CallsRefused, OfACheckOfValues) {
   cgr_value_check good = CGR_VALUE_CHECK_INIT;
-  good.data = engine_->state.layer[0].in[kQ].data;
-  good.width = 1;
-  good.dtype = CGR_DTYPE_FP32;
+  good.data = engine_->state.layer[0].in[kQ].data, good.width = 1, good.dtype = CGR_DTYPE_FP32;
   good.dimension = CGR_DIMENSION_TOKENS;
   const std::vector<Mistake<cgr_value_check>> rows = {
     { kEnum, "flags is 0x2 ... CGR_VALUES_* ... masked", [](cgr_value_check &c) { c.flags = 2; } },

@@ -172,8 +172,7 @@ class LaterBreaks : public ::testing::TestWithParam<DeviceParam> {};
 // failure is the cause.
 TEST_P(LaterBreaks, AreRefused) {
   CGR_SKIP_WITHOUT_DEVICE(GetParam());
-  EngineOptions options = OptionsFor(GetParam());
-  options.mode = CGR_MODE_PIECEWISE;
+  EngineOptions options = OptionsFor(GetParam(), CGR_MODE_PIECEWISE);
   options.validation = false; // it would report the fork
   Engine engine(options);
   ASSERT_NO_FATAL_FAILURE(MakeSide(&engine));

@@ -31,8 +31,7 @@ protected:
   cgr_status Capture(const std::vector<cgr_key> &keys, uint32_t flags = 0) {
     cgr_capture capture = engine_->CaptureStruct();
     capture.keys = keys.empty() ? nullptr : keys.data();
-    capture.num_keys = int32_t(keys.size());
-    capture.flags = flags;
+    capture.num_keys = int32_t(keys.size()), capture.flags = flags;
     return cgr_runtime_capture(engine_->rt, &capture);
   }
   void Release() {
@@ -85,8 +84,7 @@ TEST_P(CaptureLists, AKeyThatIsNotThereIsRefused) {
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "capture.num_keys is 0" }, [&] { return cgr_runtime_capture(engine_->rt, &capture); });
   capture.num_keys = -1;
   Refused(CGR_ERROR_INVALID_ARGUMENT, { "capture.num_keys is -1" }, [&] { return cgr_runtime_warmup(engine_->rt, &capture); });
-  capture.keys = nullptr;
-  capture.num_keys = 2;
+  capture.keys = nullptr, capture.num_keys = 2;
   Refused(CGR_ERROR_NULL_POINTER, { "capture.keys is NULL", "2" }, [&] { return cgr_runtime_capture(engine_->rt, &capture); });
   Refused(CGR_ERROR_INVALID_ENUM, { "capture.flags is 0x82" }, [&] { return Capture({}, 0x82); });
   for (double ms : { -1.0, double(NAN), double(INFINITY) }) {
@@ -101,8 +99,7 @@ TEST_P(CaptureLists, AKeyThatIsNotThereIsRefused) {
 TEST_P(CaptureLists, WarmUpTakesAListToo) {
   cgr_capture capture = engine_->CaptureStruct();
   const cgr_key keys[] = { FullKey(2), FullKey(8) };
-  capture.keys = keys;
-  capture.num_keys = 2;
+  capture.keys = keys, capture.num_keys = 2;
   engine_->records.clear();
   CGR_ASSERT_OK(cgr_runtime_warmup(engine_->rt, &capture));
   EXPECT_EQ(Recorded(), (List{ 2, 8 }));
@@ -139,9 +136,7 @@ TEST_P(CaptureLists, WhatStepsHaveMissedIsCaptured) {
 
 // Steps that are refused because their graph is missing count as misses: a strict engine that was asleep gets its graphs back.
 TEST_P(CaptureLists, RefusedStepsMissTheirGraphsToo) {
-  EngineOptions options = OptionsFor(GetParam());
-  options.adjust = [](cgr_config *config) { config->strict = 1; };
-  Make(options);
+  Make(OptionsFor(GetParam(), [](cgr_config *config) { config->strict = 1; }));
   Release();
   const cgr_key eight = FullKey(8);
   CGR_EXPECT(CGR_ERROR_FALLBACK, engine_->Prepare(engine_->Decode(rows_)));
@@ -156,9 +151,7 @@ TEST_P(CaptureLists, RefusedStepsMissTheirGraphsToo) {
 TEST_P(CaptureLists, WhatHasFailedThreeTimesIsLeftAlone) {
   Release();
   ExpectStep(3, CGR_KIND_NONE, CGR_REASON_NOT_CAPTURED);
-  engine_->hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-    return at == 0 && info.capturing && info.num_requests == 4 ? CGR_ERROR_CALLBACK : CGR_OK;
-  };
+  engine_->hook = FailCaptures(4, 4);
   for (int n = 1; n <= 5; n++) {
     CGR_EXPECT(n <= 3 ? CGR_ERROR_CALLBACK : CGR_OK, Capture({}, CGR_CAPTURE_MISSED));
     EXPECT_EQ(engine_->GraphStats(2).failures, std::min(n, 3));
@@ -190,9 +183,7 @@ TEST_P(CaptureLists, KeysThatAreGivenUpAreToldOf) {
   };
   Make(options);
   Release();
-  engine_->hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-    return at == 0 && info.capturing && info.num_requests == 4 ? CGR_ERROR_CALLBACK : CGR_OK;
-  };
+  engine_->hook = FailCaptures(4, 4);
   for (int n = 0; n < 3; n++)
     CGR_EXPECT(CGR_ERROR_CALLBACK, Capture({ FullKey(4) }, 0));
   ExpectStep(3, CGR_KIND_NONE, CGR_REASON_CAPTURE_FAILED);
@@ -222,9 +213,7 @@ TEST_P(CaptureLists, FailuresAreForgottenWithTheModel) {
   static cgr_capture first;
   first = engine_->CaptureStruct();
   Release();
-  engine_->hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-    return at == 0 && info.capturing ? CGR_ERROR_CALLBACK : CGR_OK;
-  };
+  engine_->hook = FailCaptures();
   for (int n = 0; n < 3; n++)
     CGR_EXPECT(CGR_ERROR_CALLBACK, engine_->Capture());
   Release();
@@ -232,9 +221,7 @@ TEST_P(CaptureLists, FailuresAreForgottenWithTheModel) {
   EXPECT_EQ(engine_->GraphStats(0).failures, 1);
   engine_->hook = nullptr;
   ExpectStep(3, CGR_KIND_NONE, CGR_REASON_CAPTURE_FAILED);
-  engine_->hook = [](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-    return at == 0 && info.capturing ? CGR_ERROR_CALLBACK : CGR_OK;
-  };
+  engine_->hook = FailCaptures();
   for (int n = 0; n < 3; n++)
     cgr_runtime_capture(engine_->rt, &first);
   engine_->hook = nullptr;
@@ -273,9 +260,7 @@ TEST_P(CaptureLists, ABudgetOfTimeEndsTheList) {
 }
 
 TEST_P(CaptureLists, StrictStepsWithoutABudgetAreRefusedByItsName) {
-  EngineOptions options = OptionsFor(GetParam());
-  options.adjust = [](cgr_config *config) { config->strict = 1; };
-  Make(options);
+  Make(OptionsFor(GetParam(), [](cgr_config *config) { config->strict = 1; }));
   Release();
   cgr_capture capture = engine_->CaptureStruct();
   capture.max_ms = 1e-6;
@@ -307,8 +292,7 @@ TEST_P(CaptureLists, EveryGraphCanBeGivenUpAndCapturedAgain) {
 
 TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   EngineOptions options = OptionsFor(GetParam());
-  options.max_requests = options.max_rows = 64;
-  options.max_tokens = 64;
+  options.max_requests = options.max_rows = 64, options.max_tokens = 64;
   options.buckets.clear();
   for (int32_t n = 1; n <= 40; n++)
     options.buckets.push_back(n);
@@ -330,15 +314,13 @@ TEST_P(CaptureLists, AnEstimateMeasuresAFewAndKeepsThem) {
   EXPECT_EQ(estimate.bytes_left, 0u);
   const cgr_key few[] = { FullKey(1), FullKey(2) };
   Release();
-  capture.keys = few;
-  capture.num_keys = 2;
+  capture.keys = few, capture.num_keys = 2;
   CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
   EXPECT_EQ(estimate.num_keys, 2);
   EXPECT_EQ(estimate.num_measured, 2);
   const cgr_key repeated[] = { FullKey(1), FullKey(2), FullKey(1), FullKey(1) };
   Release();
-  capture.keys = repeated;
-  capture.num_keys = 4;
+  capture.keys = repeated, capture.num_keys = 4;
   CGR_ASSERT_OK(cgr_runtime_estimate_capture(engine_->rt, &capture, &estimate));
   EXPECT_EQ(estimate.num_keys, 2) << "each once";
   Release();
@@ -361,39 +343,38 @@ TEST_P(CaptureLists, AWideGraphIsWarnedOf) {
     };
   };
   engine_ = std::make_unique<Engine>(options);
-  Engine &e = *engine_;
   std::vector<cudaStream_t> sides(kChains);
-  CGR_ASSERT_OK(cgr_event_create(e.dev, &e.fork));
+  CGR_ASSERT_OK(cgr_event_create(engine_->dev, &engine_->fork));
   for (cudaStream_t &side : sides)
-    CGR_ASSERT_OK(cgr_stream_create(e.dev, &side));
-  CGR_ASSERT_OK(e.Capture());
-  EXPECT_LE(e.GraphStats(0).width, 4);
+    CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &side));
+  CGR_ASSERT_OK(engine_->Capture());
+  EXPECT_LE(engine_->GraphStats(0).width, 4);
   Release();
   logged.clear();
-  e.hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t at) {
+  engine_->hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t at) {
     if (at != 0 || info.num_requests != 2)
       return CGR_OK;
-    CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, info.stream));
+    CGR_EXPECT_OK(cgr_event_record(engine_->dev, engine_->fork, info.stream));
     for (cudaStream_t side : sides) {
-      CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, side));
-      CGR_EXPECT_OK(cgr_fill(e.dev, e.state.next_tokens, 0, 4, side));
+      CGR_EXPECT_OK(cgr_event_wait(engine_->dev, engine_->fork, side));
+      CGR_EXPECT_OK(cgr_fill(engine_->dev, engine_->state.next_tokens, 0, 4, side));
     }
     for (cudaStream_t side : sides) {
-      CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, side));
-      CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, info.stream));
+      CGR_EXPECT_OK(cgr_event_record(engine_->dev, engine_->fork, side));
+      CGR_EXPECT_OK(cgr_event_wait(engine_->dev, engine_->fork, info.stream));
     }
     return CGR_OK;
   };
-  CGR_ASSERT_OK(e.Capture());
-  e.hook = nullptr;
+  CGR_ASSERT_OK(engine_->Capture());
+  engine_->hook = nullptr;
   for (int32_t i = 0; i < kNumKeys; i++)
-    EXPECT_EQ(e.GraphStats(i).width >= kChains, i == 1) << i;
+    EXPECT_EQ(engine_->GraphStats(i).width >= kChains, i == 1) << i;
   ASSERT_EQ(logged.size(), 1u);
-  const std::string width = std::to_string(e.GraphStats(1).width);
+  const std::string width = std::to_string(engine_->GraphStats(1).width);
   EXPECT_NE(logged[0].find("2 requests, 2 tokens has up to " + width + " nodes side by side"), std::string::npos) << logged[0];
   for (cudaStream_t side : sides)
-    CGR_EXPECT_OK(cgr_stream_destroy(e.dev, side));
-  rows_ = { e.Start(3, 1) };
+    CGR_EXPECT_OK(cgr_stream_destroy(engine_->dev, side));
+  rows_ = { engine_->Start(3, 1) };
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(CaptureLists);

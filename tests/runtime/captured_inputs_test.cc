@@ -36,8 +36,7 @@ protected:
     options.mode = mode;
     options.mixed = { { 16, 4 } };
     options.adjust = [=](cgr_config *config) {
-      config->buffers = declared;
-      config->num_buffers = 2;
+      config->buffers = declared, config->num_buffers = 2;
       config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);
     };
     Make(options);
@@ -65,9 +64,7 @@ protected:
   void ExpectAllStale(const std::string &what) {
     EXPECT_EQ(NumReady(), 0) << what;
     cgr_key key = CGR_KEY_INIT;
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = int32_t(rows_.size());
-    batch.rows = rows_.data();
+    cgr_batch batch = BatchOf(int32_t(rows_.size()), rows_.data());
     CGR_ASSERT_OK(cgr_step_choose(rt(), &batch, &key));
     EXPECT_EQ(key.kind, CGR_KIND_NONE) << what;
     const cgr_key forced = FullKey(4);
@@ -98,8 +95,7 @@ TEST_P(CapturedInputs, EveryWordOfItCounts) {
   }
   cgr__captured_inputs_refresh(rt());
   EXPECT_EQ(NumReady(), keys);
-  engine_->Step(engine_->Decode(rows_));
-  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+  StepAs(*engine_, engine_->Decode(rows_), CGR_KIND_FULL);
 }
 
 // A capture checks by itself, and makes graphs from the current state.
@@ -112,8 +108,7 @@ TEST_P(CapturedInputs, WhatHasChangedIsCapturedAgain) {
     const size_t before = engine_->records.size();
     CGR_ASSERT_OK(engine_->Capture());
     EXPECT_EQ(engine_->records.size(), before + size_t(cgr_test::NumKeys(rt())));
-    engine_->Step(engine_->Decode(rows_));
-    EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+    StepAs(*engine_, engine_->Decode(rows_), CGR_KIND_FULL);
     Add(word, UINT32_MAX);
     CGR_ASSERT_OK(engine_->Capture());
     EXPECT_EQ(engine_->records.size(), before + 2 * size_t(cgr_test::NumKeys(rt())));
@@ -135,9 +130,7 @@ TEST_P(CapturedInputs, AStrictRuntimeRefusesTheStep) {
 TEST_P(CapturedInputs, EveryRegionCounts) {
   std::vector<int32_t> movable;
   for (const auto &input : engine_->state.layer[0].in) {
-    int32_t region = -1;
-    CGR_ASSERT_OK(cgr_region_register(rt(), input.data, 16, &region));
-    movable.push_back(region);
+    movable.push_back(NewRegion(rt(), input.data, 16));
   }
   CGR_ASSERT_OK(engine_->Capture());
   const cgr__regions &regions = rt()->regions;

@@ -205,8 +205,7 @@ TEST_P(ConfigBackends, OneThatNoLayerNamesIsLogged) {
     OnChanged(
         [&](Good &c) {
           c.layers[1].backend = named;
-          c.config.log = log;
-          c.config.log_context = &told;
+          c.config.log = log, c.config.log_context = &told;
         },
         [](cgr_runtime *) {});
     decltype(told) want;
@@ -289,8 +288,7 @@ TEST_P(ConfigBackends, AllItsReasonsAreTold) {
 // The backend is not asked about a device or a group that does not exist.
 TEST_P(ConfigBackends, IsAskedAboutWhatThereIs) {
   Good c(device_, more_);
-  c.config.device_handle = nullptr;
-  c.config.device = "cuda:99";
+  c.config.device_handle = nullptr, c.config.device = "cuda:99";
   RefusedAsItIs(c.config, { { cgr_validate(&c.config, nullptr, nullptr, 0, &asked_), "device" } });
   EXPECT_EQ(says_[0].checks, 0);
   EXPECT_EQ(says_[0].supports, 0);
@@ -345,8 +343,7 @@ TEST_P(ConfigBackends, TheLeastSupportDecidesTheMode) {
     says_[1].support = cgr_graph_support(each.second);
     ExpectMode(each.mode, each.reason, [&](Good &c) {
       c.layers[0].backend = 2;
-      c.config.attention_support = each.own;
-      c.config.num_layers = 2;
+      c.config.attention_support = each.own, c.config.num_layers = 2;
     });
   }
 }
@@ -356,8 +353,7 @@ TEST_P(ConfigBackends, EveryGroupIsAsked) {
   if (GetParam().IsCuda())
     GTEST_SKIP() << "a GPU's runtime needs real addresses";
   auto two = [](Good &c) {
-    c.config.num_groups = c.config.num_layers = 2;
-    c.config.graph_mode = CGR_MODE_FULL;
+    c.config.num_groups = c.config.num_layers = 2, c.config.graph_mode = CGR_MODE_FULL;
     c.groups[1].num_pages = 65;
     c.layers[0].backend = 1;
     c.layers[1].group = 1;

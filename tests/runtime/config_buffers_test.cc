@@ -114,10 +114,8 @@ protected:
     ConfigTest::TearDown();
   }
   void Give(Good &c) const {
-    c.config.device_memory = arena_;
-    c.config.device_memory_size = sizes_.device_bytes;
-    c.config.pinned_memory = rings_;
-    c.config.pinned_memory_size = sizes_.pinned_bytes;
+    c.config.device_memory = arena_, c.config.device_memory_size = sizes_.device_bytes;
+    c.config.pinned_memory = rings_, c.config.pinned_memory_size = sizes_.pinned_bytes;
   }
   // From here on each configuration is over the test's memory.
   void GiveToEach() {
@@ -163,10 +161,8 @@ TEST_P(ConfigMemory, OneKindIsEnough) {
   Give(both);
   Give(device_alone);
   Give(pinned_alone);
-  device_alone.config.pinned_memory = nullptr;
-  device_alone.config.pinned_memory_size = 0;
-  pinned_alone.config.device_memory = nullptr;
-  pinned_alone.config.device_memory_size = 0;
+  device_alone.config.pinned_memory = nullptr, device_alone.config.pinned_memory_size = 0;
+  pinned_alone.config.device_memory = nullptr, pinned_alone.config.device_memory_size = 0;
   AcceptedAsItIs(both.config);
   AcceptedAsItIs(device_alone.config);
   AcceptedAsItIs(pinned_alone.config);

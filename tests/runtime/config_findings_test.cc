@@ -11,9 +11,7 @@ class ConfigFindings : public ConfigTest {
 protected:
   // Wrong in five places, from the head of the struct to its last array.
   static void Break(Good &c) {
-    c.config.num_lanes = 2;
-    c.config.ring_depth = 65;
-    c.config.decode_buckets = nullptr;
+    c.config.num_lanes = 2, c.config.ring_depth = 65, c.config.decode_buckets = nullptr;
     c.groups[0].num_pages = 2;
     c.layers[1].out_dtype = CGR_DTYPE_FP32;
   }
@@ -93,8 +91,7 @@ TEST_P(ConfigFindings, ThereIsNoLimitToHowMany) {
   Good c(device_);
   for (int i = 0; i < 1024; i++)
     layers.push_back(c.layers[1]), layers.back().flags = 8, layers.back().window_left = -1;
-  c.config.layers = layers.data();
-  c.config.num_layers = 1024;
+  c.config.layers = layers.data(), c.config.num_layers = 1024;
   for (int32_t capacity : { 0, 5 }) {
     FindingList list;
     int32_t count = 0;
@@ -203,8 +200,7 @@ TEST_P(ConfigFindings, DeviceIsTheOneGivenOrTheOneNamed) {
   FindingList list;
   int32_t count = -1;
   Good c(device_);
-  c.config.device_handle = nullptr;
-  c.config.device = "no such device";
+  c.config.device_handle = nullptr, c.config.device = "no such device";
   CGR_EXPECT_OK(cgr_validate(&c.config, device_, list.data(), 5, &count));
   EXPECT_EQ(count, 0);
   RefusedAsItIs(c.config, { { kArgument, "device ... cannot be opened ... no such device ... cuda:N" } });

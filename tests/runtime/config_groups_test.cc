@@ -15,8 +15,7 @@ TEST_P(ConfigGroups, NumbersAreWithinTheirBounds) {
   };
   const auto pages = [](Good &c, int64_t value) {
     c.groups[0].num_pages = value;
-    c.config.max_seq_len = 16;
-    c.config.num_layers = 0;
+    c.config.max_seq_len = 16, c.config.num_layers = 0;
   };
   const char sizes[] = "groups[0].page_size is # ... a multiple of 16, at most 1024";
   const std::vector<int64_t> more_pages = { int64_t(INT32_MAX) + 1, INT64_MAX, INT64_MIN, int64_t(1) << 32, 2 };
@@ -63,8 +62,7 @@ TEST_P(ConfigGroups, PagesHoldTheLongestSequence) {
 // The running sum of pages has 32 bits.
 TEST_P(ConfigGroups, PagesOfAStepCanBeCounted) {
   auto set = [](Good &c, int32_t pages) {
-    c.config.max_requests = c.config.max_tokens = 4096;
-    c.config.max_rows = c.config.num_layers = 0;
+    c.config.max_requests = c.config.max_tokens = 4096, c.config.max_rows = c.config.num_layers = 0;
     c.config.max_seq_len = pages * 16;
     c.groups[0].num_pages = 1 << 20;
   };
@@ -120,8 +118,7 @@ TEST_P(ConfigGroups, TableOfTheEngineHasRoomForARowAndIsAligned) {
 void SetGroups(Good &c, int32_t n, int32_t group) {
   static cgr_group groups[1000];
   std::fill(std::begin(groups), std::end(groups), c.groups[0]);
-  c.config.groups = groups;
-  c.config.num_groups = n;
+  c.config.groups = groups, c.config.num_groups = n;
   c.layers[0].group = c.layers[2].group = group;
 }
 

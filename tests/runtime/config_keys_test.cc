@@ -15,28 +15,16 @@ class ConfigKeys : public ConfigTest {};
 
 // The good configuration with another list, which must live as long as what is returned.
 Change Buckets(const std::vector<int32_t> &sizes) {
-  return [sizes](Good &c) {
-    c.config.decode_buckets = sizes.data();
-    c.config.num_decode_buckets = int32_t(sizes.size());
-  };
+  return [sizes](Good &c) { c.config.decode_buckets = sizes.data(), c.config.num_decode_buckets = int32_t(sizes.size()); };
 }
 Change QueryLens(const std::vector<int32_t> &lens) {
-  return [lens](Good &c) {
-    c.config.query_lens = lens.data();
-    c.config.num_query_lens = int32_t(lens.size());
-  };
+  return [lens](Good &c) { c.config.query_lens = lens.data(), c.config.num_query_lens = int32_t(lens.size()); };
 }
 Change Mixed(const std::vector<cgr_bucket> &pairs) {
-  return [pairs](Good &c) {
-    c.config.mixed_buckets = pairs.data();
-    c.config.num_mixed_buckets = int32_t(pairs.size());
-  };
+  return [pairs](Good &c) { c.config.mixed_buckets = pairs.data(), c.config.num_mixed_buckets = int32_t(pairs.size()); };
 }
 Change Variants(const std::vector<cgr_variant> &variants) {
-  return [variants](Good &c) {
-    c.config.variants = variants.data();
-    c.config.num_variants = int32_t(variants.size());
-  };
+  return [variants](Good &c) { c.config.variants = variants.data(), c.config.num_variants = int32_t(variants.size()); };
 }
 
 // -------------------------------------------------------------------------------------------------------------- decode steps
@@ -72,27 +60,19 @@ TEST_P(ConfigKeys, NumbersAreLimited) {
   for (uint32_t i = 0; i <= 16; i++)
     variants.push_back({ i, 0, 1, 0 });
   const auto buckets = [&](Good &c, int64_t value) {
-    c.config.max_requests = c.config.max_tokens = 600;
-    c.config.max_rows = 0;
-    c.config.decode_buckets = sizes.data();
-    c.config.num_decode_buckets = int32_t(value);
+    c.config.max_requests = c.config.max_tokens = 600, c.config.max_rows = 0;
+    c.config.decode_buckets = sizes.data(), c.config.num_decode_buckets = int32_t(value);
   };
   const auto largest = [](Good &c, int64_t value) {
-    c.config.num_decode_buckets = 0;
-    c.config.max_decode_bucket = int32_t(value);
+    c.config.num_decode_buckets = 0, c.config.max_decode_bucket = int32_t(value);
   };
-  const auto lens = [&](Good &c, int64_t value) {
-    c.config.query_lens = sizes.data();
-    c.config.num_query_lens = int32_t(value);
-  };
+  const auto lens = [&](Good &c, int64_t value) { c.config.query_lens = sizes.data(), c.config.num_query_lens = int32_t(value); };
   const auto mixed = [&](Good &c, int64_t value) {
-    c.config.max_tokens = 600;
-    c.config.mixed_buckets = pairs.data();
+    c.config.max_tokens = 600, c.config.mixed_buckets = pairs.data();
     c.config.num_mixed_buckets = int32_t(value);
   };
   const auto declared = [&](Good &c, int64_t value) {
-    c.config.variants = variants.data();
-    c.config.num_variants = int32_t(value);
+    c.config.variants = variants.data(), c.config.num_variants = int32_t(value);
   };
   EachField({
       Field(kArgument, "num_decode_buckets is #, expected 0 .. 512", buckets, { 0, 512 }, Outside(0, 512)),
@@ -109,13 +89,10 @@ TEST_P(ConfigKeys, NumbersAreLimited) {
 TEST_P(ConfigKeys, DefaultSizesEndAtTheLimitOrWhereAsked) {
   for (int32_t asked : { 0, 512, 4096 }) {
     Good c(device_);
-    c.config.max_requests = c.config.max_tokens = 4096;
-    c.config.max_rows = c.config.num_decode_buckets = 0;
-    c.config.max_decode_bucket = asked;
-    c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
+    c.config.max_requests = c.config.max_tokens = 4096, c.config.max_rows = c.config.num_decode_buckets = 0;
+    c.config.max_decode_bucket = asked, c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     OnRuntime(c.config, [&](cgr_runtime *runtime) {
-      cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-      CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, NumKeys(runtime) - 1, &stats));
+      const cgr_graph_stats stats = GraphStatsOf(runtime, NumKeys(runtime) - 1);
       EXPECT_EQ(stats.key.num_requests, asked == 0 ? 4096 : asked);
       EXPECT_LE(NumKeys(runtime), 75) << "few enough to capture";
     });
@@ -124,9 +101,7 @@ TEST_P(ConfigKeys, DefaultSizesEndAtTheLimitOrWhereAsked) {
 
 // The largest uniform step of each query length, and the largest mixed one, whatever the limits.
 TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 60; round++) {
     Good c(device_);
     std::set<int32_t> lens;
@@ -135,17 +110,13 @@ TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
     while (lens.size() < size_t(std::min(3, c.config.max_tokens)))
       lens.insert(random.Pick32(1, std::min(9, c.config.max_tokens)));
     const std::vector<int32_t> query_lens(lens.begin(), lens.end());
-    c.config.query_lens = query_lens.data();
-    c.config.num_query_lens = int32_t(query_lens.size());
-    c.config.max_rows = c.config.num_decode_buckets = 0;
-    c.config.num_layers = 0;
-    c.config.attention_support = CGR_SUPPORT_ALWAYS;
-    c.config.graph_mode = CGR_MODE_FULL;
+    c.config.query_lens = query_lens.data(), c.config.num_query_lens = int32_t(query_lens.size());
+    c.config.max_rows = c.config.num_decode_buckets = 0, c.config.num_layers = 0;
+    c.config.attention_support = CGR_SUPPORT_ALWAYS, c.config.graph_mode = CGR_MODE_FULL;
     std::set<std::tuple<int32_t, int32_t, int32_t>> keys;
     OnRuntime(c.config, [&](cgr_runtime *runtime) {
       for (int32_t i = 0; i < NumKeys(runtime); i++) {
-        cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-        CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime, i, &stats));
+        const cgr_graph_stats stats = GraphStatsOf(runtime, i);
         keys.insert({ stats.key.query_len, stats.key.num_requests, stats.key.num_tokens });
       }
     });
@@ -161,10 +132,8 @@ TEST_P(ConfigKeys, DefaultSizesContainEveryLimit) {
 TEST_P(ConfigKeys, GivenSizesAreKept) {
   Good c(device_);
   const int32_t query_lens[] = { 1, 9 };
-  c.config.query_lens = query_lens;
-  c.config.num_query_lens = 2;
-  c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
-  c.config.attention_support = CGR_SUPPORT_ALWAYS;
+  c.config.query_lens = query_lens, c.config.num_query_lens = 2;
+  c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY, c.config.attention_support = CGR_SUPPORT_ALWAYS;
   c.config.num_layers = 0;
   OnRuntime(c.config,
             [](cgr_runtime *runtime) { EXPECT_EQ(NumKeys(runtime), 4 + 3) << "7 requests of 9 tokens would fit, too"; });

@@ -100,8 +100,7 @@ TEST_P(ConfigLayers, HeadDimOfV) {
 TEST_P(ConfigLayers, TokensTimesHeadsAreLimited) {
   auto set = [](Good &c, int64_t value) {
     const int32_t heads = int32_t(value);
-    c.config.max_tokens = 1 << 24;
-    c.config.num_layers = 1;
+    c.config.max_tokens = 1 << 24, c.config.num_layers = 1;
     c.layers[0].num_q_heads = c.layers[0].num_kv_heads = heads;
     c.layers[0].v.base = Good::Address(100);
     for (cgr_kv_view *view : { &c.layers[0].k, &c.layers[0].v })

@@ -10,9 +10,7 @@ class ConfigLimits : public ConfigTest {};
 // Where 0 is good below the bounds, it is the default.
 TEST_P(ConfigLimits, NumbersAreWithinTheirBounds) {
   const auto requests = [](Good &c, int64_t value) {
-    c.config.max_requests = int32_t(value);
-    c.config.max_rows = 0;
-    c.config.max_tokens = 4096;
+    c.config.max_requests = int32_t(value), c.config.max_rows = 0, c.config.max_tokens = 4096;
     c.config.num_decode_buckets = 1;
   };
   const auto length = [](Good &c, int64_t value) {

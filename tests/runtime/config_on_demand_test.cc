@@ -59,10 +59,8 @@ TEST_P(ConfigOnDemand, RunningSumsOfTokensHave32Bits) {
     return [=](Good &c) {
       c.config.num_layers = 0;
       c.groups[0].num_pages = int64_t{ 1 } << 29;
-      c.config.max_rows = c.config.max_requests = 4;
-      c.config.max_seq_len = max_seq_len;
-      c.config.num_decode_buckets = 3;
-      c.config.on_demand = CGR_ON_DEMAND(buffer);
+      c.config.max_rows = c.config.max_requests = 4, c.config.max_seq_len = max_seq_len;
+      c.config.num_decode_buckets = 3, c.config.on_demand = CGR_ON_DEMAND(buffer);
     };
   };
   for (cgr_buffer buffer : { CGR_BUFFER_KV_START_LOC, CGR_BUFFER_CONTEXT_START_LOC }) {

@@ -20,15 +20,12 @@ protected:
       c.AddBackends();
       c.layers[1].backend = 1;
       for (cgr_backend &b : c.backends) {
-        b.context = &asked_;
-        b.create = Create;
-        b.destroy = Destroy;
+        b.context = &asked_, b.create = Create, b.destroy = Destroy;
       }
     };
   }
   static void Ask(cgr_backend *b, uint64_t workspace, uint64_t plan) {
-    b->workspace_bytes = workspace;
-    b->plan_bytes = plan;
+    b->workspace_bytes = workspace, b->plan_bytes = plan;
     b->plan_host = plan > 0 ? PlanHost : nullptr;
   }
   void Declare(Good &c, int32_t count) {
@@ -38,8 +35,7 @@ protected:
       names_.push_back("buffer" + std::to_string(i));
     for (int32_t i = 0; i < count; i++)
       decls_[size_t(i)].name = names_[size_t(i)].c_str();
-    c.config.buffers = decls_.data();
-    c.config.num_buffers = count;
+    c.config.buffers = decls_.data(), c.config.num_buffers = count;
   }
   std::vector<cgr_buffer_decl> decls_;
   std::vector<std::string> names_;

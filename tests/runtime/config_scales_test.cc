@@ -210,10 +210,8 @@ TEST_P(ConfigScales, GroupsShareWhatHasPagesOnly) {
 TEST_P(ConfigScales, NoneIsInTheRuntimesMemory) {
   const auto supplied = [](const Change &change) {
     return [change](Good &c) {
-      c.config.device_memory = Good::Address(20);
-      c.config.device_memory_size = size_t(64) << 20;
-      c.config.pinned_memory = Good::Address(60);
-      c.config.pinned_memory_size = size_t(8) << 20;
+      c.config.device_memory = Good::Address(20), c.config.device_memory_size = size_t(64) << 20;
+      c.config.pinned_memory = Good::Address(60), c.config.pinned_memory_size = size_t(8) << 20;
       change(c);
     };
   };
@@ -266,14 +264,11 @@ void RandomScale(Random &random, const Good &c, cgr_kv_view *view) {
 }
 
 TEST_P(ConfigScales, ThatShareAByteAreRefusedAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int shared = 0, apart = 0, careful = 0;
   for (int n = 0; n < 3000 && !HasFailure(); n++) {
     Good c(device_, more_);
-    c.config.num_layers = 1;
-    c.config.max_seq_len = 16;
+    c.config.num_layers = 1, c.config.max_seq_len = 16;
     c.groups[0].num_pages = 3;
     c.layers[0].head_dim = 8;
     cgr_kv_view &k = c.layers[0].k, &v = c.layers[0].v;
@@ -303,9 +298,7 @@ TEST_P(ConfigScales, ThatShareAByteAreRefusedAtRandom) {
 
 // Whatever the numbers are, they are answered.
 TEST_P(ConfigScales, AnyNumbersAreAnswered) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int n = 0; n < 5000; n++) {
     Good c(device_, more_);
     const auto number = [&] {

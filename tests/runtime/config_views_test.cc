@@ -123,8 +123,7 @@ TEST_P(ConfigViews, OneMayBeInsideTheOtherWhereABackendAppends) {
   const auto part = [](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {
     return [=](Good &c) {
       cgr_layer &l = c.layers[1];
-      l.head_dim_v = kRun / 2;
-      l.v = l.k;
+      l.head_dim_v = kRun / 2, l.v = l.k;
       l.v.base = Bytes(l.k.base, 2 * offset);
       if (more)
         more(l);
@@ -133,8 +132,7 @@ TEST_P(ConfigViews, OneMayBeInsideTheOtherWhereABackendAppends) {
   EachAccepted({ [](Good &c) { c.layers[1].v.base = c.layers[1].k.base; }, part(0), part(8), part(kRun / 2),
                  part(0,
                       [](cgr_layer &l) { // k inside of v
-                        l.head_dim_v = kRun;
-                        l.head_dim = kRun / 2;
+                        l.head_dim_v = kRun, l.head_dim = kRun / 2;
                         l.k.base = Bytes(l.v.base, 2 * (kRun / 2));
                       }),
                  // The stride of a single head means nothing.
@@ -235,14 +233,11 @@ void RandomView(Random &random, const cgr_layer &layer, int64_t pages, cgr_kv_vi
 }
 
 TEST_P(ConfigViews, ThatShareAnElementAreRefusedAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int shared = 0, apart = 0, careful = 0;
   for (int n = 0; n < 1500 && !HasFailure(); n++) {
     Good c(device_);
-    c.config.num_layers = 1;
-    c.config.max_seq_len = 16;
+    c.config.num_layers = 1, c.config.max_seq_len = 16;
     c.groups[0].num_pages = random.Pick(3, 5);
     c.layers[0].num_kv_heads = random.Pick32(1, 2);
     cgr_kv_view &k = c.layers[0].k, &v = c.layers[0].v;

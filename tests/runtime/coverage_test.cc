@@ -68,12 +68,8 @@ protected:
   // A runtime whose record enqueues nothing, and what its capture tells.
   void Capture(const Change &change) {
     GoodConfig c(device_);
-    c.config.num_layers = 0;
-    c.config.attention_support = CGR_SUPPORT_ALWAYS;
-    c.config.num_buffers = 0;
-    c.config.max_rows = 0;
-    c.config.log = Log::Keep;
-    c.config.log_context = &log_;
+    c.config.num_layers = 0, c.config.attention_support = CGR_SUPPORT_ALWAYS, c.config.num_buffers = 0;
+    c.config.max_rows = 0, c.config.log = Log::Keep, c.config.log_context = &log_;
     change(c);
     if (runtime_)
       CGR_ASSERT_OK(cgr_runtime_destroy(runtime_));
@@ -82,8 +78,7 @@ protected:
   }
   void CaptureAgain(uint32_t flags) {
     cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = RecordNothing;
-    capture.flags = flags;
+    capture.record = RecordNothing, capture.flags = flags;
     log_.lines.clear();
     CGR_ASSERT_OK(cgr_runtime_capture(runtime_, &capture));
   }
@@ -114,11 +109,8 @@ TEST_P(Coverage, DefaultSizesLackNothing) {
   for (int32_t requests : { 1, 5, 125, 128, 600 })
     for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_PIECEWISE, CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY }) {
       Capture([&](GoodConfig &c) {
-        c.config.num_decode_buckets = 0;
-        c.config.max_requests = requests;
-        c.config.max_tokens = 4 * requests + 4;
-        c.config.graph_mode = mode;
-        c.config.query_lens = query_lens;
+        c.config.num_decode_buckets = 0, c.config.max_requests = requests;
+        c.config.max_tokens = 4 * requests + 4, c.config.graph_mode = mode, c.config.query_lens = query_lens;
         c.config.num_query_lens = 3;
       });
       Expect({});
@@ -130,15 +122,9 @@ TEST_P(Coverage, EachRangeIsToldOncePerCapture) {
   static const cgr_bucket mixed[] = { { 100, 8 }, { 300, 4 } };
   const auto change = [](int32_t mode) {
     return [mode](GoodConfig &c) {
-      c.config.max_requests = 125;
-      c.config.max_tokens = 500;
-      c.config.decode_buckets = buckets;
-      c.config.num_decode_buckets = 3;
-      c.config.query_lens = query_lens;
-      c.config.num_query_lens = 3;
-      c.config.mixed_buckets = mixed;
-      c.config.num_mixed_buckets = 2;
-      c.config.graph_mode = mode;
+      c.config.max_requests = 125, c.config.max_tokens = 500, c.config.decode_buckets = buckets;
+      c.config.num_decode_buckets = 3, c.config.query_lens = query_lens, c.config.num_query_lens = 3;
+      c.config.mixed_buckets = mixed, c.config.num_mixed_buckets = 2, c.config.graph_mode = mode;
     };
   };
   const std::vector<std::string> lines = {
@@ -171,19 +157,13 @@ TEST_P(Coverage, EachRangeIsToldOncePerCapture) {
 TEST_P(Coverage, LinesAreEnglish) {
   static const int32_t query_lens[] = { 1, 40 }, buckets[] = { 2 };
   Capture([](GoodConfig &c) {
-    c.config.max_requests = 2;
-    c.config.max_tokens = 70;
-    c.config.query_lens = query_lens;
-    c.config.num_query_lens = 2;
-    c.config.decode_buckets = buckets;
-    c.config.num_decode_buckets = 1;
+    c.config.max_requests = 2, c.config.max_tokens = 70, c.config.query_lens = query_lens;
+    c.config.num_query_lens = 2, c.config.decode_buckets = buckets, c.config.num_decode_buckets = 1;
     c.config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
   });
   Expect({ "uniform steps of 40 tokens: 1 request has no graph (no size of decode_buckets fits max_tokens)" });
   Capture([](GoodConfig &c) {
-    c.config.max_requests = 8;
-    c.config.num_decode_buckets = 0;
-    c.config.max_decode_bucket = 7;
+    c.config.max_requests = 8, c.config.num_decode_buckets = 0, c.config.max_decode_bucket = 7;
     c.config.graph_mode = CGR_MODE_FULL_AND_PIECEWISE;
   });
   Expect({ "uniform steps of 1 token: 8 requests have no FULL graph (max_decode_bucket is 7)" });
@@ -199,8 +179,7 @@ void Coverage::CheckUniform() {
       const cgr__choice choice = Choose(n, n * query_len, query_len);
       bool listed = false;
       for (int32_t k = 0; k < cgr_test::NumKeys(runtime_); k++) {
-        cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-        CGR_EXPECT_OK(cgr_runtime_graph_stats(runtime_, k, &stats));
+        const cgr_graph_stats stats = GraphStatsOf(runtime_, k);
         listed |= stats.key.query_len == query_len && stats.key.num_requests >= n;
       }
       if (choice.key.kind != lists.uniform_kind)
@@ -253,9 +232,7 @@ void Coverage::CheckMixed() {
 }
 
 TEST_P(Coverage, WhatIsToldIsWhatStepsLack) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 40 && !HasFatalFailure(); round++) {
     const int32_t requests = random.Pick32(1, 160), tokens = random.Pick32(requests, 4 * requests);
     std::set<int32_t> lens, sizes;
@@ -272,15 +249,10 @@ TEST_P(Coverage, WhatIsToldIsWhatStepsLack) {
       mixed.push_back({ t, r });
     const int32_t mode = int32_t(random.Pick(CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE));
     Capture([&](GoodConfig &c) {
-      c.config.max_requests = requests;
-      c.config.max_tokens = tokens;
-      c.config.graph_mode = mode;
-      c.config.query_lens = query_lens.data();
-      c.config.num_query_lens = int32_t(query_lens.size());
-      c.config.decode_buckets = decode.data();
-      c.config.num_decode_buckets = int32_t(decode.size());
-      c.config.mixed_buckets = mixed.data();
-      c.config.num_mixed_buckets = int32_t(mixed.size());
+      c.config.max_requests = requests, c.config.max_tokens = tokens, c.config.graph_mode = mode;
+      c.config.query_lens = query_lens.data(), c.config.num_query_lens = int32_t(query_lens.size());
+      c.config.decode_buckets = decode.data(), c.config.num_decode_buckets = int32_t(decode.size());
+      c.config.mixed_buckets = mixed.data(), c.config.num_mixed_buckets = int32_t(mixed.size());
       c.config.max_padding = random.OneIn(3) ? 1.0f : 0.0f;
     });
     if (HasFatalFailure())

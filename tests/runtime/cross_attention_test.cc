@@ -15,9 +15,8 @@ using sets::SetsEngine;
 
 const cgr_graph_mode kModes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_FULL_DECODE_ONLY };
 
-class CrossAttention : public ::testing::TestWithParam<DeviceParam> {
+class CrossAttention : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // Rows encoded early, late and in chunks; a request that leaves its row and pages to another; a row without new tokens.
   // Returns what the steps wrote, and of which kind they were.
   static Bytes Scenario(SetsEngine &e, std::vector<int32_t> *kinds) {
@@ -111,10 +110,7 @@ TEST_P(CrossAttention, SelfTestAndAuditFindNothing) {
       for (int32_t p = 2; p < 22; p++)
         pages.push_back(p);
     cgr_self_test test = CGR_SELF_TEST_INIT;
-    test.num_pages = 20;
-    test.pages = pages.data();
-    test.max_token = 100;
-    test.seed = uint32_t(seed);
+    test.num_pages = 20, test.pages = pages.data(), test.max_token = 100, test.seed = uint32_t(seed);
     int32_t count = -1;
     cgr_finding findings[4];
     CGR_EXPECT_OK(cgr_runtime_self_test(e.rt, &test, findings, 4, &count));

@@ -4,15 +4,11 @@
 namespace cgr_test {
 namespace {
 
-class Destroy : public ::testing::TestWithParam<DeviceParam> {
-protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-};
+class Destroy : public OverDevices {};
 
 TEST_P(Destroy, WaitsForTheStepsInFlight) {
   for (size_t in_flight : { 0u, 1u, 3u, 4u }) {
-    Engine engine(OptionsFor(GetParam()));
-    CGR_ASSERT_OK(engine.Capture());
+    CapturedEngine engine(OptionsFor(GetParam()));
     int32_t a = engine.Start(5, 1), b = engine.Start(20, 2);
     for (size_t n = 0; n < in_flight; n++)
       ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(n % 2 == 0 ? engine.Decode({ a, b }) : engine.Chunks({ { a, 3 } })));
@@ -21,8 +17,7 @@ TEST_P(Destroy, WaitsForTheStepsInFlight) {
 }
 
 TEST_P(Destroy, TakesAPreparedStepWithIt) {
-  Engine engine(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(OptionsFor(GetParam()));
   int32_t a = engine.Start(5, 1);
   ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ a })));
   CGR_ASSERT_OK(engine.Prepare(engine.Decode({ a })));
@@ -30,8 +25,7 @@ TEST_P(Destroy, TakesAPreparedStepWithIt) {
 }
 
 TEST_P(Destroy, WaitsForAnAbandonedStep) {
-  Engine engine(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(OptionsFor(GetParam()));
   int32_t a = engine.Start(5, 1);
   CGR_ASSERT_OK(engine.Prepare(engine.Chunks({ { a, 3 } })));
   engine.state.fail_after = 2;
@@ -41,8 +35,7 @@ TEST_P(Destroy, WaitsForAnAbandonedStep) {
 
 // Once its steps have been waited for, the stream of the last launch may go before the runtime.
 TEST_P(Destroy, NeedsNoStreamWhenItsStepsAreOver) {
-  Engine engine(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(OptionsFor(GetParam()));
   int32_t a = engine.Start(5, 1);
   engine.Step(engine.Decode({ a }));
   engine.CheckCaches();
@@ -65,11 +58,9 @@ class DestroyWithDevice : public Destroy {};
 
 // It closes the device, but not while the engine has something on it.
 TEST_P(DestroyWithDevice, ClosesWhatItOpened) {
-  EngineOptions options = OptionsFor(GetParam());
-  Engine lender(options); // of memory for the caches, on a device of its own
+  Engine lender(OptionsFor(GetParam())); // of memory for the caches, on a device of its own
   cgr_config config = lender.Config();
-  config.device_handle = nullptr;
-  config.device = GetParam().name.c_str();
+  config.device_handle = nullptr, config.device = GetParam().name.c_str();
   cgr_runtime *rt = nullptr;
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
   cgr_device *dev = cgr_test::DeviceOf(rt);

@@ -152,9 +152,7 @@ private:
 
   void Open(const DeviceParam &param, const cgr__fault_plan *plan) {
     cgr_device_config config = param.config;
-    config.layer = cgr_validation_layer();
-    config.on_violation = OnViolation;
-    config.violation_context = this;
+    config.layer = cgr_validation_layer(), config.on_violation = OnViolation, config.violation_context = this;
     cgr_device *inner = nullptr;
     EXPECT_EQ(cgr_device_open("host", &config, &inner), CGR_OK) << cgr_last_message();
     EXPECT_EQ(cgr__fault_open(inner, &dev_), CGR__DEVICE_OK);
@@ -208,8 +206,7 @@ private:
       Trouble("a dead runtime lives again");
     if (std::string(cgr_last_message()).find(first.substr(first.find(": "))) == std::string::npos)
       Trouble("the cause changed from " + first + " to " + cgr_last_message());
-    outcome_.dead = true;
-    outcome_.cause = first;
+    outcome_.dead = true, outcome_.cause = first;
     return true;
   }
 
@@ -235,46 +232,27 @@ private:
     cgr_group group = CGR_GROUP_INIT;
     group.num_pages = kNumPages;
     cgr_layer layer = CGR_LAYER_INIT;
-    layer.num_q_heads = kHeads;
-    layer.num_kv_heads = 1;
-    layer.head_dim = kHeadDim;
+    layer.num_q_heads = kHeads, layer.num_kv_heads = 1, layer.head_dim = kHeadDim;
     cgr_kv_view_make_pair(CGR_LAYOUT_NHD, cache_, CGR_DTYPE_FP32, kPageSize, 1, kHeadDim, &layer.k, &layer.v);
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.layers = &layer;
-    config.num_layers = 1;
-    config.max_requests = kMaxRequests;
-    config.max_rows = 6;
-    config.max_tokens = kMaxTokens;
-    config.max_seq_len = 96;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1, config.layers = &layer;
+    config.num_layers = 1, config.max_requests = kMaxRequests, config.max_rows = 6;
+    config.max_tokens = kMaxTokens, config.max_seq_len = 96;
     config.max_changes = 4; // so that steps run ahead of others
-    config.num_parts = options_.num_parts;
-    config.graph_mode = options_.mode;
-    config.timing = options_.timing;
-    config.max_decode_bucket = options_.max_bucket;
-    config.mixed_buckets = &kMixed;
-    config.num_mixed_buckets = options_.num_mixed;
-    config.wait_timeout_ms = 5000;
+    config.num_parts = options_.num_parts, config.graph_mode = options_.mode, config.timing = options_.timing;
+    config.max_decode_bucket = options_.max_bucket, config.mixed_buckets = &kMixed;
+    config.num_mixed_buckets = options_.num_mixed, config.wait_timeout_ms = 5000;
     if (!Try("cgr_runtime_create", [&] { return cgr_runtime_create(&config, &rt_); }))
       return false;
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_INPUT_IDS, 0, &view), CGR_OK);
-    m_.input_ids = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_POSITIONS, 0, &view), CGR_OK);
-    m_.positions = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_LOGITS_INDICES, 0, &view), CGR_OK);
-    m_.logits_indices = static_cast<const int32_t *>(view.data);
-    EXPECT_EQ(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_NEXT_TOKENS, 0, &view), CGR_OK);
-    m_.next_tokens = static_cast<int32_t *>(view.data);
+    m_.input_ids = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_INPUT_IDS).data);
+    m_.positions = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_POSITIONS).data);
+    m_.logits_indices = static_cast<const int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_LOGITS_INDICES).data);
+    m_.next_tokens = static_cast<int32_t *>(cgr_test::BufferOf(rt_, CGR_BUFFER_NEXT_TOKENS).data);
     return true;
   }
 
   bool Capture() {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = &m_;
+    cgr_capture capture = cgr_test::CaptureOf(Record, &m_);
     m_.fail = options_.fail_captures;
     bool ok = Try("cgr_runtime_capture", [&] { return cgr_runtime_capture(rt_, &capture); });
     m_.fail = false;
@@ -343,11 +321,7 @@ private:
     cgr_step step = CGR_STEP_INIT;
     auto run = [&] {
       Compose();
-      cgr_batch batch = CGR_BATCH_INIT;
-      batch.num_requests = static_cast<int32_t>(rows_.size());
-      batch.rows = rows_.data();
-      batch.query_lens = lens_.data();
-      batch.tokens = tokens_.data();
+      cgr_batch batch = cgr_test::BatchOf(static_cast<int32_t>(rows_.size()), rows_.data(), tokens_.data(), lens_.data());
       batch.flags = flags_.data();
       cgr_status status = cgr_step_prepare(rt_, &batch, &step);
       if (status != CGR_OK)
@@ -504,8 +478,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceFaults,
 // With one part, a request's bits do not depend on the others, so tokens can be compared although a request has left.
 TEST(DeviceFault, APlannerLeftBehindDoesNotRunIntoAGraph) {
   Options options;
-  options.num_parts = 1;
-  options.close_after_failure = true;
+  options.num_parts = 1, options.close_after_failure = true;
   DeviceParam plain = cgr_test::HostParam(CGR_SCHEDULE_EARLIEST);
   Outcome golden = Scenario(plain, nullptr, options).Run();
   int compared = 0;

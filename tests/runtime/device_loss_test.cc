@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "kernels/append.h"
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 
 namespace cgr_test {
 namespace {
@@ -69,11 +69,8 @@ cgr__append_args SmallArgs(Small *at) {
   cgr__append_args args = {};
   args.k_cache = args.v_cache = { at->cache, CGR_DTYPE_BF16, 0, 16 * 64, 64, 64, nullptr, 0, 0, 0, 0 };
   args.k = args.v = { at->kv, CGR_DTYPE_BF16, 0, 64, 64 };
-  args.slot_mapping = at->slot_mapping;
-  args.num_pages = 2;
-  args.page_size = 16;
-  args.num_tokens = args.num_kv_heads = 1;
-  args.head_dim = args.head_dim_v = 64;
+  args.slot_mapping = at->slot_mapping, args.num_pages = 2, args.page_size = 16;
+  args.num_tokens = args.num_kv_heads = 1, args.head_dim = args.head_dim_v = 64;
   return args;
 }
 
@@ -200,8 +197,7 @@ void ExpectTheRuntimeDead(Engine &e, int32_t row, uint64_t lost) {
 
 // With graphs that were captured before.
 void LoseTheRuntime() {
-  Engine e(OptionsFor(CudaParam()));
-  CGR_ASSERT_OK(e.Capture());
+  CapturedEngine e(OptionsFor(CudaParam()));
   std::vector<int32_t> rows = { e.Start(5, 1), e.Start(17, 2) };
   e.Step(e.Decode(rows));
   ASSERT_FALSE(::testing::Test::HasFailure()) << "a good step";

@@ -44,8 +44,7 @@ public:
   std::string Try(cgr_graph_kind kind, bool mixed, int32_t bucket, int32_t real, int poison) {
     const Bytes &want = Reference(real);
     cgr_key key = CGR_KEY_INIT;
-    key.kind = kind;
-    key.num_requests = key.num_tokens = bucket;
+    key.kind = kind, key.num_requests = key.num_tokens = bucket;
     key.query_len = mixed ? 0 : 1;
     Bytes got = Run(key, real, poison);
     if (got != want)
@@ -53,8 +52,7 @@ public:
     return CheckPool(real, poison);
   }
   uint64_t Replays() {
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_EXPECT_OK(cgr_runtime_stats(rt_, &stats));
+    const cgr_stats stats = StatsOf(rt_);
     return stats.by_reason[CGR_KIND_FULL][CGR_REASON_FORCED] + stats.by_reason[CGR_KIND_PIECEWISE][CGR_REASON_FORCED];
   }
 
@@ -139,12 +137,9 @@ private:
   void MakeRuntime(cgr_graph_mode mode) {
     const cgr_dtype dtype = bf16_ ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
     cgr_group group = CGR_GROUP_INIT;
-    group.page_size = kPage;
-    group.num_pages = NumPages();
+    group.page_size = kPage, group.num_pages = NumPages();
     cgr_layer layer = CGR_LAYER_INIT;
-    layer.num_q_heads = kHeads;
-    layer.num_kv_heads = kKvHeads;
-    layer.head_dim = dim_;
+    layer.num_q_heads = kHeads, layer.num_kv_heads = kKvHeads, layer.head_dim = dim_;
     CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[0], dtype, kPage, kKvHeads, dim_, &layer.k));
     CGR_EXPECT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, pool_[1], dtype, kPage, kKvHeads, dim_, &layer.v));
     call_ = CGR_ATTENTION_INIT;
@@ -160,22 +155,12 @@ private:
       pairs.push_back({ n, n });
     }
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.layers = &layer;
-    config.num_layers = 1;
-    config.max_requests = config.max_tokens = max_;
-    config.max_seq_len = kPage * kRowPages;
-    config.graph_mode = mode;
-    config.decode_buckets = buckets.data();
-    config.num_decode_buckets = max_;
-    config.mixed_buckets = pairs.data();
-    config.num_mixed_buckets = max_;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1, config.layers = &layer;
+    config.num_layers = 1, config.max_requests = config.max_tokens = max_;
+    config.max_seq_len = kPage * kRowPages, config.graph_mode = mode, config.decode_buckets = buckets.data();
+    config.num_decode_buckets = max_, config.mixed_buckets = pairs.data(), config.num_mixed_buckets = max_;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_EXPECT_OK(cgr_runtime_capture(rt_, &capture));
   }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
@@ -235,11 +220,8 @@ private:
       CGR_EXPECT_OK(cgr_request_set_length(rt_, order_[size_t(i)], before_[size_t(order_[size_t(i)])]));
     Flush();
     MakeStale(real, poison);
-    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_batch batch = BatchOf(real, order_.data(), tokens.data());
     cgr_step step = CGR_STEP_INIT;
-    batch.num_requests = real;
-    batch.rows = order_.data();
-    batch.tokens = tokens.data();
     batch.forced_key = &key;
     CGR_EXPECT_OK(cgr_step_prepare(rt_, &batch, &step));
     CGR_EXPECT_OK(cgr_step_launch(rt_, &step, stream_));
@@ -300,9 +282,8 @@ private:
   std::vector<void *> memory_;
 };
 
-class EveryPadding : public ::testing::TestWithParam<DeviceParam> {
+class EveryPadding : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   static std::string Name(cgr_graph_kind kind, bool mixed, int32_t bucket, int32_t real, int poison) {
     return std::string(cgr_graph_kind_name(kind)) + (mixed ? ", mixed, " : ", ") + std::to_string(real) + " of " +
            std::to_string(bucket) + ", " + kPoisons[poison];
@@ -332,8 +313,7 @@ TEST_P(EveryPadding, RealRowsAreThoseOfAnUnpaddedStep) {
 
 TEST_P(EveryPadding, AlsoOfLargeBuckets) {
   const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random(seed);
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     const cgr_graph_kind kind = mode == CGR_MODE_FULL ? CGR_KIND_FULL : CGR_KIND_PIECEWISE;
     PaddedEngine engine(GetParam(), seed, 512, mode);

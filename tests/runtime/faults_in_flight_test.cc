@@ -29,20 +29,19 @@ protected:
   }
   // Rows come and go, and some of them make a batch: one token each, or now and then a few.
   std::vector<Item> Compose() {
-    Engine &engine = *engine_;
     std::vector<Item> items;
-    for (int32_t row : engine.Rows())
-      if (engine.requests[row]->num_tokens > 140 || random_.OneIn(15))
-        engine.Close(row);
-    while (engine.requests.size() < 5)
-      engine.Open();
+    for (int32_t row : engine_->Rows())
+      if (engine_->requests[row]->num_tokens > 140 || random_.OneIn(15))
+        engine_->Close(row);
+    while (engine_->requests.size() < 5)
+      engine_->Open();
     bool uniform = random_.OneIn(2);
-    for (int32_t row : engine.Rows()) {
-      const Request &r = *engine.requests[row];
+    for (int32_t row : engine_->Rows()) {
+      const Request &r = *engine_->requests[row];
       int32_t length = uniform ? 1 : random_.Pick32(0, 4);
       if (random_.OneIn(4))
         continue;
-      engine.Reserve(row, r.num_tokens + length);
+      engine_->Reserve(row, r.num_tokens + length);
       items.push_back(Engine::Chunk(row, length, random_.Pick32(0, 50)));
       if (length > 0 && r.has_token && !random_.OneIn(5))
         items.back().tokens[0] = CGR_TOKEN_LAST;
@@ -63,7 +62,6 @@ protected:
   cudaStream_t AStream() { return random_.OneIn(3) ? engine_->side : engine_->stream; }
   // Launches what is prepared; the nth device call fails, if there are that many.
   cgr_status LaunchWithAFault(cgr__fault_plan *plan) {
-    Engine &engine = *engine_;
     bool any = random_.OneIn(2);
     *plan = {};
     plan->op = any ? int(CGR__FAULT_ANY_OP) : int(CGR__OP_EXEC_LAUNCH);
@@ -71,30 +69,29 @@ protected:
     plan->take_effect = random_.Pick32(0, 1);
     // A graph that the device refuses to launch has enqueued nothing: then there is no wait.
     plan->error = any || random_.OneIn(2) ? CGR__DEVICE_FAILED : CGR__DEVICE_INVALID;
-    cgr__fault_set(engine.dev, plan);
-    cgr_status status = engine.LaunchOn(AStream());
-    EXPECT_EQ(status != CGR_OK, cgr__fault_fired(engine.dev) == 1) << cgr_status_name(status);
+    cgr__fault_set(engine_->dev, plan);
+    cgr_status status = engine_->LaunchOn(AStream());
+    EXPECT_EQ(status != CGR_OK, cgr__fault_fired(engine_->dev) == 1) << cgr_status_name(status);
     EXPECT_TRUE(status == CGR_OK || status == CGR_ERROR_CALLBACK ||
                 status == (plan->error == CGR__DEVICE_FAILED ? CGR_ERROR_DEVICE : CGR_ERROR_INVALID_ARGUMENT))
         << cgr_last_message();
-    cgr__fault_set(engine.dev, nullptr);
+    cgr__fault_set(engine_->dev, nullptr);
     return status;
   }
   // What the failure leaves to the engine.
   void GoOn(const std::vector<Item> &items, const cgr__fault_plan &plan) {
-    Engine &engine = *engine_;
-    if (engine.step.state == CGR_STEP_PREPARED) {
+    if (engine_->step.state == CGR_STEP_PREPARED) {
       prepared_++;
       if (random_.OneIn(2))
-        CGR_EXPECT_OK(engine.LaunchOn(AStream()));
+        CGR_EXPECT_OK(engine_->LaunchOn(AStream()));
       else
-        CGR_EXPECT_OK(engine.Cancel());
+        CGR_EXPECT_OK(engine_->Cancel());
       return;
     }
     abandoned_++;
     for (const Item &item : items) {
-      Request &r = *engine.requests[item.row];
-      bool has = engine.Info(item.row).has_token != 0;
+      Request &r = *engine_->requests[item.row];
+      bool has = engine_->Info(item.row).has_token != 0;
       EXPECT_TRUE(has == r.has_token || (!has && plan.take_effect != 0)) << "row " << item.row;
       ran_ += has != r.has_token;
       r.has_token = has;
@@ -108,9 +105,8 @@ protected:
 
 TEST_P(FaultsInFlight, LeaveTheStepsAroundThemRight) {
   std::printf("%s\n", Repeat(seed_).c_str());
-  Engine &engine = *engine_;
   uint64_t checked = 0;
-  engine.check_outputs = false;
+  engine_->check_outputs = false;
   for (int n = 0; n < 2000 && !HasFailure(); n++) {
     SCOPED_TRACE(Repeat(seed_) + ", iteration " + std::to_string(n));
     cgr__fault_plan plan;
@@ -118,23 +114,23 @@ TEST_P(FaultsInFlight, LeaveTheStepsAroundThemRight) {
     ASSERT_NO_FATAL_FAILURE(Prepare(items));
     if (LaunchWithAFault(&plan) != CGR_OK)
       GoOn(items, plan);
-    if (engine.NumInFlight() > 2)
-      engine.CheckOne();
-    if (engine.launched > checked + 12) { // before results expire
-      engine.CheckAll();
-      checked = engine.launched;
+    if (engine_->NumInFlight() > 2)
+      engine_->CheckOne();
+    if (engine_->launched > checked + 12) { // before results expire
+      engine_->CheckAll();
+      checked = engine_->launched;
     }
     if (n % 20 != 19)
       continue;
-    engine.CheckAll();
-    engine.check_outputs = true;                 // steps that are given up overwrite those of the others
+    engine_->CheckAll();
+    engine_->check_outputs = true;               // steps that are given up overwrite those of the others
     ASSERT_NO_FATAL_FAILURE(Prepare(Compose())); // carries what is pending
-    CGR_ASSERT_OK(engine.Launch());
-    engine.CheckAll();
-    engine.check_outputs = false;
-    engine.CheckRows();
-    engine.CheckCaches();
-    ExpectTables(engine);
+    CGR_ASSERT_OK(engine_->Launch());
+    engine_->CheckAll();
+    engine_->check_outputs = false;
+    engine_->CheckRows();
+    engine_->CheckCaches();
+    ExpectTables(*engine_);
   }
   EXPECT_GT(prepared_, 5);
   EXPECT_GT(abandoned_, 200);

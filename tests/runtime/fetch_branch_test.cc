@@ -7,18 +7,15 @@
 namespace cgr_test {
 namespace {
 
-class FetchBranch : public ::testing::TestWithParam<DeviceParam> {
+class FetchBranch : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-
   // An engine of so many layers, and what its capture and, unless it is captured FULL, a step have called.
   std::vector<cgr__shim_call> CallsOf(int32_t layers, int32_t mode) {
     cgr_device *traced = nullptr;
     cgr_device *inner = OpenDevice(GetParam());
     EXPECT_EQ(cgr__trace_open(inner, &traced), CGR__DEVICE_OK);
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam(), mode);
     options.handle = traced;
-    options.mode = mode;
     options.layers.resize(size_t(layers), options.layers[0]);
     options.buckets = { 2 };
     options.mixed = { { 4, 2 } };

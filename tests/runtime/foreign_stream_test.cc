@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "cgr/names.h"
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/violations.h"
 
 namespace cgr_test {
@@ -12,14 +12,11 @@ namespace {
 
 void Nothing(const void *) {}
 
-class ForeignStream : public ::testing::TestWithParam<DeviceParam> {
+class ForeignStream : public EngineTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(int32_t mode) {
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 16, 4 } });
     options.handle = violations_.Open(GetParam());
-    options.mode = mode;
-    options.mixed = { { 16, 4 } };
     engine_ = std::make_unique<Engine>(options);
     CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));
     CGR_ASSERT_OK(cgr_event_create(engine_->dev, &engine_->fork));
@@ -69,7 +66,6 @@ protected:
     };
   }
   Violations violations_;
-  std::unique_ptr<Engine> engine_;
   std::function<void()> what_;
   char *memory_ = nullptr;
 };

@@ -11,12 +11,11 @@
 namespace cgr_test {
 namespace {
 
-class Fork : public ::testing::TestWithParam<DeviceParam> {
+class Fork : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    engine_ = std::make_unique<Engine>(OptionsFor(GetParam()));
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(OptionsFor(GetParam()));
     row_ = engine_->Start(5, 1);
   }
   void TearDown() override { gate_.reset(); }
@@ -36,7 +35,6 @@ protected:
   static bool IsRefused(cgr_status status) {
     return status == CGR_ERROR_DEAD && std::strstr(cgr_last_message(), "a fork of the one that opened the device") != nullptr;
   }
-  std::unique_ptr<Engine> engine_;
   std::unique_ptr<Gate> gate_; // goes first
   int32_t row_ = -1;
 };
@@ -44,61 +42,60 @@ protected:
 void Nothing(const void *) {}
 
 TEST_P(Fork, CallsWithTheDeviceAreRefused) {
-  Engine &e = *engine_;
   void *memory = nullptr;
   cudaStream_t stream = nullptr;
   cgr_event *event = nullptr, *made = nullptr;
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
-  CGR_ASSERT_OK(cgr_event_create(e.dev, &made));
-  InChild("alloc", [&] { return IsRefused(cgr_memory_alloc(e.dev, 64, &memory)) && memory == nullptr; });
-  InChild("pinned", [&] { return IsRefused(cgr_memory_alloc_pinned(e.dev, 64, &memory)) && memory == nullptr; });
-  InChild("stream", [&] { return IsRefused(cgr_stream_create(e.dev, &stream)) && stream == nullptr; });
-  InChild("event", [&] { return IsRefused(cgr_event_create(e.dev, &event)) && event == nullptr; });
-  InChild("synchronize", [&] { return IsRefused(cgr_stream_synchronize(e.dev, e.stream)); });
-  InChild("record", [&] { return IsRefused(cgr_event_record(e.dev, made, e.stream)); });
-  InChild("wait", [&] { return IsRefused(cgr_event_wait(e.dev, made, e.stream)); });
-  InChild("launch", [&] { return IsRefused(cgr_launch_host(e.dev, Nothing, "", 1, e.stream)); });
-  InChild("copy", [&] { return IsRefused(cgr_copy(e.dev, e.state.next_tokens, e.state.next_tokens, 4, e.stream)); });
-  InChild("fill", [&] { return IsRefused(cgr_fill(e.dev, e.state.next_tokens, 0, 4, e.stream)); });
-  InChild("info", [&] { return IsRefused(cgr_device_get_info(e.dev, &info)); });
-  CGR_EXPECT_OK(cgr_event_destroy(e.dev, made));
-  e.Step(e.Decode({ row_ })); // in the parent nothing has changed
+  CGR_ASSERT_OK(cgr_event_create(engine_->dev, &made));
+  InChild("alloc", [&] { return IsRefused(cgr_memory_alloc(engine_->dev, 64, &memory)) && memory == nullptr; });
+  InChild("pinned", [&] { return IsRefused(cgr_memory_alloc_pinned(engine_->dev, 64, &memory)) && memory == nullptr; });
+  InChild("stream", [&] { return IsRefused(cgr_stream_create(engine_->dev, &stream)) && stream == nullptr; });
+  InChild("event", [&] { return IsRefused(cgr_event_create(engine_->dev, &event)) && event == nullptr; });
+  InChild("synchronize", [&] { return IsRefused(cgr_stream_synchronize(engine_->dev, engine_->stream)); });
+  InChild("record", [&] { return IsRefused(cgr_event_record(engine_->dev, made, engine_->stream)); });
+  InChild("wait", [&] { return IsRefused(cgr_event_wait(engine_->dev, made, engine_->stream)); });
+  InChild("launch", [&] { return IsRefused(cgr_launch_host(engine_->dev, Nothing, "", 1, engine_->stream)); });
+  InChild("copy", [&] {
+    return IsRefused(cgr_copy(engine_->dev, engine_->state.next_tokens, engine_->state.next_tokens, 4, engine_->stream));
+  });
+  InChild("fill", [&] { return IsRefused(cgr_fill(engine_->dev, engine_->state.next_tokens, 0, 4, engine_->stream)); });
+  InChild("info", [&] { return IsRefused(cgr_device_get_info(engine_->dev, &info)); });
+  CGR_EXPECT_OK(cgr_event_destroy(engine_->dev, made));
+  engine_->Step(engine_->Decode({ row_ })); // in the parent nothing has changed
 }
 
 TEST_P(Fork, TheRuntimeIsDead) {
-  Engine &e = *engine_;
-  CGR_ASSERT_OK(e.Prepare(e.Decode({ row_ })));
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row_ })));
   InChild("launch and what follows", [&] {
     cgr_step step = CGR_STEP_INIT;
     cgr_batch batch = CGR_BATCH_INIT;
-    return IsRefused(cgr_step_launch(e.rt, &e.step, e.stream)) && IsRefused(cgr_step_prepare(e.rt, &batch, &step)) &&
-           cgr_runtime_destroy(e.rt) == CGR_OK;
+    return IsRefused(cgr_step_launch(engine_->rt, &engine_->step, engine_->stream)) &&
+           IsRefused(cgr_step_prepare(engine_->rt, &batch, &step)) && cgr_runtime_destroy(engine_->rt) == CGR_OK;
   });
-  CGR_ASSERT_OK(e.Cancel());
-  InChild("destroy", [&] { return cgr_runtime_destroy(e.rt) == CGR_OK; });
-  e.Reserve(row_, 100); // a change to send
-  InChild("flush", [&] { return IsRefused(cgr_runtime_flush(e.rt, nullptr, nullptr, e.stream)); });
+  CGR_ASSERT_OK(engine_->Cancel());
+  InChild("destroy", [&] { return cgr_runtime_destroy(engine_->rt) == CGR_OK; });
+  engine_->Reserve(row_, 100); // a change to send
+  InChild("flush", [&] { return IsRefused(cgr_runtime_flush(engine_->rt, nullptr, nullptr, engine_->stream)); });
   InChild("prepare and wait", [&] {
     cgr_batch batch = CGR_BATCH_INIT;
     cgr_step step = CGR_STEP_INIT;
-    return cgr_step_prepare_wait(e.rt, &batch, &step, -1, e.stream) == CGR_OK &&
-           IsRefused(cgr_step_launch(e.rt, &step, e.stream));
+    return cgr_step_prepare_wait(engine_->rt, &batch, &step, -1, engine_->stream) == CGR_OK &&
+           IsRefused(cgr_step_launch(engine_->rt, &step, engine_->stream));
   });
-  e.Step(e.Decode({ row_ }));
+  engine_->Step(engine_->Decode({ row_ }));
 }
 
 // The step will never complete in the child.
 TEST_P(Fork, AStepInFlightIsNotWaitedFor) {
   if (!GetParam().HasThreads())
     GTEST_SKIP() << "no step is in flight";
-  Engine &e = *engine_;
-  gate_ = std::make_unique<Gate>(e.dev, e.stream);
-  ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(e.Chunks({ { row_, 2 } })));
-  InChild("wait", [&] { return IsRefused(cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched }, -1, nullptr)); });
-  InChild("destroy", [&] { return cgr_runtime_destroy(e.rt) == CGR_OK; });
+  gate_ = std::make_unique<Gate>(engine_->dev, engine_->stream);
+  ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Chunks({ { row_, 2 } })));
+  InChild("wait", [&] { return IsRefused(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, -1, nullptr)); });
+  InChild("destroy", [&] { return cgr_runtime_destroy(engine_->rt) == CGR_OK; });
   gate_->Open();
-  e.CheckAll();
-  e.Step(e.Decode({ row_ }));
+  engine_->CheckAll();
+  engine_->Step(engine_->Decode({ row_ }));
 }
 
 // The child may have devices of its own, and a child of that one does not have them.

@@ -5,10 +5,7 @@
 namespace cgr_test {
 namespace {
 
-class GraphMode : public ::testing::TestWithParam<DeviceParam> {
-protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-};
+class GraphMode : public OverDevices {};
 
 TEST_P(GraphMode, IsLoweredWithAReason) {
   struct Want {
@@ -34,8 +31,7 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
     options.mixed = { { 5, 3 }, { 16, 8 } };
     logged.clear();
     options.adjust = [&](cgr_config *config) {
-      config->graph_mode = want.mode;
-      config->attention_support = want.support;
+      config->graph_mode = want.mode, config->attention_support = want.support;
       config->log = [](void *, cgr_log_level, const char *message) { logged.push_back(message); };
     };
     Engine engine(options);
@@ -63,12 +59,8 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
 // The caller's switch: eager steps with a reason of their own, strict or not; a forced key is a separate matter.
 TEST_P(GraphMode, ReplaysCanBeSwitchedOff) {
   for (int32_t strict : { 0, 1 }) {
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = CGR_MODE_FULL;
-    options.mixed = { { 16, 8 } };
-    options.adjust = [=](cgr_config *config) { config->strict = strict; };
-    Engine engine(options);
-    CGR_ASSERT_OK(engine.Capture());
+    CapturedEngine engine(
+        OptionsFor(GetParam(), CGR_MODE_FULL, { { 16, 8 } }, [=](cgr_config *config) { config->strict = strict; }));
     int32_t row = engine.Start(3, 1);
     auto expect = [&](cgr_graph_kind kind, cgr_reason reason) {
       engine.Step(engine.Decode({ row }));
@@ -103,10 +95,8 @@ TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
       EngineOptions options = OptionsFor(GetParam());
       options.mixed = { { 16, 8 } };
       options.adjust = [=](cgr_config *config) {
-        config->graph_mode = mode;
-        config->attention_support = CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE;
-        config->query_lens = lens + first;
-        config->num_query_lens = 3 - first;
+        config->graph_mode = mode, config->attention_support = CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE;
+        config->query_lens = lens + first, config->num_query_lens = 3 - first;
       };
       Engine engine(options);
       const bool mixed = mode == CGR_MODE_FULL;
@@ -122,8 +112,7 @@ TEST_P(GraphMode, SingleTokenAttentionHasNoLongerFullGraphs) {
       const cgr_graph_kind longer = mixed ? CGR_KIND_PIECEWISE : CGR_KIND_NONE;
       engine.Step(engine.Chunks({ { a, 4 }, { b, 4 } }));
       EXPECT_EQ(engine.step.key.kind, longer);
-      engine.Step(engine.Decode({ a, b }));
-      EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+      StepAs(engine, engine.Decode({ a, b }), CGR_KIND_FULL);
     }
 }
 
@@ -133,10 +122,9 @@ TEST_P(GraphMode, DefaultBucketsAscendToTheMaximum) {
   };
   for (const Case &c : { Case{ 1, 0, 1 }, Case{ 20, 0, 20 }, Case{ 300, 0, 300 }, Case{ 600, 0, 600 }, Case{ 300, 29, 29 } }) {
     SCOPED_TRACE(std::to_string(c.max_requests) + " requests, max_decode_bucket " + std::to_string(c.max_bucket));
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam(), [&](cgr_config *config) { config->max_decode_bucket = c.max_bucket; });
     options.max_requests = options.max_rows = options.max_tokens = c.max_requests;
     options.buckets = {};
-    options.adjust = [&](cgr_config *config) { config->max_decode_bucket = c.max_bucket; };
     Engine engine(options);
     int32_t keys = cgr_test::NumKeys(engine.rt), before = 0;
     ASSERT_GT(keys, 0);
@@ -156,8 +144,7 @@ TEST_P(GraphMode, DefaultBucketsAreWhatStepsRunIn) {
   EngineOptions options = OptionsFor(GetParam());
   options.max_requests = options.max_rows = 20;
   options.buckets = {};
-  Engine engine(options);
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(options);
   std::vector<std::pair<int32_t, int32_t>> prompts;
   for (int32_t i = 0; i < 20; i++)
     prompts.push_back({ engine.Open(), 3 });
@@ -165,8 +152,7 @@ TEST_P(GraphMode, DefaultBucketsAreWhatStepsRunIn) {
   for (size_t real = 1; real <= 20 && !HasFatalFailure(); real++) {
     std::vector<int32_t> rows = engine.Rows();
     rows.resize(real);
-    engine.Step(engine.Decode(rows));
-    EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+    StepAs(engine, engine.Decode(rows), CGR_KIND_FULL);
     EXPECT_GE(engine.step.key.num_requests, int32_t(real));
   }
 }

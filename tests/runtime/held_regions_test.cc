@@ -15,9 +15,7 @@ protected:
   }
   using ThreeRequests::Make;
   void Make(cgr_graph_mode mode) {
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = mode;
-    options.mixed = { { 8, 8 } };
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 8 } });
     options.layers[0].kind.sinks = { 0.5f, -1.0f };
     options.layers[1].kind.alibi_slopes = { 0.5f, 0.25f };
     ThreeRequests::Make(options);
@@ -30,8 +28,7 @@ protected:
     unnamed_ = Register(engine_->state.next_tokens, 4);
   }
   int32_t Register(const void *base, size_t bytes) {
-    int32_t region = -1;
-    CGR_EXPECT_OK(cgr_region_register(engine_->rt, base, bytes, &region));
+    int32_t region = NewRegion(engine_->rt, base, bytes);
     bases_.push_back({ base, bytes });
     first_ = bases_.size() == 1 ? region : first_;
     return region;
@@ -82,10 +79,8 @@ TEST_P(HeldRegions, ANamedOneMakesStaleThoseThatNamedIt) {
   EXPECT_EQ(Stale(), List());
   Move(other_);
   EXPECT_EQ(Stale(), (List{ 4, 8 }));
-  engine_->Step(engine_->Decode(rows_));
-  EXPECT_EQ(engine_->step.reason, CGR_REASON_STALE);
-  engine_->Step(engine_->Decode({ rows_[0] }));
-  EXPECT_EQ(engine_->step.reason, CGR_REASON_EXACT);
+  StepFor(*engine_, engine_->Decode(rows_), CGR_REASON_STALE);
+  StepFor(*engine_, engine_->Decode({ rows_[0] }), CGR_REASON_EXACT);
   for (int32_t region : { unnamed_, other_, unnamed_ }) { // what is stale stays stale, what is fresh stays fresh
     Move(region);
     EXPECT_EQ(Stale(), (List{ 4, 8 }));
@@ -136,8 +131,7 @@ TEST_P(HeldRegions, GraphsInPiecesHoldThemToo) {
   EXPECT_EQ(Stale(), List());
   Move(other_);
   EXPECT_EQ(Stale(), (List{ 8, 8 }));
-  engine_->Step(engine_->Decode(rows_));
-  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+  StepAs(*engine_, engine_->Decode(rows_), CGR_KIND_PIECEWISE);
   Move(attended_);
   EXPECT_EQ(Stale(), (List{ 1, 2, 4, 8, 8 }));
   CaptureNaming(8);
@@ -170,8 +164,7 @@ TEST_P(HeldRegions, NumbersThatAreNoRegionAreRefused) {
     ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { text });
     engine_->hook = nullptr;
     CGR_ASSERT_OK(engine_->Capture());
-    engine_->Step(engine_->Decode(rows_));
-    EXPECT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+    StepAs(*engine_, engine_->Decode(rows_), CGR_KIND_FULL);
   }
 }
 
@@ -183,11 +176,9 @@ TEST_P(HeldRegions, AnUnregisteredOneMakesStaleThoseThatHeldIt) {
   EXPECT_EQ(Stale(), List());
   CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, other_));
   EXPECT_EQ(Stale(), (List{ 4, 8 }));
-  engine_->Step(engine_->Decode(rows_));
-  EXPECT_EQ(engine_->step.reason, CGR_REASON_STALE);
+  StepFor(*engine_, engine_->Decode(rows_), CGR_REASON_STALE);
   for (int32_t gone : { other_, unnamed_ }) { // the numbers mean something else now
-    int32_t again = -1;
-    CGR_ASSERT_OK(cgr_region_register(engine_->rt, engine_->state.next_tokens, 4, &again));
+    int32_t again = NewRegion(engine_->rt, engine_->state.next_tokens, 4);
     EXPECT_EQ(again, gone);
     EXPECT_EQ(Stale(), (List{ 4, 8 }));
     CGR_ASSERT_OK(cgr_region_move(engine_->rt, again, engine_->state.token_table, 4));
@@ -225,8 +216,7 @@ TEST_P(HeldRegions, AHundredThousandComeAndGo) {
   CGR_ASSERT_OK(engine_->Capture());
   engine_->Step(engine_->Decode(rows_));
   for (int n = 0; n < 100000 && !HasFailure(); n++) {
-    int32_t region = -1;
-    CGR_ASSERT_OK(cgr_region_register(engine_->rt, engine_->state.token_table, 4, &region));
+    int32_t region = NewRegion(engine_->rt, engine_->state.token_table, 4);
     EXPECT_EQ(region, unnamed_ + 1);
     CGR_ASSERT_OK(cgr_region_unregister(engine_->rt, region));
   }

@@ -74,11 +74,9 @@ protected:
     HostMemory::SetUp();
     if (IsSkipped())
       return;
-    EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_EARLIEST));
-    options.mode = GetParam().mode;
+    EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_EARLIEST), GetParam().mode, { { 16, 8 } },
+                                       [](cgr_config *config) { config->labels = 1; });
     options.handle = Open();
-    options.mixed = { { 16, 8 } };
-    options.adjust = [](cgr_config *config) { config->labels = 1; };
     engine_ = std::make_unique<Engine>(options);
     args_.data = engine_->Alloc(64);
     for (int32_t &region : regions_)
@@ -161,8 +159,7 @@ TEST_P(EnginesHostMemory, OfDevices) {
 TEST_P(EnginesHostMemory, OfCaptures) {
   const cgr_key key = engine_->GraphStats(0).key;
   cgr_capture capture = engine_->CaptureStruct();
-  capture.keys = &key;
-  capture.num_keys = 1;
+  capture.keys = &key, capture.num_keys = 1;
   const char *last = GetParam().mode == CGR_MODE_PIECEWISE ? "cgr_record_call: no memory for a call of "
                                                            : "record: no memory to keep address 0x";
   const Words words = { "record: no memory to keep region " + std::to_string(regions_[0]),
@@ -206,8 +203,7 @@ protected:
     if (IsSkipped())
       return;
     rows::Options options;
-    options.mode = GetParam().mode;
-    options.batch_invariant = false;
+    options.mode = GetParam().mode, options.batch_invariant = false;
     options.mixed = { { 8, 3 } };
     options.model = { { { 0, 2, 2, 64, CGR_DTYPE_BF16 }, { 1, 4, 1, 64, CGR_DTYPE_FP32 } }, 512, 1344 };
     engine_ = std::make_unique<rows::RowEngine>(HostParam(CGR_SCHEDULE_EARLIEST), 7, options);
@@ -220,8 +216,7 @@ TEST_P(SelfTestsHostMemory, OfSelfTests) {
   const std::vector<int32_t> pages = engine_->FreePages(5);
   cgr_self_test test = CGR_SELF_TEST_INIT;
   test.num_pages = 5; // of each group
-  test.pages = pages.data();
-  test.max_token = 200;
+  test.pages = pages.data(), test.max_token = 200;
   int32_t count = 0;
   EachFails([&] { return cgr_runtime_self_test(engine_->rt, &test, nullptr, 0, &count); }, [&] {},
             { "cgr_runtime_self_test: no memory (", "digests of ", " bytes of pages",

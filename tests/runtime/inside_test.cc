@@ -66,8 +66,7 @@ private:
     return (*static_cast<Inside *const *>(args))->LookIn("call", recorder);
   }
   cgr_status LookIn(const std::string &function, cgr_recorder *recorder) {
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     const char *kind = cgr_graph_kind_name(cgr_graph_kind(info.key.kind));
     return Look(function + ", " + kind + (info.capturing ? ", captured" : ""));
   }
@@ -97,8 +96,7 @@ TEST_P(Inside, WhatTheHeadersMarkIsRefused) {
       else
         EXPECT_EQ(status, CGR_OK) << call.name << ": " << cgr_last_message();
     }
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(engine().rt, nullptr, CGR_BUFFER_COUNTS, 0, &view));
+    BufferOf(engine().rt, CGR_BUFFER_COUNTS);
     EXPECT_EQ(cgr_test::DeviceOf(engine().rt), engine().dev);
     EXPECT_LE(cgr_test::Completed(engine().rt), engine().launched);
     EXPECT_GT(cgr_test::NumKeys(engine().rt), 0);

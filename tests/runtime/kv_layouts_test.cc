@@ -3,7 +3,7 @@
 #include <cstring>
 #include <map>
 
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 
 namespace cgr_test {
 namespace {
@@ -22,14 +22,11 @@ const NamedLayout kLayouts[] = {
   { "FlashInfer HND with layers (blocks, heads, layers, 2, block_size, dim)", "bhlkt" },
 };
 
-class KvLayouts : public ::testing::TestWithParam<DeviceParam> {
+class KvLayouts : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-
   EngineOptions Options(const NamedLayout &layout) const {
     EngineOptions o = AttentionOptionsFor(GetParam(), { { 6, 3 }, { 3, 3 }, { 6, 3 } });
-    o.kv_order = layout.order;
-    o.mode = CGR_MODE_FULL;
+    o.kv_order = layout.order, o.mode = CGR_MODE_FULL;
     return o;
   }
   // The index of an element in the tensor, in row-major order of its dimensions as the name lists them.
@@ -118,8 +115,7 @@ TEST_P(KvLayouts, GiveTheSameBits) {
   std::vector<unsigned char> first;
   for (const NamedLayout &layout : kLayouts) {
     SCOPED_TRACE(layout.name);
-    Engine engine(Options(layout));
-    CGR_EXPECT_OK(engine.Capture());
+    CapturedEngine engine(Options(layout));
     const int32_t a = engine.Start(50), b = engine.Start(23, 3);
     engine.Step(engine.Chunks({ { a, 3 }, { b, 1 } }));
     std::vector<unsigned char> bits;

@@ -6,17 +6,12 @@
 namespace cgr_test {
 namespace {
 
-class LateResults : public ::testing::TestWithParam<DeviceParam> {
+class LateResults : public EngineTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(int32_t depth) {
     engine_.reset();
-    EngineOptions options = OptionsFor(GetParam());
-    options.adjust = [depth](cgr_config *config) { config->ring_depth = depth; };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(OptionsFor(GetParam(), [depth](cgr_config *config) { config->ring_depth = depth; }));
   }
-  std::unique_ptr<Engine> engine_;
 };
 
 // Rows close and are reused while their results wait; partial and empty requests are among them. The engine compares rows, tags,
@@ -28,41 +23,40 @@ TEST_P(LateResults, AreThoseOfTheRequestsAtPrepare) {
   for (int32_t depth : depths) {
     SCOPED_TRACE(depth);
     Make(depth);
-    Engine &engine = *engine_;
     std::mt19937 random{ uint32_t(depth) };
     int reopened = 0;
     for (int n = 0; n < steps && !HasFatalFailure(); n++) {
       std::vector<Item> items;
-      while (engine.requests.size() < 5)
-        engine.Open();
-      for (int32_t row : engine.Rows()) {
-        const Request &r = *engine.requests[row];
+      while (engine_->requests.size() < 5)
+        engine_->Open();
+      for (int32_t row : engine_->Rows()) {
+        const Request &r = *engine_->requests[row];
         if (random() % 4 == 0)
           continue;
         int32_t length = random() % 3 == 0 ? int32_t(random() % 6) : 1;
-        engine.Reserve(row, r.num_tokens + length);
+        engine_->Reserve(row, r.num_tokens + length);
         items.push_back(Engine::Chunk(row, length, n, random() % 4 == 0));
         if (length > 0 && r.has_token)
           items.back().tokens[0] = CGR_TOKEN_LAST;
       }
       std::shuffle(items.begin(), items.end(), random);
       // The oldest result is read at the last moment, when one more launch would expire it.
-      while (int32_t(engine.NumInFlight()) == depth)
-        engine.CheckOne();
-      cgr_status status = engine.Prepare(items);
+      while (int32_t(engine_->NumInFlight()) == depth)
+        engine_->CheckOne();
+      cgr_status status = engine_->Prepare(items);
       if (status == CGR_ERROR_BUSY) {
-        CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched + 1 - uint64_t(depth) }, -1, nullptr));
-        status = engine.Prepare(items);
+        CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched + 1 - uint64_t(depth) }, -1, nullptr));
+        status = engine_->Prepare(items);
       }
       CGR_ASSERT_OK(status);
-      CGR_ASSERT_OK(engine.Launch());
+      CGR_ASSERT_OK(engine_->Launch());
       for (const Item &item : items) // at once, with the step in flight
-        if (random() % 6 == 0 || engine.requests[item.row]->num_tokens > 120) {
-          engine.Close(item.row);
+        if (random() % 6 == 0 || engine_->requests[item.row]->num_tokens > 120) {
+          engine_->Close(item.row);
           reopened++;
         }
     }
-    engine.CheckAll();
+    engine_->CheckAll();
     EXPECT_GT(reopened, 20);
   }
 }
@@ -71,24 +65,23 @@ TEST_P(LateResults, StayUntilRingDepthStepsHaveFollowed) {
   for (int32_t depth : { 2, 4 }) {
     SCOPED_TRACE(depth);
     Make(depth);
-    Engine &engine = *engine_;
-    int32_t row = engine.Start(7, 1);
+    int32_t row = engine_->Start(7, 1);
     std::vector<uint64_t> seqs;
     for (int32_t n = 0; n < depth; n++) {
-      ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ row })));
-      seqs.push_back(engine.launched);
-      engine.WaitForAll();
+      ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Decode({ row })));
+      seqs.push_back(engine_->launched);
+      engine_->WaitForAll();
     }
     cgr_step_result first = CGR_STEP_RESULT_INIT, again = CGR_STEP_RESULT_INIT;
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seqs[0] }, -1, &first));
-    engine.CheckAll();
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seqs[0] }, -1, &first));
+    engine_->CheckAll();
     for (uint64_t seq : seqs)
-      CGR_EXPECT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seq }, 0, &again));
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seqs[0] }, -1, &again));
+      CGR_EXPECT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seq }, 0, &again));
+    CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seqs[0] }, -1, &again));
     EXPECT_EQ(std::memcmp(&first, &again, sizeof first), 0) << "the same arrays";
     for (int32_t timeout : { 0, -1, 5 }) {
-      ExpectRefused(engine, CGR_ERROR_EXPIRED, { "seq is " + std::to_string(seqs[0] - 1), "ring_depth" }, [&] {
-        return cgr_step_wait(engine.rt, cgr_mark{ 0, 0, seqs[0] - 1 }, timeout, &again);
+      ExpectRefused(*engine_, CGR_ERROR_EXPIRED, { "seq is " + std::to_string(seqs[0] - 1), "ring_depth" }, [&] {
+        return cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, seqs[0] - 1 }, timeout, &again);
       });
     }
   }
@@ -97,21 +90,20 @@ TEST_P(LateResults, StayUntilRingDepthStepsHaveFollowed) {
 // The arrays of a result stay valid while depth - 1 more steps are launched, even if its rows close meanwhile.
 TEST_P(LateResults, KeepTheirArraysWhileDepthMinusOneStepsFollow) {
   Make(4);
-  Engine &engine = *engine_;
-  int32_t a = engine.Start(7, 1), b = engine.Start(9, 2), c = engine.Start(3, 3);
-  engine.Step(engine.Decode({ a, b }));
+  int32_t a = engine_->Start(7, 1), b = engine_->Start(9, 2), c = engine_->Start(3, 3);
+  engine_->Step(engine_->Decode({ a, b }));
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &result));
+  CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, -1, &result));
   const std::vector<int32_t> rows(result.rows, result.rows + 2), tokens(result.tokens, result.tokens + 2),
       counts(result.num_tokens, result.num_tokens + 2);
   const std::vector<uint64_t> tags(result.tags, result.tags + 2);
   EXPECT_EQ(rows, (std::vector<int32_t>{ a, b }));
-  EXPECT_EQ(tags, (std::vector<uint64_t>{ engine.requests[a]->tag, engine.requests[b]->tag }));
-  engine.Close(b);
+  EXPECT_EQ(tags, (std::vector<uint64_t>{ engine_->requests[a]->tag, engine_->requests[b]->tag }));
+  engine_->Close(b);
   for (int n = 0; n < 3; n++) {
-    int32_t fresh = engine.Open();
-    engine.Reserve(fresh, 10);
-    engine.Step({ Engine::Chunk(fresh, 4, n), { c, { CGR_TOKEN_LAST } } });
+    int32_t fresh = engine_->Open();
+    engine_->Reserve(fresh, 10);
+    engine_->Step({ Engine::Chunk(fresh, 4, n), { c, { CGR_TOKEN_LAST } } });
     EXPECT_EQ(std::vector<int32_t>(result.rows, result.rows + 2), rows) << n;
     EXPECT_EQ(std::vector<uint64_t>(result.tags, result.tags + 2), tags) << n;
     EXPECT_EQ(std::vector<int32_t>(result.num_tokens, result.num_tokens + 2), counts) << n;
@@ -121,31 +113,29 @@ TEST_P(LateResults, KeepTheirArraysWhileDepthMinusOneStepsFollow) {
 
 TEST_P(LateResults, SeveralWaitsTellTheSame) {
   Make(0);
-  Engine &engine = *engine_;
-  int32_t row = engine.Start(7, 1);
-  ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ row })));
+  int32_t row = engine_->Start(7, 1);
+  ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Decode({ row })));
   cgr_step_result polled = CGR_STEP_RESULT_INIT, waited = CGR_STEP_RESULT_INIT;
   cgr_status status = CGR_NOT_READY;
   for (int32_t n = 0; n < 100000000 && status == CGR_NOT_READY; n++)
-    status = cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, 0, &polled);
+    status = cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, 0, &polled);
   CGR_ASSERT_OK(status);
-  EXPECT_EQ(cgr_test::Completed(engine.rt), engine.launched);
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &waited));
+  EXPECT_EQ(cgr_test::Completed(engine_->rt), engine_->launched);
+  CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, -1, &waited));
   EXPECT_EQ(std::memcmp(&polled, &waited, sizeof polled), 0);
   EXPECT_EQ(polled.num_requests, 1);
-  engine.CheckAll();
-  EXPECT_EQ(engine.Info(row).last.seq, engine.launched);
+  engine_->CheckAll();
+  EXPECT_EQ(engine_->Info(row).last.seq, engine_->launched);
 }
 
 TEST_P(LateResults, ADummyStepHasAResultWithoutRequests) {
   Make(0);
-  Engine &engine = *engine_;
-  engine.Start(7, 1);
-  engine.Step({});
+  engine_->Start(7, 1);
+  engine_->Step({});
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  CGR_ASSERT_OK(cgr_step_wait(engine.rt, cgr_mark{ 0, 0, engine.launched }, -1, &result));
+  CGR_ASSERT_OK(cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched }, -1, &result));
   EXPECT_EQ(result.num_requests, 0);
-  EXPECT_EQ(result.mark.seq, engine.launched);
+  EXPECT_EQ(result.mark.seq, engine_->launched);
   EXPECT_EQ(result.token_stride, 1);
 }
 

@@ -15,9 +15,8 @@ using sets::Options;
 using sets::OptionsOf;
 using sets::SetsEngine;
 
-class LengthSets : public ::testing::TestWithParam<DeviceParam> {
+class LengthSets : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<SetsEngine> Make(cgr_graph_mode mode = CGR_MODE_FULL, const Options &options = EncoderAndDecoder()) {
     auto engine = std::make_unique<SetsEngine>(GetParam(), mode, options, 11);
     CGR_EXPECT_OK(engine->Capture());
@@ -111,9 +110,7 @@ TEST_P(LengthSets, AStepOfAnotherSetLeavesTheSequencesAlone) {
     const std::vector<int32_t> lengths(after.other_lengths, after.other_lengths + 4);
     EXPECT_EQ(lengths, (std::vector<int32_t>{ 0, e.Length(a, 1), 0, 0 }));
     EXPECT_GE(lengths[1], 9);
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = 1;
-    batch.rows = &a;
+    cgr_batch batch = BatchOf(1, &a);
     e.Reserve(a, 0, 9);
     for (int32_t i = 0; i < 2; i++) { // the second one repeats the first
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
@@ -146,8 +143,7 @@ TEST_P(LengthSets, TheStandingBatchGoesOnAfterIt) {
     e.Reserve(row, 0, 16);
     CGR_ASSERT_OK(cgr_standing_add(e.rt, nullptr, row, 1, &token, 0));
   }
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = CGR_BATCH_STANDING;
+  cgr_batch batch = StandingBatch();
   auto stand = [&](int32_t length) {
     CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
     CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
@@ -326,10 +322,7 @@ TEST_P(LengthSets, BatchesThatCannotBeAreRefusedAndChangeNothing) {
   e.Encode({ { a, 6 } });
   e.Decode({ { a, 2 }, { b, 2 } });
   const int32_t rows[] = { a, b }, lens[] = { 2, 1 }, tokens[] = { 1, CGR_TOKEN_LAST, 3 }, first[] = { CGR_TOKEN_LAST, 1, 3 };
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 1;
-  batch.rows = rows;
-  batch.query_lens = lens;
+  cgr_batch batch = BatchOf(1, rows, nullptr, lens);
   batch.variant = 1;
   auto refused = [&](cgr_status status, const Words &words) {
     ExpectMessage(cgr_step_prepare(e.rt, &batch, &e.step), status, words);
@@ -365,9 +358,7 @@ TEST_P(LengthSets, ConfigurationsThatCannotBeAreRefused) {
     layers.assign(config.layers, config.layers + config.num_layers);
     variants.assign(config.variants, config.variants + config.num_variants);
     variants.resize(3, cgr_variant{ 0, 0, 1, 0 });
-    config.groups = groups.data();
-    config.layers = layers.data();
-    config.variants = variants.data();
+    config.groups = groups.data(), config.layers = layers.data(), config.variants = variants.data();
     change();
     int32_t count = 0;
     cgr_finding finding;

@@ -50,20 +50,12 @@ protected:
     static const int32_t buckets[] = { 1, 2, 4, 6 };
     static const cgr_bucket mixed[] = { { 2, 2 }, { 4, 4 }, { 8, 6 }, { 12, 6 }, { 20, 6 } };
     cgr_group group = CGR_GROUP_INIT;
-    group.page_size = kPage;
-    group.num_pages = 2 + kMaxRows * kMaxPages;
+    group.page_size = kPage, group.num_pages = 2 + kMaxRows * kMaxPages;
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.max_requests = kMaxRequests;
-    config.max_rows = kMaxRows;
-    config.max_tokens = kMaxTokens;
-    config.max_seq_len = kPage * kMaxPages;
-    config.graph_mode = CGR_MODE_FULL_AND_PIECEWISE;
-    config.decode_buckets = buckets;
-    config.num_decode_buckets = 4;
-    config.mixed_buckets = mixed;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1;
+    config.max_requests = kMaxRequests, config.max_rows = kMaxRows, config.max_tokens = kMaxTokens;
+    config.max_seq_len = kPage * kMaxPages, config.graph_mode = CGR_MODE_FULL_AND_PIECEWISE;
+    config.decode_buckets = buckets, config.num_decode_buckets = 4, config.mixed_buckets = mixed;
     config.num_mixed_buckets = 5;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
     ASSERT_EQ(cgr_test::NumKeys(rt_), int32_t(kNumKeys));
@@ -92,8 +84,7 @@ protected:
       status = cgr_record_call(
           recorder,
           [](cgr_recorder *r, const void *a) {
-            cgr_record_info now = CGR_RECORD_INFO_INIT;
-            CGR_EXPECT_OK(cgr_record_get_info(r, &now));
+            const cgr_record_info now = InfoOf(r);
             LongRun *run = *static_cast<LongRun *const *>(a);
             return run->fail_call_ && !now.capturing ? CGR_ERROR_BUSY : CGR_OK;
           },
@@ -101,18 +92,13 @@ protected:
     return status == CGR_OK ? cgr_launch_host(self.dev_, Sample, &args, sizeof args, info.stream) : status;
   }
   cgr_status Capture(const std::vector<cgr_key> &keys, uint32_t flags, double max_ms) {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     capture.keys = keys.empty() ? nullptr : keys.data();
-    capture.num_keys = int32_t(keys.size());
-    capture.flags = flags;
-    capture.max_ms = max_ms;
+    capture.num_keys = int32_t(keys.size()), capture.flags = flags, capture.max_ms = max_ms;
     return cgr_runtime_capture(rt_, &capture);
   }
   cgr_graph_stats GraphStats(int32_t i) {
-    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-    CGR_EXPECT_OK(cgr_runtime_graph_stats(rt_, i, &stats));
+    const cgr_graph_stats stats = GraphStatsOf(rt_, i);
     return stats;
   }
 
@@ -175,8 +161,7 @@ protected:
       int32_t room = std::min(kPage * kMaxPages - r.length, int32_t(kMaxTokens - tokens->size()));
       if (room == 0 && r.length > 0) {
         CGR_EXPECT_OK(cgr_request_set_length(rt_, r.row, 0));
-        r.length = 0;
-        r.last = -1;
+        r.length = 0, r.last = -1;
         continue;
       }
       const int32_t len = decodes ? std::min(room, 1) : random_.Pick32(0, std::min(room, 5));
@@ -192,12 +177,8 @@ protected:
     const std::vector<size_t> chosen = Choose(&lens, &tokens);
     for (size_t i : chosen)
       rows.push_back(rows_[i].row);
-    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_batch batch = BatchOf(int32_t(rows.size()), rows.data(), tokens.data(), lens.data());
     cgr_step step = CGR_STEP_INIT;
-    batch.num_requests = int32_t(rows.size());
-    batch.rows = rows.data();
-    batch.query_lens = lens.data();
-    batch.tokens = tokens.data();
     cgr_status status = cgr_step_prepare(rt_, &batch, &step);
     while (status == CGR_ERROR_BUSY || status == CGR_ERROR_CHANGES_PENDING) {
       Collect(0);
@@ -266,8 +247,7 @@ protected:
     }
   }
   void CheckCounters() {
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_ASSERT_OK(cgr_runtime_stats(rt_, &stats));
+    const cgr_stats stats = StatsOf(rt_);
     uint64_t sum = 0;
     int32_t usable = 0;
     for (const auto &kind : stats.by_reason)
@@ -319,8 +299,7 @@ TEST_F(LongRun, StaysFlatAndCountsRight) {
   const size_t end = Heap();
   CheckCounters();
   EXPECT_LE(end, heap + 64 * 1024) << "bytes of the heap";
-  cgr_stats stats = CGR_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_stats(rt_, &stats));
+  const cgr_stats stats = StatsOf(rt_);
   for (cgr_reason reason : { CGR_REASON_EXACT, CGR_REASON_PADDED })
     EXPECT_GT(stats.by_reason[CGR_KIND_FULL][reason] + stats.by_reason[CGR_KIND_PIECEWISE][reason], steps / 50);
   for (cgr_reason reason :

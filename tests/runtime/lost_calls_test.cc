@@ -103,10 +103,8 @@ TEST_P(LostCalls, AreAWarningOnceForEachCall) {
   CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture)); // nothing to capture
   EXPECT_TRUE(logs_.empty());
   CGR_ASSERT_OK(cgr_runtime_release_graphs(rt_, 0, nullptr));
-  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_graph_stats(rt_, 0, &stats));
-  capture.keys = &stats.key;
-  capture.num_keys = 1;
+  const cgr_graph_stats stats = GraphStatsOf(rt_, 0);
+  capture.keys = &stats.key, capture.num_keys = 1;
   CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   ExpectOneWarning({ "added no node to the graph full 1r 1t q1 v0, so no replay" });
   calls_ = { kNothing, kNothing, kKernel, kNothing };

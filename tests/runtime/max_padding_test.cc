@@ -1,6 +1,6 @@
 // Steps whose graph would pad too much: they run in pieces or eagerly, under one reason, and the key that was turned down counts
 // them, also when the same batch repeats. It is not missed.
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/seed.h"
 
 namespace cgr_test {
@@ -8,25 +8,19 @@ namespace {
 
 constexpr int32_t kRequests = 8, kLongest = 16;
 
-class MaxPadding : public ::testing::TestWithParam<DeviceParam> {
+class MaxPadding : public EngineTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // Keys: 8 requests of 1 token, 8 of 16, and, in modes that have mixed steps, 8 requests with 32 tokens.
   void Make(int32_t mode, float max_padding = 0.0f, bool strict = false) {
     static const int32_t query_lens[] = { 1, kLongest };
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = mode;
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 32, kRequests } });
     options.max_tokens = kRequests * kLongest;
     options.buckets = { kRequests };
-    options.mixed = { { 32, kRequests } };
     options.adjust = [=](cgr_config *config) {
-      config->query_lens = query_lens;
-      config->num_query_lens = 2;
-      config->max_padding = max_padding;
+      config->query_lens = query_lens, config->num_query_lens = 2, config->max_padding = max_padding;
       config->strict = strict;
     };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
     rows_.clear();
     for (int32_t i = 0; i < kRequests; i++)
       rows_.push_back(engine_->Open());
@@ -73,7 +67,6 @@ protected:
     EXPECT_EQ(sum, stats.steps);
   }
 
-  std::unique_ptr<Engine> engine_;
   std::vector<int32_t> rows_;
 };
 
@@ -173,9 +166,7 @@ TEST_P(MaxPadding, TextsTellIt) {
 
 // Each step has one kind and reason, and at most one key turned down: exactly one if that left the step eager.
 TEST_P(MaxPadding, RandomStepsAddUp) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t mode : { CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_FULL }) {
     Make(mode, random.OneIn(2) ? 0.0f : 1.0f + float(random.Pick(0, 30)) / 8);
     int turned_down = 0;

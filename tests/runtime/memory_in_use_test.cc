@@ -145,8 +145,7 @@ TEST_P(MemoryInUse, ArgumentsOfCallsAtBreaksAreHeld) {
 TEST_P(MemoryInUse, ARegionIsMovedOrUnregisteredBeforeItsMemoryIsFreed) {
   for (bool moves : { true, false }) {
     void *old = Alloc(), *fresh = Alloc();
-    int32_t region = -1;
-    CGR_ASSERT_OK(cgr_region_register(engine_->rt, old, 256, &region));
+    int32_t region = NewRegion(engine_->rt, old, 256);
     const Words words = { "holds region " + std::to_string(region) + ", which 4 graphs of a live runtime hold",
                           "expected cgr_region_move, cgr_region_unregister or cgr_runtime_release_graphs first" };
     FreeRefused(old, words);
@@ -319,9 +318,7 @@ private:
 };
 
 TEST_P(MemoryInUse, FreesAreRefusedExactlyWhileAGraphHoldsTheMemoryAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
   Traffic traffic(engine_.get(), &random);
   for (int n = 0; n < 400 && !HasFailure(); n++) {
@@ -374,8 +371,7 @@ TEST_P(MemoryInUse, AnyThreadMayFree) {
     }
   });
   for (int n = 0; n < 20 || freed < 20; n++) {
-    int32_t more = -1;
-    CGR_EXPECT_OK(cgr_region_register(engine_->rt, memory, 64, &more));
+    int32_t more = NewRegion(engine_->rt, memory, 64);
     CGR_EXPECT_OK(cgr_region_move(engine_->rt, region, memory, 256));
     CGR_EXPECT_OK(cgr_region_unregister(engine_->rt, more));
     CGR_EXPECT_OK(engine_->Capture());

@@ -8,10 +8,7 @@
 namespace cgr_test {
 namespace {
 
-class Memory : public ::testing::TestWithParam<DeviceParam> {
-protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-};
+class Memory : public OverDevices {};
 
 // ---- memory supplied by the caller
 
@@ -29,10 +26,8 @@ public:
     std::memset(pinned, 0xA5, sizes.pinned_bytes + kAfter);
   }
   void GiveTo(cgr_config *config) const {
-    config->device_memory = device;
-    config->device_memory_size = sizes.device_bytes;
-    config->pinned_memory = pinned;
-    config->pinned_memory_size = sizes.pinned_bytes;
+    config->device_memory = device, config->device_memory_size = sizes.device_bytes;
+    config->pinned_memory = pinned, config->pinned_memory_size = sizes.pinned_bytes;
   }
   void ExpectNothingWrittenAfter() {
     for (unsigned char byte : owner_.Read<unsigned char>(device + sizes.device_bytes, kAfter))
@@ -54,10 +49,7 @@ TEST_P(Memory, TheCallersMemoryIsUsedAndNothingAfterIt) {
   ASSERT_GT(supplied.sizes.pinned_bytes, 0u);
   ASSERT_GT(supplied.sizes.host_bytes, 0u);
   for (int n = 0; n < 2; n++) { // twice over the same memory, as after a restart
-    EngineOptions options = OptionsFor(GetParam());
-    options.adjust = [&](cgr_config *config) { supplied.GiveTo(config); };
-    Engine engine(options);
-    CGR_ASSERT_OK(engine.Capture());
+    CapturedEngine engine(OptionsFor(GetParam(), [&](cgr_config *config) { supplied.GiveTo(config); }));
     unsigned char *counts = static_cast<unsigned char *>(engine.View(CGR_BUFFER_COUNTS).data);
     EXPECT_GE(counts, supplied.device);
     EXPECT_LT(counts, supplied.device + supplied.sizes.device_bytes);
@@ -146,9 +138,7 @@ TEST_P(Memory, BuffersAreDistinctAndHoldTheirPadding) {
   declared[0] = { declared[0].size, CGR_DIMENSION_TOKENS, CGR_DTYPE_BF16, CGR_SOURCE_DEVICE, 33, "hidden", 0 };
   declared[1] = { declared[1].size, CGR_DIMENSION_REQUESTS, CGR_DTYPE_FP32, 0, 61, "logits", -3 };
   declared[2] = { declared[2].size, CGR_DIMENSION_ROWS, CGR_DTYPE_I8, 0, 0, "a name of thirty-one characters", -7 };
-  EngineOptions options = OptionsFor(GetParam());
-  options.adjust = [&](cgr_config *config) { config->buffers = declared, config->num_buffers = 3; };
-  Engine engine(options);
+  Engine engine(OptionsFor(GetParam(), [&](cgr_config *config) { config->buffers = declared, config->num_buffers = 3; }));
   ASSERT_NE(engine.rt, nullptr);
   const int64_t R = 8, M = 16, T = 64, P = 10;
   std::vector<std::pair<unsigned char *, unsigned char *>> ranges;
@@ -187,8 +177,7 @@ TEST_P(Memory, BuffersAreDistinctAndHoldTheirPadding) {
   add(engine.View(CGR_BUFFER_PLAN));
   const int64_t rows[] = { T, R, M + 1 }, widths[] = { 33, 61, 1 };
   for (int i = 0; i < 3; i++) {
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
+    const cgr_buffer_view view = BufferOf(engine.rt, CGR_BUFFER_DECLARED, i);
     EXPECT_EQ(view.dtype, declared[i].dtype);
     EXPECT_EQ(view.shape[0], rows[i]);
     EXPECT_EQ(view.shape[1], widths[i]);
@@ -213,8 +202,7 @@ TEST_P(Memory, TrashPagesMayBeElsewhere) {
   static cgr_group group;
   options.adjust = [](cgr_config *config) {
     group = config->groups[0];
-    group.read_trash_page = 126;
-    group.write_trash_page = 127;
+    group.read_trash_page = 126, group.write_trash_page = 127;
     config->groups = &group;
   };
   Engine engine(options);

@@ -20,10 +20,7 @@ protected:
   cgr_merge Good() const {
     const cgr_view tensor = { nullptr, CGR_DTYPE_FP32, 0, kRow, kDim }, lse = { nullptr, CGR_DTYPE_FP32, 0, kHeads, 1 };
     cgr_merge m = CGR_MERGE_INIT;
-    m.num_heads = kHeads;
-    m.head_dim = kDim;
-    m.a = m.b = m.out = tensor;
-    m.a_lse = m.b_lse = m.lse = lse;
+    m.num_heads = kHeads, m.head_dim = kDim, m.a = m.b = m.out = tensor, m.a_lse = m.b_lse = m.lse = lse;
     m.a.data = tensors_[0], m.b.data = tensors_[1], m.out.data = tensors_[2];
     m.a_lse.data = tensors_[3], m.b_lse.data = tensors_[4], m.lse.data = tensors_[5];
     return m;
@@ -120,8 +117,7 @@ TEST_P(MergeIsRefused, ForAnOutputThatOverlapsOtherMemory) {
       { kArgument, "out at ... overlaps b_lse at",
         [](cgr_merge &m) {
           m.out.stride_token = 2 * kRow;
-          m.b_lse.data = static_cast<char *>(m.out.data) + 4;
-          m.b_lse.stride_token = 3 * kRow;
+          m.b_lse.data = static_cast<char *>(m.out.data) + 4, m.b_lse.stride_token = 3 * kRow;
         },
         "b_lse's begin, both with gaps" },
       { kArgument, "overlaps a at", [](cgr_merge &m) { m.a = Moved(m.out, 2 * kRow), m.a.stride_token = 2 * kRow; },

@@ -18,11 +18,9 @@ struct MergeOptions {
   int in_place = -1;        // 0, 1: the result overwrites that call's
 };
 
-class Merge : public ::testing::TestWithParam<DeviceParam> {
+class Merge : public EngineTest {
 protected:
   enum { kHeads = 4, kDim = 64, kMaxTokens = 64 };
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-
   // The third layer, the backend's, does no attention itself, only the merge of the first two.
   static cgr_status RecordOfBackend(void *context, cgr_recorder *recorder, const cgr_attention *) {
     return static_cast<Merge *>(context)->Call(recorder);
@@ -39,18 +37,15 @@ protected:
   }
   // For [heads][tokens] the stride is the key's token count.
   cgr_merge Struct(cgr_recorder *recorder) {
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     const RecordCall *call = engine_->state.call;
     cgr_merge merge = CGR_MERGE_INIT;
-    merge.num_heads = kHeads;
-    merge.head_dim = kDim;
+    merge.num_heads = kHeads, merge.head_dim = kDim;
     merge.a = call[0].attention.out, merge.a_lse = call[0].attention.lse;
     merge.b = call[1].attention.out, merge.b_lse = call[1].attention.lse;
     merge.out = out_, merge.lse = LseView(info.num_tokens);
     if (m_.in_place >= 0) {
-      merge.out = call[m_.in_place].attention.out;
-      merge.lse = call[m_.in_place].attention.lse;
+      merge.out = call[m_.in_place].attention.out, merge.lse = call[m_.in_place].attention.lse;
     }
     return merge;
   }
@@ -62,14 +57,10 @@ protected:
     m_ = m;
     const bool in_backend = m.where == Where::kBackend;
     EngineOptions options = AttentionOptionsFor(GetParam(), std::vector<LayerOptions>(in_backend ? 3 : 2, { kHeads, 2, kDim }));
-    options.dtype = m.dtype;
-    options.max_tokens = kMaxTokens;
-    options.mode = m.mode;
-    options.handle = handle;
+    options.dtype = m.dtype, options.max_tokens = kMaxTokens, options.mode = m.mode, options.handle = handle;
     options.mixed = { { 16, 8 }, { 64, 8 } };
     backend_ = CGR_BACKEND_INIT;
-    backend_.name = "merges";
-    backend_.context = this;
+    backend_.name = "merges", backend_.context = this;
     backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
     backend_.record = RecordOfBackend;
     options.adjust = [&](cgr_config *config) {
@@ -124,12 +115,8 @@ protected:
   // Over the first `seen` entries of what both caches hold, for one query.
   AttentionProblem ProblemOf(const std::vector<Entry> &cache, size_t seen, const Entry &query) const {
     AttentionProblem p;
-    p.dtype = cgr_dtype(m_.dtype);
-    p.query_len = 1;
-    p.seq_len = int32_t(2 * seen);
-    p.num_q_heads = kHeads;
-    p.num_kv_heads = 2;
-    p.head_dim = kDim;
+    p.dtype = cgr_dtype(m_.dtype), p.query_len = 1, p.seq_len = int32_t(2 * seen), p.num_q_heads = kHeads;
+    p.num_kv_heads = 2, p.head_dim = kDim;
     auto put = [](Values *values, int32_t layer, Tensor which, const Entry &entry, int32_t heads) {
       for (int32_t h = 0; h < heads; h++)
         for (int32_t d = 0; d < kDim; d++)
@@ -164,13 +151,12 @@ protected:
     Make(m);
     if (HasFatalFailure())
       return bits;
-    Engine &e = *engine_;
-    std::vector<int32_t> r = { e.Open(), e.Open(), e.Open() };
+    std::vector<int32_t> r = { engine_->Open(), engine_->Open(), engine_->Open() };
     auto step = [&](const std::vector<Item> &items, int32_t tokens) {
       const cgr_key forced = KeyFor(m.mode, tokens);
-      e.Write(out_.data, std::vector<unsigned char>(out_bytes_, 0xff).data(), out_bytes_);
-      e.Write(lse_, std::vector<unsigned char>(kLseBytes, 0xff).data(), kLseBytes);
-      e.Step(items, &forced);
+      engine_->Write(out_.data, std::vector<unsigned char>(out_bytes_, 0xff).data(), out_bytes_);
+      engine_->Write(lse_, std::vector<unsigned char>(kLseBytes, 0xff).data(), kLseBytes);
+      engine_->Step(items, &forced);
       if (HasFatalFailure())
         return;
       Result result = Take();
@@ -178,9 +164,9 @@ protected:
       bits.push_back(result.bits);
     };
     for (int n = 0; n < 3 && !HasFatalFailure(); n++) {
-      step(e.Chunks({ { r[0], 5 }, { r[1], 19 }, { r[2], 1 } }), 64);
-      step(e.Decode(r), 16);
-      step(e.Chunks({ { r[1], 3 }, { r[2], 8 } }), 16);
+      step(engine_->Chunks({ { r[0], 5 }, { r[1], 19 }, { r[2], 1 } }), 64);
+      step(engine_->Decode(r), 16);
+      step(engine_->Chunks({ { r[1], 3 }, { r[2], 8 } }), 16);
     }
     return bits;
   }
@@ -193,7 +179,6 @@ protected:
 
   enum { kLseBytes = kMaxTokens * (kHeads + 1) * 4 };
   MergeOptions m_;
-  std::unique_ptr<Engine> engine_;
   cgr_backend backend_ = CGR_BACKEND_INIT;
   std::vector<cgr_layer> layers_;
   cgr_view out_ = {};
@@ -209,9 +194,7 @@ TEST_P(Merge, IsOneAttentionWithTheSameBitsInEveryStep) {
       for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
         SCOPED_TRACE("mode " + std::to_string(mode) + ", where " + std::to_string(int(where)));
         MergeOptions m;
-        m.mode = mode;
-        m.where = where;
-        m.out_dtype = out_dtype;
+        m.mode = mode, m.where = where, m.out_dtype = out_dtype;
         auto bits = Run(m);
         ASSERT_FALSE(HasFatalFailure());
         ASSERT_EQ(bits.size(), 9u);
@@ -251,8 +234,7 @@ TEST_P(Merge, BreaksNoGraph) {
   EXPECT_EQ(captured, cgr_test::NumKeys(engine_->rt));
   int32_t row = engine_->Open();
   for (int n = 0; n < 3; n++)
-    engine_->Step(engine_->Chunks({ { row, 3 } }));
-  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+    StepAs(*engine_, engine_->Chunks({ { row, 3 } }), CGR_KIND_PIECEWISE);
   EXPECT_EQ(merges_, captured);
   EXPECT_EQ(engine_->GraphStats(0).num_pieces, 2);
 }
@@ -310,9 +292,7 @@ TEST_P(Merge, ALaunchThatFailsIsTold) {
     if (at != 2)
       return CGR_OK;
     cgr__fault_plan plan = {};
-    plan.op = CGR__OP_LAUNCH;
-    plan.nth = 1;
-    plan.error = CGR__DEVICE_FAILED;
+    plan.op = CGR__OP_LAUNCH, plan.nth = 1, plan.error = CGR__DEVICE_FAILED;
     cgr__fault_set(faulty, &plan);
     cgr_status status = Call(recorder);
     cgr__fault_set(faulty, nullptr);

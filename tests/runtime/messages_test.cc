@@ -23,8 +23,7 @@ protected:
 
 // More pages would not help a batch that is beyond what was configured.
 TEST_P(Messages, LimitsOfTheConfigurationComeBeforePages) {
-  Engine &engine = *engine_;
-  const int32_t bare = engine.Open(), most = engine.o.max_seq_len;
+  const int32_t bare = engine_->Open(), most = engine_->o.max_seq_len;
   std::vector<int32_t> tokens(4096, 1), lens, rows;
   cgr_batch batch = CGR_BATCH_INIT;
   auto expect = [&](const std::vector<int32_t> &r, const std::vector<int32_t> &l, cgr_status status, const Words &words) {
@@ -40,51 +39,50 @@ TEST_P(Messages, LimitsOfTheConfigurationComeBeforePages) {
   expect({ bare, rows_[0], rows_[1] }, { 40, 1, 24 }, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 2 are 65", "64 (max_tokens)" });
   expect({ rows_[0], bare, rows_[1] }, { 1, 1, 63 }, CGR_ERROR_TOO_MANY_TOKENS, { "requests 0 .. 2 are 65", "64 (max_tokens)" });
   expect({ bare }, { most + 1 }, CGR_ERROR_SEQUENCE_TOO_LONG, { row, "max_seq_len" });
-  engine.Reserve(rows_[2], most);
-  engine.SetLength(rows_[2], 0);
+  engine_->Reserve(rows_[2], most);
+  engine_->SetLength(rows_[2], 0);
   expect({ bare, rows_[0] }, { 1, 1 }, CGR_ERROR_PAGES_MISSING, { row, "cgr_request_set_pages" });
   // What another row lacks, or an argument that is no good, is told as before.
   expect({ bare, 99 }, { 1, 1 }, CGR_ERROR_PAGES_MISSING, { row });
   expect({ bare, rows_[0] }, { 1, -1 }, CGR_ERROR_PAGES_MISSING, { row });
-  engine.Close(bare);
-  engine.Close(rows_[2]);
+  engine_->Close(bare);
+  engine_->Close(rows_[2]);
   rows_.pop_back();
 }
 
 // Five causes, five texts; what the step is now is told.
 TEST_P(Messages, OfAStepThatCannotBeLaunchedTellTheCause) {
-  Engine &engine = *engine_;
   cgr_step step = CGR_STEP_INIT;
   ExpectOfStep(&step, { "step has never been prepared", "state none", "cgr_step_prepare" });
-  CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
-  cgr_step copy = engine.step;
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));
+  cgr_step copy = engine_->step;
   ExpectOfStep(&step, { "step has never been prepared", "the prepared one, which is another" });
-  CGR_ASSERT_OK(engine.Launch());
-  ExpectOfStep(&engine.step, { "step was launched already", "state launched", "seq " + std::to_string(engine.step.mark.seq) });
+  CGR_ASSERT_OK(engine_->Launch());
+  ExpectOfStep(&engine_->step,
+               { "step was launched already", "state launched", "seq " + std::to_string(engine_->step.mark.seq) });
   ExpectOfStep(&copy, { "step is a copy of one that was launched or cancelled", "state prepared" });
-  engine.CheckAll();
-  CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_)));
-  CGR_ASSERT_OK(engine.Cancel());
-  ExpectOfStep(&engine.step, { "step was cancelled", "state cancelled" });
-  engine.hook = [](cgr_recorder *, const cgr_record_info &, int32_t) { return CGR_ERROR_BUSY; };
-  CGR_ASSERT_OK(engine.Prepare(EagerItems()));
-  EXPECT_EQ(engine.Launch(), CGR_ERROR_CALLBACK);
+  engine_->CheckAll();
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));
+  CGR_ASSERT_OK(engine_->Cancel());
+  ExpectOfStep(&engine_->step, { "step was cancelled", "state cancelled" });
+  engine_->hook = [](cgr_recorder *, const cgr_record_info &, int32_t) { return CGR_ERROR_BUSY; };
+  CGR_ASSERT_OK(engine_->Prepare(EagerItems()));
+  EXPECT_EQ(engine_->Launch(), CGR_ERROR_CALLBACK);
   EXPECT_EQ(std::string(cgr_last_message()).rfind("cgr_step_launch: record: ", 0), 0u) << cgr_last_message();
-  engine.hook = nullptr;
-  ExpectOfStep(&engine.step, { "step was abandoned", "state abandoned" });
+  engine_->hook = nullptr;
+  ExpectOfStep(&engine_->step, { "step was abandoned", "state abandoned" });
   for (uint32_t size : { 0u, 8u, 92u, 100u, 5000u }) {
     cgr_step bad = copy;
     bad.size = size;
     ExpectOfStep(&bad, { "step->size is " + std::to_string(size), "CGR_STEP_INIT" });
   }
-  Engine other(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(other.Capture());
+  CapturedEngine other(OptionsFor(GetParam()));
   const int32_t row = other.Start(5, 1);
   CGR_ASSERT_OK(other.Prepare(other.Decode({ row })));
   ExpectOfStep(&other.step, { "step was prepared by another runtime" });
   CGR_ASSERT_OK(other.Cancel());
   ExpectOfStep(&other.step, { "step was prepared by another runtime" });
-  engine.WaitForAll();
+  engine_->WaitForAll();
 }
 
 // Prepared, such a step could only be cancelled.
@@ -112,8 +110,7 @@ TEST_P(Messages, AStepThatNothingCanRunIsNotPrepared) {
   CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
   CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
   CGR_ASSERT_OK(cgr_standing_add(engine.rt, nullptr, row, length, prompt.data(), 0));
-  cgr_batch standing = CGR_BATCH_INIT;
-  standing.num_requests = CGR_BATCH_STANDING;
+  cgr_batch standing = StandingBatch();
   Expect("cgr_step_prepare", cgr_step_prepare(engine.rt, &standing, &step), CGR_ERROR_STATE, { "record" });
   CGR_ASSERT_OK(engine.Warmup());
   CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &standing, &step));

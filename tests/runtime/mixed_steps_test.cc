@@ -9,11 +9,10 @@
 namespace cgr_test {
 namespace {
 
-class MixedSteps : public ::testing::TestWithParam<DeviceParam> {
+class MixedSteps : public OverDevices {
 protected:
   using Chunks = std::vector<std::pair<int32_t, int32_t>>; // row, new tokens
 
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   // The last one is forced to run eagerly.
   void Make(uint64_t seed, const std::vector<cgr_graph_mode> &modes) {
     random_ = std::make_unique<Random>(seed);

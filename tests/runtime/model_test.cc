@@ -41,17 +41,11 @@ protected:
     std::printf("seed %u\n", GetParam().seed);
     random_.seed(GetParam().seed);
     EngineOptions options = OptionsFor(GetParam().device);
-    options.buckets = buckets_;
-    options.mixed = pairs_;
+    options.buckets = buckets_, options.mixed = pairs_;
     if (IsMixed())
       options.mode = CGR_MODE_FULL;
-    options.max_seq_len = 90;
-    options.num_pages = 90;
-    options.max_rows = 10;
-    options.adjust = [](cgr_config *config) {
-      config->ring_depth = kDepth;
-      config->max_changes = kChanges;
-    };
+    options.max_seq_len = 90, options.num_pages = 90, options.max_rows = 10;
+    options.adjust = [](cgr_config *config) { config->ring_depth = kDepth, config->max_changes = kChanges; };
     engine_ = std::make_unique<Engine>(options);
     RecordLayer &layer = engine_->state.layer[0];
     spare_ = engine_->Alloc(layer.in_bytes[kQ]);
@@ -201,43 +195,42 @@ protected:
     engine_->SetLength(row, keep * 16);
   }
   void BadCall() {
-    Engine &e = *engine_;
-    int32_t row = AnyRow(), closed = -1, bad_page = Chance(2) ? e.o.num_pages : int32_t(Below(2));
-    for (int32_t r = 0; r < e.o.max_rows; r++)
-      if (e.requests.count(r) == 0)
+    int32_t row = AnyRow(), closed = -1, bad_page = Chance(2) ? engine_->o.num_pages : int32_t(Below(2));
+    for (int32_t r = 0; r < engine_->o.max_rows; r++)
+      if (engine_->requests.count(r) == 0)
         closed = r;
     uint32_t pick = Below(6);
     if ((pick == 0 && closed < 0) || (pick != 0 && row < 0))
       return;
-    Snapshot before(e);
+    Snapshot before(*engine_);
     uint64_t refused = 0;
     cgr_step never = CGR_STEP_INIT;
     never.ticket = Below(1000);
     switch (pick) {
     case 0:
-      CGR_EXPECT(CGR_ERROR_ROW_CLOSED, cgr_request_close(e.rt, closed));
-      CGR_EXPECT(CGR_ERROR_ROW_CLOSED, e.Prepare({ { closed, { 1 } } }));
+      CGR_EXPECT(CGR_ERROR_ROW_CLOSED, cgr_request_close(engine_->rt, closed));
+      CGR_EXPECT(CGR_ERROR_ROW_CLOSED, engine_->Prepare({ { closed, { 1 } } }));
       refused = 1;
       break;
     case 1:
-      CGR_EXPECT(CGR_ERROR_PAGE_OUT_OF_RANGE, cgr_request_set_pages(e.rt, row, 0, 0, &bad_page, 1));
+      CGR_EXPECT(CGR_ERROR_PAGE_OUT_OF_RANGE, cgr_request_set_pages(engine_->rt, row, 0, 0, &bad_page, 1));
       break;
     case 2:
-      EXPECT_NE(e.Prepare({ { row, { 1 } }, { row, { 1 } } }), CGR_OK);
+      EXPECT_NE(engine_->Prepare({ { row, { 1 } }, { row, { 1 } } }), CGR_OK);
       refused = 1;
       break;
     case 3:
-      CGR_EXPECT(CGR_ERROR_STATE, cgr_step_launch(e.rt, &never, e.stream));
-      CGR_EXPECT(CGR_ERROR_STATE, cgr_step_cancel(e.rt, &never));
+      CGR_EXPECT(CGR_ERROR_STATE, cgr_step_launch(engine_->rt, &never, engine_->stream));
+      CGR_EXPECT(CGR_ERROR_STATE, cgr_step_cancel(engine_->rt, &never));
       break;
     case 4:
-      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched + 1000 }, 0, nullptr));
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_step_wait(engine_->rt, cgr_mark{ 0, 0, engine_->launched + 1000 }, 0, nullptr));
       break;
     default:
-      CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_set_length(e.rt, row, 91));
-      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_request_drop_pages(e.rt, row, 0, 0, 9));
+      CGR_EXPECT(CGR_ERROR_SEQUENCE_TOO_LONG, cgr_request_set_length(engine_->rt, row, 91));
+      CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, cgr_request_drop_pages(engine_->rt, row, 0, 0, 9));
     }
-    before.ExpectSame(Snapshot(e), refused);
+    before.ExpectSame(Snapshot(*engine_), refused);
   }
   void MoveRegion() {
     RecordLayer &layer = engine_->state.layer[0];

@@ -47,13 +47,10 @@ protected:
     engine_.reset();
     metered = {};
     CGR_ASSERT_OK(cgr_device_open("host", &options.device.config, &options.handle));
-    metered.inner = options.handle->ops;
-    metered.ops = *metered.inner;
+    metered.inner = options.handle->ops, metered.ops = *metered.inner;
     metered.ops.instantiate = Instantiate;
     options.handle->ops = &metered.ops;
-    options.mode = mode;
-    options.max_requests = options.max_rows = 32;
-    options.max_tokens = 64;
+    options.mode = mode, options.max_requests = options.max_rows = 32, options.max_tokens = 64;
     options.buckets.clear();
     for (int32_t n = 1; n <= 32; n++)
       options.buckets.push_back(n);

@@ -31,9 +31,8 @@ Options Mixed() {
   return options;
 }
 
-class NoCache : public ::testing::TestWithParam<DeviceParam> {
+class NoCache : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   static Bytes Scenario(SetsEngine &e) {
     const int32_t a = e.Open(), b = e.Open(), c = e.Open();
     Bytes all;
@@ -118,9 +117,7 @@ TEST_P(NoCache, WithoutGroupsNothingHasPages) {
   e.Decode({ { a, 90 } });
   ExpectMessage(e.Prepare({ { a, 39 } }, 0), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens", "128" });
   e.Decode({ { a, 37 } });
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 1;
-  batch.rows = &a;
+  cgr_batch batch = BatchOf(1, &a);
   CGR_EXPECT_OK(cgr_step_prepare(e.rt, &batch, &e.step));
   CGR_EXPECT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
   ExpectMessage(cgr_step_prepare(e.rt, &batch, &e.step), CGR_ERROR_SEQUENCE_TOO_LONG, { "129 tokens" });
@@ -174,17 +171,13 @@ struct Calls {
 TEST_P(NoCache, ABackendOfTheEnginesGetsItsKeys) {
   Calls calls;
   cgr_backend backend = CGR_BACKEND_INIT;
-  backend.name = "mine";
-  backend.context = &calls;
-  backend.record = Calls::Record;
+  backend.name = "mine", backend.context = &calls, backend.record = Calls::Record;
   std::vector<cgr_layer> layers;
   Options options = EncoderAlone();
   options.adjust = [&](cgr_config *config) {
     layers.assign(config->layers, config->layers + config->num_layers);
     layers[1].backend = 1;
-    config->layers = layers.data();
-    config->backends = &backend;
-    config->num_backends = 1;
+    config->layers = layers.data(), config->backends = &backend, config->num_backends = 1;
   };
   SetsEngine e(GetParam(), CGR_MODE_NONE, options, 1);
   std::vector<cgr_attention> given(3);

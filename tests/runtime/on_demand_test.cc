@@ -16,16 +16,13 @@ constexpr uint64_t kPrefills = kAll & ~(CGR_ON_DEMAND(CGR_BUFFER_PREFILL_QUERY_S
 
 cgr_buffer BufferAt(int i) { return cgr_buffer(CGR_BUFFER_KV_INDICES + i); }
 
-class OnDemand : public ::testing::TestWithParam<DeviceParam> {
+class OnDemand : public EngineTest {
 protected:
   enum { kLayer = 1, kPoison = 0x5a }; // the backend's layer
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-
   // Saves what the buffers hold when attention runs, and copies q to out.
   static cgr_status Record(void *context, cgr_recorder *recorder, const cgr_attention *a) {
     auto *self = static_cast<OnDemand *>(context);
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     size_t bytes = size_t(info.num_tokens) * size_t(a->q.stride_token) * cgr_dtype_size(cgr_dtype(a->q.dtype));
     CGR_EXPECT_OK(self->Keep(info.stream));
     return cgr_copy(self->engine_->dev, a->out.data, a->q.data, bytes, info.stream);
@@ -41,23 +38,15 @@ protected:
 
   void Make(cgr_graph_mode mode, uint64_t by_config, uint64_t by_backend, bool engine_table = false) {
     backend_ = CGR_BACKEND_INIT;
-    backend_.name = "keeps";
-    backend_.context = this;
+    backend_.name = "keeps", backend_.context = this;
     backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
-    backend_.record = Record;
-    backend_.reorder_threshold = 1;
-    backend_.on_demand = by_backend;
-    EngineOptions options = OptionsFor(GetParam());
-    options.feed = Feed::kUploads;
-    options.mode = mode;
-    options.mixed = { { 8, 4 }, { 24, 8 }, { 64, 8 } };
-    options.engine_table = engine_table;
+    backend_.record = Record, backend_.reorder_threshold = 1, backend_.on_demand = by_backend;
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
+    options.feed = Feed::kUploads, options.engine_table = engine_table;
     options.adjust = [this, by_config](cgr_config *config) {
       layers_.assign(config->layers, config->layers + config->num_layers);
       layers_[kLayer].backend = 1;
-      config->layers = layers_.data();
-      config->backends = &backend_;
-      config->num_backends = 1;
+      config->layers = layers_.data(), config->backends = &backend_, config->num_backends = 1;
       config->on_demand = by_config;
     };
     engine_ = std::make_unique<Engine>(options);
@@ -198,7 +187,6 @@ protected:
     }
   }
 
-  std::unique_ptr<Engine> engine_;
   cgr_backend backend_;
   std::vector<cgr_layer> layers_;
   cgr_buffer_view view_[kNumOnDemand] = {};
@@ -206,9 +194,7 @@ protected:
 };
 
 TEST_P(OnDemand, AreThereBeforeAttentionInStepsOfEveryKind) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE, CGR_MODE_FULL_AND_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     ASSERT_NO_FATAL_FAILURE(Make(mode, 0, kAll));
@@ -219,9 +205,7 @@ TEST_P(OnDemand, AreThereBeforeAttentionInStepsOfEveryKind) {
 }
 
 TEST_P(OnDemand, AreWhatConfigurationAndBackendAskForTogether) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 6; round++) {
     const uint64_t by_config = random.Bits() & kAll, by_backend = random.Bits() & kAll;
     ASSERT_NO_FATAL_FAILURE(Make(round % 2 ? CGR_MODE_FULL : CGR_MODE_NONE, by_config, by_backend, round % 3 == 0));
@@ -305,17 +289,11 @@ TEST_P(OnDemand, AreThereFromTheBeginningOfRecordWithoutLayers) {
     cgr_group group = CGR_GROUP_INIT;
     group.num_pages = 40;
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = e.dev;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.max_requests = config.max_tokens = 4;
-    config.max_seq_len = 64;
-    config.graph_mode = mode;
+    config.device_handle = e.dev, config.groups = &group, config.num_groups = 1;
+    config.max_requests = config.max_tokens = 4, config.max_seq_len = 64, config.graph_mode = mode;
     config.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
     CGR_ASSERT_OK(cgr_runtime_create(&config, &e.rt));
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = RecordLayerless;
-    capture.engine = &e;
+    cgr_capture capture = CaptureOf(RecordLayerless, &e);
     CGR_ASSERT_OK(cgr_runtime_capture(e.rt, &capture));
     int32_t rows[2], tokens[2] = { 1, 2 };
     for (int32_t i = 0; i < 2; i++) {
@@ -325,11 +303,8 @@ TEST_P(OnDemand, AreThereFromTheBeginningOfRecordWithoutLayers) {
       CGR_ASSERT_OK(cgr_request_set_length(e.rt, rows[i], 10 + 20 * i));
     }
     for (int32_t n = 1; n <= 5; n++) {
-      cgr_batch batch = CGR_BATCH_INIT;
+      cgr_batch batch = BatchOf(2, rows, tokens);
       cgr_step step = CGR_STEP_INIT;
-      batch.num_requests = 2;
-      batch.rows = rows;
-      batch.tokens = tokens;
       CGR_ASSERT_OK(cgr_step_prepare(e.rt, &batch, &step));
       CGR_ASSERT_OK(cgr_step_launch(e.rt, &step, stream));
       CGR_ASSERT_OK(cgr_step_wait(e.rt, step.mark, -1, nullptr));

@@ -61,15 +61,12 @@ private:
   Numbers ids_, positions_, slots_, starts_ = { 0 }, lens_, rows_, indptr_ = { 0 }, last_page_, logits_, counts_;
 };
 
-class Padding : public ::testing::TestWithParam<DeviceParam> {
+class Padding : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<Engine> Make(double unowned = NAN) {
     EngineOptions options = OptionsFor(GetParam());
     options.unowned = unowned;
-    auto engine = std::make_unique<Engine>(options);
-    CGR_EXPECT_OK(engine->Capture());
-    return engine;
+    return MakeCaptured(options);
   }
   // A step, then every buffer.
   static void StepAndCheck(Engine &engine, const std::vector<Item> &items, const cgr_key *forced = nullptr) {
@@ -145,8 +142,7 @@ TEST_P(Padding, NothingButTheStepsOwnSlotsIsWritten) {
   auto engine = Make();
   std::vector<int32_t> rows = Open(*engine, 8);
   std::mt19937 random(3);
-  int32_t region = -1;
-  CGR_ASSERT_OK(cgr_region_register(engine->rt, engine->state.layer[0].in[kQ].data, 64, &region));
+  int32_t region = NewRegion(engine->rt, engine->state.layer[0].in[kQ].data, 64);
   for (int n = 0; n < 30 && !HasFailure(); n++) {
     SCOPED_TRACE(n);
     if (n % 10 == 5) { // captured again, with requests alive

@@ -1,20 +1,19 @@
 // The ledger of pages in a runtime over the validation layer: what rows may not do with their pages is refused and reported, by
 // group, page, rows and step; nothing is lost by it. Without the layer there is no ledger.
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/gate.h"
 #include "tests/support/violations.h"
 
 namespace cgr_test {
 namespace {
 
-class PageLedger : public ::testing::TestWithParam<DeviceParam> {
+class PageLedger : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     EngineOptions options = OptionsFor(GetParam());
     options.handle = violations_.Open(GetParam());
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
   }
   // Refused, reported once in the same words.
   void ExpectFound(cgr_status got, cgr_status status, const Words &words) {
@@ -36,15 +35,11 @@ protected:
   }
   cgr_status Prepare(const std::vector<int32_t> &rows) {
     const std::vector<int32_t> tokens(rows.size(), 3);
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = int32_t(rows.size());
-    batch.rows = rows.data();
-    batch.tokens = tokens.data();
+    cgr_batch batch = BatchOf(int32_t(rows.size()), rows.data(), tokens.data());
     return cgr_step_prepare(engine_->rt, &batch, &step_);
   }
   Violations violations_;
   size_t found_ = 0;
-  std::unique_ptr<Engine> engine_;
   cgr_step step_ = CGR_STEP_INIT;
 };
 
@@ -56,8 +51,7 @@ TEST_P(PageLedger, TwoWritersAreNamed) {
   const int32_t token = 3;
   for (int32_t row : { a, b })
     CGR_EXPECT_OK(cgr_standing_add(engine_->rt, nullptr, row, 1, &token, 0));
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = CGR_BATCH_STANDING;
+  cgr_batch batch = StandingBatch();
   ExpectFound(cgr_step_prepare(engine_->rt, &batch, &step_), CGR_ERROR_INVALID_ARGUMENT, { named });
   for (int32_t row : { a, b })
     CGR_EXPECT_OK(cgr_standing_remove(engine_->rt, nullptr, row));
@@ -123,8 +117,7 @@ TEST(PageLedgerMemory, IsTakenOnlyForTheLayer) {
   for (bool checks : { false, true })
     for (int32_t pages : { 1000, 3000 }) {
       EngineOptions options;
-      options.validation = checks;
-      options.num_pages = pages;
+      options.validation = checks, options.num_pages = pages;
       Engine engine(options);
       const cgr_config config = engine.Config();
       cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;

@@ -6,7 +6,7 @@
 namespace cgr_test {
 namespace {
 
-class Pieces : public ::testing::TestWithParam<DeviceParam> {
+class Pieces : public EngineTest {
 protected:
   struct Args {
     Pieces *self;
@@ -21,9 +21,7 @@ protected:
 
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = CGR_MODE_PIECEWISE;
-    options.mixed = { { 8, 8 }, { 32, 8 }, { 64, 8 } };
+    EngineOptions options = OptionsFor(GetParam(), CGR_MODE_PIECEWISE, { { 8, 8 }, { 32, 8 }, { 64, 8 } });
     engine_ = std::make_unique<Engine>(options);
     CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));
     CGR_ASSERT_OK(cgr_event_create(engine_->dev, &engine_->fork));
@@ -39,8 +37,7 @@ protected:
     const Args &args = *static_cast<const Args *>(raw);
     for (uint32_t i = 0; i < 3; i++)
       EXPECT_EQ(args.filler[i], 100 + uint32_t(args.at) + i);
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     args.self->seen_.push_back({ args.at, info });
     return args.self->act_ ? args.self->act_(recorder, args.at) : CGR_OK;
   }
@@ -56,24 +53,22 @@ protected:
     engine_->Close(row);
   }
   bool Abandon(const std::vector<Item> &items, int32_t k) {
-    Engine &engine = *engine_;
-    uint64_t abandoned = engine.Stats().abandoned;
-    CGR_EXPECT_OK(engine.Prepare(items));
-    EXPECT_EQ(engine.step.key.kind, CGR_KIND_PIECEWISE);
+    uint64_t abandoned = engine_->Stats().abandoned;
+    CGR_EXPECT_OK(engine_->Prepare(items));
+    EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
     act_ = [k](cgr_recorder *, int32_t at) { return at == k ? CGR_ERROR_BUSY : CGR_OK; };
-    cgr_status status = engine.Launch();
+    cgr_status status = engine_->Launch();
     act_ = nullptr;
     if (status == CGR_OK)
       return false;
     ExpectMessage(status, CGR_ERROR_CALLBACK, { "CGR_ERROR_BUSY" });
-    EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
-    EXPECT_EQ(engine.Stats().abandoned, abandoned + 1);
+    EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
+    EXPECT_EQ(engine_->Stats().abandoned, abandoned + 1);
     for (const Item &item : items)
-      EXPECT_EQ(engine.Info(item.row).num_tokens, engine.requests[item.row]->num_tokens);
+      EXPECT_EQ(engine_->Info(item.row).num_tokens, engine_->requests[item.row]->num_tokens);
     return true;
   }
 
-  std::unique_ptr<Engine> engine_;
   std::vector<Seen> seen_;
   std::function<cgr_status(cgr_recorder *, int32_t)> act_;
   int32_t num_calls_ = 0;
@@ -81,49 +76,46 @@ protected:
 
 TEST_P(Pieces, CallsAreMadeAtEveryReplayAndTellOfIt) {
   ASSERT_NO_FATAL_FAILURE(Capture());
-  Engine &engine = *engine_;
-  size_t records = engine.records.size();
-  int32_t a = engine.Open(), b = engine.Open();
+  size_t records = engine_->records.size();
+  int32_t a = engine_->Open(), b = engine_->Open();
   for (int n = 0; n < 10 && !HasFatalFailure(); n++) {
     SCOPED_TRACE(n);
     seen_.clear();
-    std::vector<Item> items = n % 2 ? engine.Decode({ a, b }) : engine.Chunks({ { a, 5 }, { b, 2 } });
-    engine.Step(items);
-    EXPECT_EQ(engine.step.key.kind, CGR_KIND_PIECEWISE);
+    std::vector<Item> items = n % 2 ? engine_->Decode({ a, b }) : engine_->Chunks({ { a, 5 }, { b, 2 } });
+    StepAs(*engine_, items, CGR_KIND_PIECEWISE);
     ASSERT_EQ(seen_.size(), size_t(num_calls_));
     for (int32_t i = 0; i < num_calls_; i++) {
       const Seen &seen = seen_[size_t(i)];
       EXPECT_EQ(seen.at, i);
       EXPECT_EQ(seen.info.capturing, 0);
-      EXPECT_EQ(seen.info.stream, engine.stream);
-      EXPECT_EQ(std::memcmp(&seen.info.key, &engine.step.key, sizeof seen.info.key), 0);
-      EXPECT_EQ(seen.info.num_tokens, engine.step.key.num_tokens);
-      EXPECT_EQ(seen.info.num_requests, engine.step.key.num_requests);
+      EXPECT_EQ(seen.info.stream, engine_->stream);
+      EXPECT_EQ(std::memcmp(&seen.info.key, &engine_->step.key, sizeof seen.info.key), 0);
+      EXPECT_EQ(seen.info.num_tokens, engine_->step.key.num_tokens);
+      EXPECT_EQ(seen.info.num_requests, engine_->step.key.num_requests);
       EXPECT_EQ(seen.info.real_tokens, n % 2 ? 2 : 7);
       EXPECT_EQ(seen.info.real_requests, 2);
     }
   }
-  EXPECT_EQ(engine.records.size(), records) << "`record` is not called at replay";
+  EXPECT_EQ(engine_->records.size(), records) << "`record` is not called at replay";
 }
 
 // A call can reach the step's own stream, and any stream that the step may need next.
 TEST_P(Pieces, CallsDestroyNoStream) {
   ASSERT_NO_FATAL_FAILURE(Capture());
-  Engine &engine = *engine_;
   cudaStream_t spare;
   int refused = 0;
-  CGR_ASSERT_OK(cgr_stream_create(engine.dev, &spare));
-  int32_t row = engine.Open();
+  CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &spare));
+  int32_t row = engine_->Open();
   act_ = [&](cgr_recorder *, int32_t) {
-    for (cudaStream_t stream : { spare, engine.stream })
-      ExpectMessage(cgr_stream_destroy(engine.dev, stream), CGR_ERROR_STATE, { "cgr_stream_destroy: stream is 0x" });
+    for (cudaStream_t stream : { spare, engine_->stream })
+      ExpectMessage(cgr_stream_destroy(engine_->dev, stream), CGR_ERROR_STATE, { "cgr_stream_destroy: stream is 0x" });
     refused++;
     return CGR_OK;
   };
-  engine.Step(engine.Chunks({ { row, 3 } }));
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
   EXPECT_EQ(refused, num_calls_);
-  ASSERT_TRUE(Abandon(engine.Chunks({ { row, 3 } }), 1));
-  CGR_EXPECT_OK(cgr_stream_destroy(engine.dev, spare)); // also after a step that was given up
+  ASSERT_TRUE(Abandon(engine_->Chunks({ { row, 3 } }), 1));
+  CGR_EXPECT_OK(cgr_stream_destroy(engine_->dev, spare)); // also after a step that was given up
 }
 
 // One piece before the first break, and one after each break that work is enqueued after.
@@ -165,7 +157,6 @@ TEST_P(Pieces, AFailingCallAbandonsTheStepAtAnyBreak) {
 
 TEST_P(Pieces, ACallMayCallAndMayNotAttend) {
   ASSERT_NO_FATAL_FAILURE(Capture());
-  Engine &engine = *engine_;
   static int nested;
   nested = 0;
   act_ = [](cgr_recorder *recorder, int32_t) {
@@ -177,35 +168,34 @@ TEST_P(Pieces, ACallMayCallAndMayNotAttend) {
         },
         nullptr, 0);
   };
-  int32_t row = engine.Open();
-  engine.Step(engine.Chunks({ { row, 3 } }));
+  int32_t row = engine_->Open();
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
   EXPECT_EQ(nested, num_calls_);
   // Also if the call ignores the status that it got.
-  CGR_ASSERT_OK(engine.Prepare(engine.Decode({ row })));
-  act_ = [&engine](cgr_recorder *recorder, int32_t at) {
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row })));
+  act_ = [this](cgr_recorder *recorder, int32_t at) {
     if (at == 1)
-      ExpectMessage(cgr_record_attention(recorder, &engine.state.call[0].attention), CGR_ERROR_STATE, { "cgr_record_call" });
+      ExpectMessage(cgr_record_attention(recorder, &engine_->state.call[0].attention), CGR_ERROR_STATE, { "cgr_record_call" });
     return CGR_OK;
   };
-  ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK, { "CGR_ERROR_STATE", "cgr_record_attention" });
+  ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "CGR_ERROR_STATE", "cgr_record_attention" });
   act_ = nullptr;
-  engine.Step(engine.Decode({ row }));
+  engine_->Step(engine_->Decode({ row }));
 }
 
 TEST_P(Pieces, TheRuntimeIsBusyInsideACall) {
   ASSERT_NO_FATAL_FAILURE(Capture());
-  Engine &engine = *engine_;
-  int32_t row = engine.Open(), refused = 0;
+  int32_t row = engine_->Open(), refused = 0;
   act_ = [&](cgr_recorder *, int32_t) {
     cgr_batch batch = CGR_BATCH_INIT;
     cgr_step step = CGR_STEP_INIT;
     int32_t other;
-    ExpectMessage(cgr_step_prepare(engine.rt, &batch, &step), CGR_ERROR_STATE, { "record" });
-    ExpectMessage(cgr_request_open(engine.rt, 1, &other), CGR_ERROR_STATE, { "record" });
+    ExpectMessage(cgr_step_prepare(engine_->rt, &batch, &step), CGR_ERROR_STATE, { "record" });
+    ExpectMessage(cgr_request_open(engine_->rt, 1, &other), CGR_ERROR_STATE, { "record" });
     refused++;
     return CGR_OK;
   };
-  engine.Step(engine.Chunks({ { row, 3 } }));
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
   EXPECT_EQ(refused, num_calls_);
 }
 
@@ -231,15 +221,14 @@ protected:
   // Forks before attention or call number `from`, joins before number `to`.
   void Fork(int32_t from, int32_t to) {
     engine_->hook = [=](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
-      Engine &e = *engine_;
       if (at == from) {
-        CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, info.stream));
-        CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, e.side));
-        CGR_EXPECT_OK(cgr_fill(e.dev, scratch_, 7, 4, e.side));
+        CGR_EXPECT_OK(cgr_event_record(engine_->dev, engine_->fork, info.stream));
+        CGR_EXPECT_OK(cgr_event_wait(engine_->dev, engine_->fork, engine_->side));
+        CGR_EXPECT_OK(cgr_fill(engine_->dev, scratch_, 7, 4, engine_->side));
       }
       if (at == to) {
-        CGR_EXPECT_OK(cgr_event_record(e.dev, e.fork, e.side));
-        CGR_EXPECT_OK(cgr_event_wait(e.dev, e.fork, info.stream));
+        CGR_EXPECT_OK(cgr_event_record(engine_->dev, engine_->fork, engine_->side));
+        CGR_EXPECT_OK(cgr_event_wait(engine_->dev, engine_->fork, info.stream));
       }
       Args args = { this, at, { 100u + uint32_t(at), 101u + uint32_t(at), 102u + uint32_t(at) } };
       return cgr_record_call(recorder, Call, &args, sizeof args);
@@ -270,11 +259,9 @@ TEST_P(PiecesAndForks, AForkThatIsOpenAtABreakFailsTheCaptureByName) {
   EXPECT_EQ(engine_->Stats().captures_failed, uint64_t(cgr_test::NumKeys(engine_->rt)));
   engine_->hook = nullptr;
   int32_t row = engine_->Open();
-  engine_->Step(engine_->Chunks({ { row, 3 } }));
-  EXPECT_EQ(engine_->step.reason, CGR_REASON_CAPTURE_FAILED);
+  StepFor(*engine_, engine_->Chunks({ { row, 3 } }), CGR_REASON_CAPTURE_FAILED);
   CGR_ASSERT_OK(engine_->Capture());
-  engine_->Step(engine_->Decode({ row }));
-  EXPECT_EQ(engine_->step.key.kind, CGR_KIND_PIECEWISE);
+  StepAs(*engine_, engine_->Decode({ row }), CGR_KIND_PIECEWISE);
 }
 
 CGR_INSTANTIATE_OVER_DEVICES(Pieces);

@@ -15,9 +15,8 @@ PlannerOptions Quiet(const char *name = "planner", int32_t layer = 1) {
   return o;
 }
 
-class PlanStates : public ::testing::TestWithParam<DeviceParam> {
+class PlanStates : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(cgr_graph_mode mode, const std::vector<PlannerOptions> &planners = { Quiet() },
             std::function<void(EngineOptions *)> more = nullptr) {
     EngineOptions options = PlanningOptions(GetParam(), mode);
@@ -55,8 +54,7 @@ TEST_P(PlanStates, AreMadeForEachKeyAndOnceForEagerSteps) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_NONE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     PlannerOptions bare;
-    bare.name = "bare";
-    bare.layer = 0;
+    bare.name = "bare", bare.layer = 0;
     ASSERT_NO_FATAL_FAILURE(Make(mode, { Quiet(), bare }));
     EXPECT_EQ(planner().asked, 0) << "at creation nothing is asked";
     for (int n = 0; n < 2; n++) { // the second changes nothing
@@ -298,13 +296,11 @@ TEST_P(PlanStates, AreGoneWhenTheCaptureFails) {
         p.on_plan_host = [&](const cgr_plan_step &step) { return fail(failing == kPlanHost && step.padded_requests == bad); };
         auto recorded = [&](int when) {
           return [&, when](cgr_recorder *recorder) {
-            cgr_record_info info = CGR_RECORD_INFO_INIT;
-            CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+            const cgr_record_info info = InfoOf(recorder);
             return fail(failing == when && info.num_requests == bad);
           };
         };
-        p.on_plan = recorded(kPlan);
-        p.on_record = recorded(kRecord);
+        p.on_plan = recorded(kPlan), p.on_record = recorded(kRecord);
         now = true;
         const std::string name = which == 0 ? "backend first" : "backend second";
         ExpectMessage(engine().Capture(), CGR_ERROR_CALLBACK,
@@ -343,8 +339,7 @@ TEST_P(PlanStates, ThoseOfEagerStepsFailTheCall) {
         cgr_capture capture = engine().CaptureStruct();
         ExpectMessage(warmup ? cgr_runtime_warmup(engine().rt, &capture) : engine().Capture(), CGR_ERROR_CALLBACK, words);
         EXPECT_EQ(planner(0).Alive() + planner(1).Alive(), 0u);
-        p.on_plan_host = nullptr;
-        p.on_create = nullptr;
+        p.on_plan_host = nullptr, p.on_create = nullptr;
         CGR_ASSERT_OK(warmup ? engine().Warmup() : engine().Capture());
         CGR_ASSERT_OK(engine().Capture());
         EXPECT_EQ(p.AliveOf(true), 1u);
@@ -424,8 +419,7 @@ TEST_P(PlanStates, AreToldInsideOfABackendsFunctionsAlone) {
     int outside = 0, called = 0;
     planner().on_record = [&](cgr_recorder *recorder) { // a function that a backend has called is part of it
       auto function = [](cgr_recorder *inner, const void *args) {
-        cgr_record_info info = CGR_RECORD_INFO_INIT;
-        CGR_EXPECT_OK(cgr_record_get_info(inner, &info));
+        const cgr_record_info info = InfoOf(inner);
         EXPECT_NE(info.plan_key, nullptr);
         EXPECT_NE(info.plan_state, nullptr);
         ++**static_cast<int *const *>(args);
@@ -435,8 +429,7 @@ TEST_P(PlanStates, AreToldInsideOfABackendsFunctionsAlone) {
       return cgr_record_call(recorder, function, &counter, sizeof counter);
     };
     engine().hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t) {
-      cgr_record_info info = CGR_RECORD_INFO_INIT;
-      CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+      const cgr_record_info info = InfoOf(recorder);
       EXPECT_EQ(info.plan_key, nullptr);
       EXPECT_EQ(info.plan_state, nullptr);
       outside++;

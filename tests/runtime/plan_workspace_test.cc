@@ -9,15 +9,11 @@ namespace {
 
 enum { kBytes = 5000 };
 
-class PlanWorkspace : public ::testing::TestWithParam<DeviceParam> {
+class PlanWorkspace : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   static PlannerOptions Dirty(const char *name = "planner", int32_t layer = 1) {
     PlannerOptions o;
-    o.name = name;
-    o.layer = layer;
-    o.workspace_bytes = kBytes;
-    o.dirties = true;
+    o.name = name, o.layer = layer, o.workspace_bytes = kBytes, o.dirties = true;
     return o;
   }
   void Make(cgr_graph_mode mode, const std::vector<PlannerOptions> &planners, cgr_device *handle = nullptr) {
@@ -33,10 +29,7 @@ protected:
     for (int32_t page = 40; page < 80; page++)
       pages.push_back(page);
     cgr_self_test test = CGR_SELF_TEST_INIT;
-    test.num_pages = int32_t(pages.size());
-    test.pages = pages.data();
-    test.max_token = 200;
-    test.seed = 5;
+    test.num_pages = int32_t(pages.size()), test.pages = pages.data(), test.max_token = 200, test.seed = 5;
     for (int32_t l = 0; l < engine().state.num_layers; l++)
       for (Tensor which : kTensors)
         CGR_ASSERT_OK(cgr_fill(engine().dev, engine().state.layer[l].in[which].data, 0x3c,
@@ -186,8 +179,7 @@ TEST_P(PlanWorkspace, IsCountedInTheMemory) {
   cgr_config config = engine().Config();
   auto sizes = [&](uint64_t workspace, uint64_t plan) {
     cgr_backend backend = (*p_)[0].Backend();
-    backend.workspace_bytes = workspace;
-    backend.plan_bytes = plan;
+    backend.workspace_bytes = workspace, backend.plan_bytes = plan;
     if (plan == 0)
       backend.plan_host = nullptr;
     config.backends = &backend;
@@ -214,17 +206,7 @@ TEST_P(PlanWorkspace, IsWhereGraphsMayLook) {
     PlannerOptions o = OnBoth();
     o.watches = false;
     ASSERT_NO_FATAL_FAILURE(Make(mode, { o }));
-    int32_t region = -1;
-    for (int32_t l = 0; l < engine().state.num_layers; l++)
-      for (Tensor which : kTensors)
-        CGR_ASSERT_OK(cgr_region_register(engine().rt, engine().state.layer[l].in[which].data,
-                                          engine().state.layer[l].in_bytes[which], &region));
-    for (int32_t c = 0; c < engine().state.num_calls; c++) {
-      const RecordCall &call = engine().state.call[c];
-      CGR_ASSERT_OK(cgr_region_register(engine().rt, call.attention.out.data, call.out_bytes, &region));
-      CGR_ASSERT_OK(cgr_region_register(engine().rt, call.attention.lse.data, call.lse_bytes, &region));
-    }
-    CGR_ASSERT_OK(cgr_region_register(engine().rt, engine().state.token_table, size_t(engine().o.max_requests) * 4, &region));
+    engine().RegisterAll();
     CGR_ASSERT_OK(engine().Capture());
     cgr_finding findings[8];
     cgr_audit counts = CGR_AUDIT_INIT;

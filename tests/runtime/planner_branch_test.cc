@@ -3,23 +3,21 @@
 #include "devices/shims/trace.h"
 #include "kernels/append.h"
 #include "kernels/planner.h"
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 
 namespace cgr_test {
 namespace {
 
-class PlannerBranch : public ::testing::TestWithParam<DeviceParam> {
+class PlannerBranch : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     cgr_device *inner = OpenDevice(GetParam());
     ASSERT_NE(inner, nullptr);
     ASSERT_EQ(cgr__trace_open(inner, &traced_), CGR__DEVICE_OK);
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options = OptionsFor(GetParam(), CGR_MODE_NONE);
     options.handle = traced_;
-    options.mode = CGR_MODE_NONE;
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
   }
   // Everything that was called since the last reset.
   std::vector<cgr__shim_call> Calls() {
@@ -30,7 +28,6 @@ protected:
     return calls;
   }
   cgr_device *traced_ = nullptr;
-  std::unique_ptr<Engine> engine_;
 };
 
 // The index of the first call that matches, or the number of calls.

@@ -12,23 +12,15 @@ namespace {
 
 PlannerOptions First(const char *name = "first", int32_t layer = 1) {
   PlannerOptions o = OnBoth(name, layer);
-  o.on_host = false;
-  o.plan_bytes = 0;
-  o.flags = CGR_BACKEND_PLANS_FIRST;
+  o.on_host = false, o.plan_bytes = 0, o.flags = CGR_BACKEND_PLANS_FIRST;
   return o;
 }
 
-class PlansFirst : public ::testing::TestWithParam<DeviceAndMode> {
+class PlansFirst : public PlanningTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
   void Make(const std::vector<PlannerOptions> &planners, std::function<void(cgr_config *)> adjust = nullptr) {
-    EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
     ASSERT_EQ(cgr__trace_open(OpenDevice(GetParam().device), &traced_), CGR__DEVICE_OK);
-    options.handle = traced_;
-    options.adjust = std::move(adjust);
-    p_.reset();
-    p_ = std::make_unique<Planning>(options, planners);
-    CGR_ASSERT_OK(p_->engine->Capture());
+    PlanningTest::Make(planners, std::move(adjust), traced_);
   }
   // The trace indices of the launches of a kernel since the last reset.
   std::vector<uint64_t> LaunchesOf(const cgr__kernel &kernel) {
@@ -40,22 +32,20 @@ protected:
     return launches;
   }
   cgr_device *traced_ = nullptr;
-  std::unique_ptr<Planning> p_;
 };
 
 TEST_P(PlansFirst, FindTheBatchAndAreFoundByTheAttention) {
   ASSERT_NO_FATAL_FAILURE(Make({ First(), OnBoth("after", 0) },
                                [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
-  Engine &engine = *p_->engine;
-  const int32_t a = engine.Open(), b = engine.Open(), c = engine.Open();
+  const int32_t a = engine().Open(), b = engine().Open(), c = engine().Open();
   for (int n = 0; n < 6 && !HasFatalFailure(); n++) {
-    p_->Run(engine.Chunks({ { a, 5 }, { b, 1 + n % 3 }, { c, 2 } }));
-    p_->Run(engine.Decode({ c, a }));
-    engine.CheckAll();
+    p_->Run(engine().Chunks({ { a, 5 }, { b, 1 + n % 3 }, { c, 2 } }));
+    p_->Run(engine().Decode({ c, a }));
+    engine().CheckAll();
     p_->Run({});
-    p_->Run(engine.Decode({ c, b }), nullptr, true);
-    p_->Run(engine.Decode({ c, b }), nullptr, true);
-    engine.CheckAll();
+    p_->Run(engine().Decode({ c, b }), nullptr, true);
+    p_->Run(engine().Decode({ c, b }), nullptr, true);
+    engine().CheckAll();
   }
   p_->CheckSeen();
 }
@@ -65,8 +55,7 @@ TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
   PlannerOptions after = OnBoth("after", 0); // its plan of the host is staged
   ASSERT_NO_FATAL_FAILURE(
       Make({ First(), after }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
-  Engine &engine = *p_->engine;
-  const int32_t row = engine.Start(5);
+  const int32_t row = engine().Start(5);
   const cgr_key eager = EagerKey(1, 1);
   uint64_t planned[2] = { 0, 0 };
   for (size_t i : { 0, 1 })
@@ -74,11 +63,11 @@ TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
       planned[i] = cgr__trace_total(traced_);
       return CGR_OK;
     };
-  p_->Prepare(engine.Decode({ row }), &eager);
+  p_->Prepare(engine().Decode({ row }), &eager);
   cgr__trace_reset(traced_);
   p_->Launch();
   const std::vector<uint64_t> on_demand = LaunchesOf(cgr__kernel_on_demand), staged = LaunchesOf(cgr__kernel_staged);
-  engine.CheckAll();
+  engine().CheckAll();
   ASSERT_EQ(on_demand.size(), 1u);
   ASSERT_EQ(staged.size(), 1u);
   EXPECT_LT(planned[0], on_demand[0]);
@@ -90,8 +79,7 @@ TEST_P(PlansFirst, AreEnqueuedBeforeWhatIsOnDemandAndStaged) {
 TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
   ASSERT_NO_FATAL_FAILURE(
       Make({ OnBoth("after", 0) }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
-  Engine &engine = *p_->engine;
-  const int32_t row = engine.Start(5);
+  const int32_t row = engine().Start(5);
   const cgr_key eager = EagerKey(1, 1);
   std::vector<std::pair<int, cudaStream_t>> calls[2];
   for (bool asks : { false, true }) {
@@ -99,13 +87,13 @@ TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
       cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
       return asks ? cgr_record_buffer(recorder, CGR_BUFFER_BLOCK_TABLE, 0, &view) : CGR_OK;
     };
-    p_->Prepare(engine.Decode({ row }), &eager);
+    p_->Prepare(engine().Decode({ row }), &eager);
     cgr__trace_reset(traced_);
     p_->Launch();
     struct cgr__trace_entry entry;
     for (uint64_t i = 0; cgr__trace_get(traced_, i, &entry); i++)
       calls[asks].emplace_back(int(entry.call.op), entry.call.stream);
-    engine.CheckAll();
+    engine().CheckAll();
   }
   EXPECT_GT(calls[0].size(), 5u);
   EXPECT_EQ(calls[0], calls[1]);
@@ -114,8 +102,7 @@ TEST_P(PlansFirst, ThoseAfterDoNotJoinTheirOwnBranch) {
 TEST_P(PlansFirst, MayNotAskForBuffersOnDemand) {
   ASSERT_NO_FATAL_FAILURE(
       Make({ First() }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
-  Engine &engine = *p_->engine;
-  const int32_t row = engine.Start(4);
+  const int32_t row = engine().Start(4);
   const cgr_key eager = EagerKey(1, 1);
   auto take = [](cgr_recorder *recorder, cgr_buffer buffer) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
@@ -123,15 +110,15 @@ TEST_P(PlansFirst, MayNotAskForBuffersOnDemand) {
   };
   (*p_)[0].TakeSeen();
   (*p_)[0].on_plan = [&](cgr_recorder *recorder) { return take(recorder, CGR_BUFFER_BLOCK_TABLE); };
-  p_->Prepare(engine.Decode({ row }), &eager);
-  ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK,
+  p_->Prepare(engine().Decode({ row }), &eager);
+  ExpectMessage(engine().Launch(), CGR_ERROR_CALLBACK,
                 { "cgr_record_buffer", "PLANS_FIRST", "expected one that is not on demand" });
-  EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
-  engine.WaitForAll();
+  EXPECT_EQ(engine().step.state, CGR_STEP_ABANDONED);
+  engine().WaitForAll();
   (*p_)[0].TakeSeen();
   (*p_)[0].on_plan = [&](cgr_recorder *recorder) { return take(recorder, CGR_BUFFER_SEQ_LENS); };
-  p_->Run(engine.Decode({ row }), &eager);
-  engine.CheckAll();
+  p_->Run(engine().Decode({ row }), &eager);
+  engine().CheckAll();
   p_->CheckSeen();
 }
 
@@ -146,17 +133,16 @@ TEST_P(PlansFirst, TheLibraryPlansForItsOwnLayersAlone) {
     SCOPED_TRACE(num_own);
     std::vector<PlannerOptions> planners(layers, layers + 2 - num_own);
     ASSERT_NO_FATAL_FAILURE(Make(planners));
-    Engine &engine = *p_->engine;
-    const int32_t row = engine.Start(5);
+    const int32_t row = engine().Start(5);
     const cgr_key eager = EagerKey(1, 1);
-    p_->Prepare(engine.Decode({ row }), &eager);
+    p_->Prepare(engine().Decode({ row }), &eager);
     cgr__trace_reset(traced_);
     p_->Launch();
     size_t planned = LaunchesOf(cgr__kernel_planner).size(), waits = 0;
     struct cgr__trace_entry entry;
     for (uint64_t i = 0; cgr__trace_get(traced_, i, &entry); i++)
       waits += entry.call.op == CGR__OP_EVENT_WAIT;
-    engine.CheckAll();
+    engine().CheckAll();
     EXPECT_EQ(planned, num_own);
     EXPECT_EQ(waits, 2 * num_own) << "the branch and its end";
   }

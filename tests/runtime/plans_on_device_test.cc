@@ -16,19 +16,18 @@ protected:
   }
   // Some of each kind, several in flight.
   void RunSteps(int rounds) {
-    Engine &engine = *p_->engine;
     std::vector<int32_t> rows;
     for (int i = 0; i < 4; i++)
-      rows.push_back(engine.Open());
+      rows.push_back(engine().Open());
     for (int n = 0; n < rounds && !HasFatalFailure(); n++) {
-      p_->Run(engine.Chunks({ { rows[0], 5 }, { rows[1], 1 + n % 3 }, { rows[2], 0 }, { rows[3], 2 } }));
-      p_->Run(engine.Chunks({ { rows[2], 1 } }));
-      p_->Run(engine.Decode({ rows[2], rows[0], rows[3] }));
-      engine.CheckAll();
+      p_->Run(engine().Chunks({ { rows[0], 5 }, { rows[1], 1 + n % 3 }, { rows[2], 0 }, { rows[3], 2 } }));
+      p_->Run(engine().Chunks({ { rows[2], 1 } }));
+      p_->Run(engine().Decode({ rows[2], rows[0], rows[3] }));
+      engine().CheckAll();
       p_->Run({});
-      p_->Run(engine.Decode({ rows[3], rows[1] }), nullptr, true);
-      p_->Run(engine.Decode({ rows[3], rows[1] }), nullptr, true);
-      engine.CheckAll();
+      p_->Run(engine().Decode({ rows[3], rows[1] }), nullptr, true);
+      p_->Run(engine().Decode({ rows[3], rows[1] }), nullptr, true);
+      engine().CheckAll();
     }
     p_->CheckSeen();
   }
@@ -36,8 +35,7 @@ protected:
 
 TEST_P(PlansOnDevice, FindTheBatchAndAreFoundByTheAttention) {
   PlannerOptions alone = OnBoth();
-  alone.on_host = false;
-  alone.plan_bytes = 0;
+  alone.on_host = false, alone.plan_bytes = 0;
   ASSERT_NO_FATAL_FAILURE(Make({ alone }));
   RunSteps(6);
 }
@@ -51,8 +49,7 @@ TEST_P(PlansOnDevice, FindWhatTheHostHasPlanned) {
 TEST_P(PlansOnDevice, AlongsidePlansOnTheHost) {
   PlannerOptions host = OnBoth("host", 0), device = OnBoth("device", 1);
   host.on_device = false;
-  device.on_host = false;
-  device.plan_bytes = 0;
+  device.on_host = false, device.plan_bytes = 0;
   ASSERT_NO_FATAL_FAILURE(Make({ host, device }));
   RunSteps(4);
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth("first", 1), OnBoth("second", 0) }));
@@ -62,72 +59,56 @@ TEST_P(PlansOnDevice, AlongsidePlansOnTheHost) {
 // The engine's staged data are persistent buffers too.
 TEST_P(PlansOnDevice, FindTheEnginesStagedBuffers) {
   cgr_buffer_decl decl = CGR_BUFFER_DECL_INIT;
-  decl.name = "staged";
-  decl.dimension = CGR_DIMENSION_REQUESTS;
-  decl.dtype = CGR_DTYPE_I32;
-  decl.source = CGR_SOURCE_STAGED;
-  decl.padding = -5;
+  decl.name = "staged", decl.dimension = CGR_DIMENSION_REQUESTS, decl.dtype = CGR_DTYPE_I32;
+  decl.source = CGR_SOURCE_STAGED, decl.padding = -5;
   PlannerOptions o = OnBoth();
-  o.watches = o.on_host = false;
-  o.plan_bytes = 0;
+  o.watches = o.on_host = false, o.plan_bytes = 0;
   EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
-  options.adjust = [&](cgr_config *config) {
-    config->buffers = &decl;
-    config->num_buffers = 1;
-  };
+  options.adjust = [&](cgr_config *config) { config->buffers = &decl, config->num_buffers = 1; };
   p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ o });
-  Engine &engine = *p_->engine;
-  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_DECLARED, 0, &view));
-  void *copy = engine.Alloc(64);
+  const cgr_buffer_view view = BufferOf(engine().rt, CGR_BUFFER_DECLARED);
+  void *copy = engine().Alloc(64);
   (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-    return cgr_copy(engine.dev, copy, view.data, 4 * size_t(info.num_requests), info.stream);
+    const cgr_record_info info = InfoOf(recorder);
+    return cgr_copy(engine().dev, copy, view.data, 4 * size_t(info.num_requests), info.stream);
   };
-  CGR_ASSERT_OK(engine.Capture());
-  const int32_t row = engine.Open();
-  engine.Reserve(row, 40);
+  CGR_ASSERT_OK(engine().Capture());
+  const int32_t row = engine().Open();
+  engine().Reserve(row, 40);
   for (int32_t n = 1; n < 20; n++) {
     const int32_t data = 100 + n;
     const cgr_staged staged = { 0, 0, &data };
-    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_batch batch = BatchOf(1, &row, &n);
     cgr_step step = CGR_STEP_INIT;
-    batch.num_requests = 1;
-    batch.rows = &row;
-    batch.tokens = &n;
-    batch.staged = &staged;
-    batch.num_staged = 1;
-    CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
-    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
-    CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
-    EXPECT_EQ(engine.Read<int32_t>(copy, 1)[0], data);
-    engine.launched = step.mark.seq;
+    batch.staged = &staged, batch.num_staged = 1;
+    CGR_ASSERT_OK(cgr_step_prepare(engine().rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine().rt, &step, engine().stream));
+    CGR_ASSERT_OK(cgr_step_wait(engine().rt, step.mark, -1, nullptr));
+    EXPECT_EQ(engine().Read<int32_t>(copy, 1)[0], data);
+    engine().launched = step.mark.seq;
   }
-  CGR_EXPECT_OK(cgr_request_set_length(engine.rt, row, 0));
-  engine.Forget();
+  CGR_EXPECT_OK(cgr_request_set_length(engine().rt, row, 0));
+  engine().Forget();
 }
 
 // A plan that asks for a on-demand buffer is on the branch that fills it; the attention still waits for the plan.
 TEST_P(PlansOnDevice, MayReadBuffersOnDemand) {
   ASSERT_NO_FATAL_FAILURE(
       Make({ OnBoth() }, [](cgr_config *config) { config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE); }));
-  Engine &engine = *p_->engine;
   auto take = [&](cgr_recorder *recorder) {
     cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
     return cgr_record_buffer(recorder, CGR_BUFFER_BLOCK_TABLE, 0, &view);
   };
   (*p_)[0].on_plan = take;
-  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine.rt, 0, nullptr));
-  CGR_ASSERT_OK(engine.Capture());
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine().rt, 0, nullptr));
+  CGR_ASSERT_OK(engine().Capture());
   RunSteps(8);
 }
 
 TEST_P(PlansOnDevice, AreToldTheStep) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
-  Engine &engine = *p_->engine;
   Planner &planner = (*p_)[0];
-  EXPECT_EQ(planner.plans.size(), size_t(cgr_test::NumKeys(engine.rt)));
+  EXPECT_EQ(planner.plans.size(), size_t(cgr_test::NumKeys(engine().rt)));
   for (const Planner::Call &call : planner.plans) {
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_CAPTURE));
     EXPECT_EQ(call.info.capturing, 1);
@@ -135,11 +116,11 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
     EXPECT_EQ(call.info.num_tokens, call.key.num_tokens);
     EXPECT_EQ(call.info.real_requests, -1);
   }
-  const int32_t a = engine.Start(4), b = engine.Start(9);
+  const int32_t a = engine().Start(4), b = engine().Start(9);
   const cgr_key eager = EagerKey(3, 4), none = EagerKey(1, 1);
   planner.plans.clear();
   planner.records.clear();
-  p_->Run(engine.Decode({ a, b }), &eager);
+  p_->Run(engine().Decode({ a, b }), &eager);
   ASSERT_EQ(planner.plans.size(), 1u);
   ASSERT_EQ(planner.records.size(), 1u);
   EXPECT_EQ(planner.plans[0].flags, 0u);
@@ -153,18 +134,17 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
   p_->Run({}, &none);
   ASSERT_EQ(planner.plans.size(), 2u);
   EXPECT_EQ(planner.plans[1].flags, uint32_t(CGR_PLAN_FAST));
-  engine.CheckAll();
+  engine().CheckAll();
   planner.plans.clear();
-  CGR_ASSERT_OK(engine.Warmup());
-  EXPECT_EQ(planner.plans.size(), size_t(cgr_test::NumKeys(engine.rt)));
+  CGR_ASSERT_OK(engine().Warmup());
+  EXPECT_EQ(planner.plans.size(), size_t(cgr_test::NumKeys(engine().rt)));
   for (const Planner::Call &call : planner.plans)
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_FAST));
 }
 
 TEST_P(PlansOnDevice, MayNotCallAttendMergeOrCheckValues) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
-  Engine &engine = *p_->engine;
-  const int32_t row = engine.Start(4);
+  const int32_t row = engine().Start(4);
   const cgr_key eager = EagerKey(1, 1);
   int called = 0;
   auto call = [](cgr_recorder *, const void *args) {
@@ -177,22 +157,22 @@ TEST_P(PlansOnDevice, MayNotCallAttendMergeOrCheckValues) {
         int *counter = &called;
         const cgr_merge merge = CGR_MERGE_INIT;
         const cgr_value_check check = CGR_VALUE_CHECK_INIT;
-        cgr_status status = what == "attention" ? cgr_record_attention(recorder, &engine.state.call[0].attention)
+        cgr_status status = what == "attention" ? cgr_record_attention(recorder, &engine().state.call[0].attention)
                             : what == "call"    ? cgr_record_call(recorder, call, &counter, sizeof counter)
                             : what == "merge"   ? cgr_record_merge(recorder, &merge)
                                                 : cgr_record_check_values(recorder, &check);
         ExpectMessage(status, CGR_ERROR_STATE, { "cgr_record_" + what });
         return returns ? status : CGR_OK;
       };
-      p_->Prepare(engine.Decode({ row }), &eager);
-      CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+      p_->Prepare(engine().Decode({ row }), &eager);
+      CGR_EXPECT(CGR_ERROR_CALLBACK, engine().Launch());
       ExpectBegins(std::string("backend planner: plan: a call failed with CGR_ERROR_STATE: cgr_record_") + what +
                    ": called inside");
-      EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
+      EXPECT_EQ(engine().step.state, CGR_STEP_ABANDONED);
       (*p_)[0].on_plan = nullptr;
-      engine.WaitForAll();
+      engine().WaitForAll();
       (*p_)[0].TakeSeen();
-      p_->Run(engine.Decode({ row }), &eager);
+      p_->Run(engine().Decode({ row }), &eager);
       p_->CheckSeen();
     }
   }
@@ -202,8 +182,7 @@ TEST_P(PlansOnDevice, MayNotCallAttendMergeOrCheckValues) {
 // The failure is named once: whose function it was, what it returned, and the message of the call inside it.
 TEST_P(PlansOnDevice, AFailureIsNamedOnce) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
-  Engine &engine = *p_->engine;
-  const int32_t row = engine.Start(4);
+  const int32_t row = engine().Start(4);
   const cgr_key eager = EagerKey(1, 1);
   auto silent = [](cgr_recorder *) { return CGR_ERROR_BUSY; };
   auto telling = [](cgr_recorder *) { return cgr_copy(nullptr, nullptr, nullptr, 0, nullptr); };
@@ -221,13 +200,13 @@ TEST_P(PlansOnDevice, AFailureIsNamedOnce) {
   for (const auto &each : cases)
     for (bool plans : { true, false }) {
       (plans ? (*p_)[0].on_plan : (*p_)[0].on_record) = each.act;
-      p_->Prepare(engine.Decode({ row }), &eager);
-      CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
+      p_->Prepare(engine().Decode({ row }), &eager);
+      CGR_EXPECT(CGR_ERROR_CALLBACK, engine().Launch());
       ExpectBegins((plans ? "backend planner: plan" : "backend planner, layer 1: record") + std::string(each.what));
       (*p_)[0].on_plan = (*p_)[0].on_record = nullptr;
-      engine.WaitForAll();
+      engine().WaitForAll();
       (*p_)[0].TakeSeen();
-      p_->Run(engine.Decode({ row }), &eager);
+      p_->Run(engine().Decode({ row }), &eager);
       p_->CheckSeen();
     }
 }
@@ -240,42 +219,39 @@ TEST_P(PlansOnDevice, ACaptureNamesItsFirstFailure) {
   EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
   options.validation = false; // it would report what is done here on purpose
   p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ OnBoth() });
-  Engine &engine = *p_->engine;
   (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-    return info.capturing ? cgr_stream_synchronize(engine.dev, info.stream) : CGR_OK;
+    const cgr_record_info info = InfoOf(recorder);
+    return info.capturing ? cgr_stream_synchronize(engine().dev, info.stream) : CGR_OK;
   };
-  CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Capture());
+  CGR_EXPECT(CGR_ERROR_CALLBACK, engine().Capture());
   for (const char *words :
        { "cgr_runtime_capture: ", "backend planner: plan returned CGR_ERROR_CAPTURE", "cgr_stream_synchronize" })
     EXPECT_NE(std::string(cgr_last_message()).find(words), std::string::npos) << cgr_last_message();
   (*p_)[0].on_plan = nullptr;
-  CGR_ASSERT_OK(engine.Capture());
+  CGR_ASSERT_OK(engine().Capture());
 }
 
 // Eager steps are given up; the next one is right.
 TEST_P(PlansOnDevice, AFailureGivesTheStepUp) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth("first", 0), OnBoth("second", 1) }));
-  Engine &engine = *p_->engine;
-  const int32_t a = engine.Start(4), b = engine.Start(9);
+  const int32_t a = engine().Start(4), b = engine().Start(9);
   const cgr_key eager = EagerKey(2, 8);
   (*p_)[0].TakeSeen();
   (*p_)[1].TakeSeen();
   for (size_t failing : { 0, 1 })
     for (int n = 0; n < 3; n++) {
-      p_->Run(engine.Decode({ b, a }));
-      const std::vector<Item> items = engine.Chunks({ { a, 5 }, { b, 3 } });
+      p_->Run(engine().Decode({ b, a }));
+      const std::vector<Item> items = engine().Chunks({ { a, 5 }, { b, 3 } });
       p_->Prepare(items, &eager);
       (*p_)[failing].on_plan = [](cgr_recorder *) { return CGR_ERROR_UNSUPPORTED; };
-      ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK,
+      ExpectMessage(engine().Launch(), CGR_ERROR_CALLBACK,
                     { std::string("backend ") + (failing == 0 ? "first" : "second") + ": plan returned CGR_ERROR_UNSUPPORTED" });
-      EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
+      EXPECT_EQ(engine().step.state, CGR_STEP_ABANDONED);
       (*p_)[failing].on_plan = nullptr;
       p_->Run(items, &eager);
-      p_->Run(engine.Decode({ b, a }));
+      p_->Run(engine().Decode({ b, a }));
       p_->CheckSeen();
-      engine.CheckCaches();
+      engine().CheckCaches();
     }
 }
 
@@ -291,18 +267,17 @@ TEST_P(PlansOnDevice, OthersHaveNoMoreNodesAndCalls) {
     PlannerOptions o;
     o.states = planning == 1; // alone: neither plan nor workspace
     p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ o });
-    Engine &engine = *p_->engine;
-    CGR_ASSERT_OK(engine.Capture());
-    for (int32_t i = 0; i < cgr_test::NumKeys(engine.rt); i++)
-      nodes[planning].push_back(engine.GraphStats(i).num_nodes);
-    const int32_t row = engine.Start(5);
+    CGR_ASSERT_OK(engine().Capture());
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine().rt); i++)
+      nodes[planning].push_back(engine().GraphStats(i).num_nodes);
+    const int32_t row = engine().Start(5);
     const cgr_key eager = EagerKey(1, 1);
     for (const cgr_key *key : { static_cast<const cgr_key *>(nullptr), &eager }) {
-      CGR_ASSERT_OK(engine.Prepare(engine.Decode({ row }), key));
+      CGR_ASSERT_OK(engine().Prepare(engine().Decode({ row }), key));
       cgr__trace_reset(traced);
-      CGR_ASSERT_OK(engine.Launch());
+      CGR_ASSERT_OK(engine().Launch());
       calls[planning].push_back(cgr__trace_total(traced));
-      engine.CheckAll();
+      engine().CheckAll();
     }
     p_.reset();
   }

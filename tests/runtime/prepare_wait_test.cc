@@ -6,16 +6,13 @@
 namespace cgr_test {
 namespace {
 
-class PrepareWait : public ::testing::TestWithParam<DeviceParam> {
+class PrepareWait : public EngineTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void TearDown() override { gate_.reset(); }
   void Make(int32_t depth, int32_t max_changes = 0) {
     engine_.reset();
-    EngineOptions options = OptionsFor(GetParam());
-    options.adjust = [=](cgr_config *config) { config->max_changes = max_changes, config->ring_depth = depth; };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(
+        OptionsFor(GetParam(), [=](cgr_config *config) { config->max_changes = max_changes, config->ring_depth = depth; }));
   }
   // Prepares what the engine's own Prepare would, through the call.
   cgr_status Prepare(const std::vector<Item> &items, int32_t timeout_ms = 20000) {
@@ -26,7 +23,6 @@ protected:
     engine_->prepare = nullptr;
     return status;
   }
-  std::unique_ptr<Engine> engine_;
   std::unique_ptr<Gate> gate_; // goes first
 };
 
@@ -50,9 +46,7 @@ TEST_P(PrepareWait, AFullRingIsWaitedFor) {
 
 // Storms of changes over every depth: all of them arrive, and every result can be collected.
 TEST_P(PrepareWait, ChangesAreSentAhead) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int32_t depth = 2; depth <= 8; depth++) {
     SCOPED_TRACE(depth);
     ASSERT_NO_FATAL_FAILURE(Make(depth, int32_t(random.Pick(1, 4))));

@@ -11,9 +11,8 @@
 namespace cgr_test {
 namespace {
 
-class ReadTrash : public ::testing::TestWithParam<DeviceParam> {
+class ReadTrash : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<Engine> Make(Random &random) {
     const std::vector<KvLayout> layouts = { KvLayout::kNhd,         KvLayout::kHnd,          KvLayout::kKvPages,
                                             KvLayout::kPairs,       KvLayout::kLayersInPage, KvLayout::kLayersInPageHnd,
@@ -48,9 +47,7 @@ std::vector<unsigned char> Bad(int32_t dtype, Random &random) {
 }
 
 TEST_P(ReadTrash, NanIsNamed) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int run = 0; run < 24 && !HasFatalFailure(); run++) {
     auto engine = Make(random);
     const size_t before = violations_.size();

@@ -180,9 +180,8 @@ TEST_P(RecordCalls, CapturesWhatItEnqueues) {
   EngineOptions options = OptionsFor(GetParam());
   options.buckets = { 4 };
   engine_ = std::make_unique<Engine>(options);
-  Engine &engine = *engine_;
-  int32_t *counters = static_cast<int32_t *>(engine.Alloc(2 * 256)), zeros[65] = { 0 };
-  engine.Write(counters, zeros, sizeof zeros);
+  int32_t *counters = static_cast<int32_t *>(engine_->Alloc(2 * 256)), zeros[65] = { 0 };
+  engine_->Write(counters, zeros, sizeof zeros);
   struct Args {
     cgr_device *dev;
     int32_t *counters;
@@ -191,24 +190,22 @@ TEST_P(RecordCalls, CapturesWhatItEnqueues) {
   calls = 0;
   auto function = [](cgr_recorder *recorder, const void *raw) {
     const Args &args = *static_cast<const Args *>(raw);
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+    const cgr_record_info info = InfoOf(recorder);
     calls += info.capturing;
     return cgr_fill(args.dev, args.counters + (info.capturing ? 0 : 64), 1, 4, info.stream);
   };
-  engine.hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
-    Args args = { engine.dev, counters };
+  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+    Args args = { engine_->dev, counters };
     return at == 0 ? cgr_record_call(recorder, function, &args, sizeof args) : CGR_OK;
   };
-  CGR_ASSERT_OK(engine.Capture());
+  CGR_ASSERT_OK(engine_->Capture());
   EXPECT_EQ(calls, 1);
-  rows_ = { engine.Start(5, 1), engine.Start(3, 2) };
-  EXPECT_EQ(engine.Read<int32_t>(counters, 1)[0], 0);
-  EXPECT_NE(engine.Read<int32_t>(counters + 64, 1)[0], 0);
-  engine.Step(engine.Decode(rows_));
-  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  rows_ = { engine_->Start(5, 1), engine_->Start(3, 2) };
+  EXPECT_EQ(engine_->Read<int32_t>(counters, 1)[0], 0);
+  EXPECT_NE(engine_->Read<int32_t>(counters + 64, 1)[0], 0);
+  StepAs(*engine_, engine_->Decode(rows_), CGR_KIND_FULL);
   EXPECT_EQ(calls, 1);
-  EXPECT_NE(engine.Read<int32_t>(counters, 1)[0], 0);
+  EXPECT_NE(engine_->Read<int32_t>(counters, 1)[0], 0);
 }
 
 // ---- what the recorder reports
@@ -238,8 +235,7 @@ TEST_P(RecordCalls, InfoTellsThePaddedAndTheRealCountsOfAnEagerStep) {
 }
 
 TEST_P(RecordCalls, InfoTellsNoRealCountsInACapture) {
-  Engine fresh(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(fresh.Capture());
+  CapturedEngine fresh(OptionsFor(GetParam()));
   ASSERT_EQ(fresh.records.size(), 4u);
   for (const cgr_record_info &info : fresh.records) {
     EXPECT_EQ(info.capturing, 1);

@@ -5,7 +5,7 @@
 namespace cgr_test {
 namespace {
 
-class RecordLayers : public ::testing::TestWithParam<DeviceParam> {
+class RecordLayers : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -19,27 +19,25 @@ protected:
   }
   // `record` as it stands makes neither a graph nor an eager step, with these words in the message; a good one then makes both.
   void Fails(const Words &words) {
-    Engine &engine = *engine_;
-    ExpectMessage(engine.Capture(), CGR_ERROR_CALLBACK, words);
-    EXPECT_EQ(engine.Stats().captures_failed, 4u);
-    EXPECT_EQ(engine.Stats().num_graphs, 0);
-    int32_t row = engine.Open();
-    engine.Reserve(row, 9);
-    CGR_ASSERT_OK(engine.Prepare({ Engine::Chunk(row, 5, 1) }));
-    ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK, words);
-    EXPECT_EQ(engine.step.state, CGR_STEP_ABANDONED);
-    CGR_ASSERT_OK(engine.Prepare({ Engine::Chunk(row, 1, 1) })); // no graph
-    EXPECT_EQ(engine.step.reason, CGR_REASON_CAPTURE_FAILED);
-    ExpectMessage(engine.Launch(), CGR_ERROR_CALLBACK, words);
-    engine.hook = nullptr;
-    engine.state.num_calls = int32_t(engine.o.calls.size());
-    for (size_t c = 0; c < engine.o.calls.size(); c++)
-      engine.state.call[c].attention = calls_.empty() ? engine.state.call[c].attention : calls_[c];
-    CGR_ASSERT_OK(engine.Capture());
-    engine.WaitForAll();
-    engine.Step({ Engine::Chunk(row, 5, 1) });
-    engine.Step(engine.Decode({ row }));
-    EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+    ExpectMessage(engine_->Capture(), CGR_ERROR_CALLBACK, words);
+    EXPECT_EQ(engine_->Stats().captures_failed, 4u);
+    EXPECT_EQ(engine_->Stats().num_graphs, 0);
+    int32_t row = engine_->Open();
+    engine_->Reserve(row, 9);
+    CGR_ASSERT_OK(engine_->Prepare({ Engine::Chunk(row, 5, 1) }));
+    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, words);
+    EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
+    CGR_ASSERT_OK(engine_->Prepare({ Engine::Chunk(row, 1, 1) })); // no graph
+    EXPECT_EQ(engine_->step.reason, CGR_REASON_CAPTURE_FAILED);
+    ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, words);
+    engine_->hook = nullptr;
+    engine_->state.num_calls = int32_t(engine_->o.calls.size());
+    for (size_t c = 0; c < engine_->o.calls.size(); c++)
+      engine_->state.call[c].attention = calls_.empty() ? engine_->state.call[c].attention : calls_[c];
+    CGR_ASSERT_OK(engine_->Capture());
+    engine_->WaitForAll();
+    engine_->Step({ Engine::Chunk(row, 5, 1) });
+    StepAs(*engine_, engine_->Decode({ row }), CGR_KIND_FULL);
   }
   void KeepCalls() {
     for (size_t c = 0; c < engine_->o.calls.size(); c++)
@@ -51,7 +49,6 @@ protected:
       return at == n ? what(recorder) : CGR_OK;
     };
   }
-  std::unique_ptr<Engine> engine_;
   std::vector<cgr_attention> calls_;
 };
 
@@ -143,19 +140,16 @@ TEST_P(RecordLayers, AFailureIsToldBeforeWhatIsLeftOut) {
 
 // An engine with its own attention may use cgr_record_attention only to append; that counts as naming the layer.
 TEST_P(RecordLayers, OneThatIsAppendedAloneIsNotLeftOut) {
-  Engine &engine = *engine_;
-  engine.o.calls[1].flags = engine.state.call[1].attention.flags = CGR_ATTENTION_APPEND_ONLY;
-  CGR_ASSERT_OK(engine.Capture());
-  int32_t row = engine.Start(7, 1);
-  engine.Step(engine.Decode({ row }));
-  EXPECT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+  engine_->o.calls[1].flags = engine_->state.call[1].attention.flags = CGR_ATTENTION_APPEND_ONLY;
+  CGR_ASSERT_OK(engine_->Capture());
+  int32_t row = engine_->Start(7, 1);
+  StepAs(*engine_, engine_->Decode({ row }), CGR_KIND_FULL);
 }
 
 TEST_P(RecordLayers, NoneNeedBeNamedWhereNoneAreConfigured) {
   static cgr_config config;
   config = engine_->Config();
-  config.num_layers = 0;
-  config.layers = nullptr;
+  config.num_layers = 0, config.layers = nullptr;
   cgr_runtime *rt = nullptr;
   CGR_ASSERT_OK(cgr_runtime_create(&config, &rt));
   cgr_capture capture = CGR_CAPTURE_INIT;

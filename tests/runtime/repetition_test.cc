@@ -52,11 +52,9 @@ private:
   int count_ = 0;
 };
 
-class Repetition : public ::testing::TestWithParam<DeviceParam> {
+class Repetition : public EngineTest {
 protected:
   enum { kPage = 16, kMaxRequests = 8, kMaxTokens = 96 };
-
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
 
   // How many runs to make where a GPU makes `count`, the first run included.
   static int Count(int count) {
@@ -85,22 +83,16 @@ protected:
   }
   void Make(bool batch_invariant) {
     EngineOptions o;
-    o.device = GetParam();
-    o.feed = Feed::kUploads;
-    o.dtype = CGR_DTYPE_BF16;
-    o.layers = Layers();
+    o.device = GetParam(), o.feed = Feed::kUploads, o.dtype = CGR_DTYPE_BF16, o.layers = Layers();
     o.layout = KvLayout::kLayersInPage; // a page of all layers is one stretch of memory
-    o.page_size = kPage;
-    o.max_requests = o.max_rows = kMaxRequests;
-    o.max_tokens = kMaxTokens;
+    o.page_size = kPage, o.max_requests = o.max_rows = kMaxRequests, o.max_tokens = kMaxTokens;
     o.max_seq_len = LongLength() + 100 + kMaxTokens;
     o.num_pages = (o.max_seq_len + 2 * SomeLength() + kMaxRequests * (kMaxTokens + 2 * kPage)) / kPage;
     o.mode = CGR_MODE_FULL;
     o.mixed = { { 32, 4 }, { kMaxTokens, kMaxRequests } };
     o.adjust = [this, batch_invariant](cgr_config *c) {
       static const int32_t query_lens[] = { 1, 4 };
-      c->query_lens = query_lens;
-      c->num_query_lens = 2;
+      c->query_lens = query_lens, c->num_query_lens = 2;
       c->max_padding = kMaxTokens; // each step takes its graph, however small a slow device makes it
       c->batch_invariant = batch_invariant;
       if (batch_invariant)
@@ -108,8 +100,7 @@ protected:
       else if (!GetParam().IsCuda())
         c->num_parts = 24; // more than the host has, for more merges
     };
-    engine_ = std::make_unique<Engine>(o);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(o);
     given_bytes_ = 64 * PageBytes();
     for (int32_t c = 0; c < engine_->state.num_calls; c++)
       given_bytes_ += engine_->state.call[c].out_bytes + engine_->state.call[c].lse_bytes;
@@ -139,13 +130,12 @@ protected:
   }
   // The caches, a copy of them to go back to, and q, k and v of as many tokens as a step can have.
   void FillMemory() {
-    Engine &e = *engine_;
-    e.Write(e.caches.memory(), e.caches.image().data(), e.caches.bytes());
-    before_ = e.Alloc(e.caches.bytes());
-    e.Write(before_, e.caches.image().data(), e.caches.bytes());
-    for (int32_t l = 0; l < e.state.num_layers; l++)
+    engine_->Write(engine_->caches.memory(), engine_->caches.image().data(), engine_->caches.bytes());
+    before_ = engine_->Alloc(engine_->caches.bytes());
+    engine_->Write(before_, engine_->caches.image().data(), engine_->caches.bytes());
+    for (int32_t l = 0; l < engine_->state.num_layers; l++)
       for (Tensor which : kTensors) {
-        const RecordLayer &layer = e.state.layer[l];
+        const RecordLayer &layer = engine_->state.layer[l];
         std::vector<unsigned char> values(layer.in_bytes[which]);
         FillInput(
             layer, which, kMaxTokens,
@@ -153,7 +143,7 @@ protected:
               return Entry{ salt_, t };
             },
             values.data());
-        e.Write(layer.in[which].data, values.data(), values.size());
+        engine_->Write(layer.in[which].data, values.data(), values.size());
       }
   }
   void Add(const std::string &name, const std::vector<std::pair<int32_t, int32_t>> &chunks) {
@@ -194,19 +184,17 @@ protected:
   // ---- a run
   // Overwrites what the step will write, whatever an earlier run has left there.
   void Poison() {
-    Engine &e = *engine_;
-    for (int32_t c = 0; c < e.state.num_calls; c++) {
-      const RecordCall &call = e.state.call[c];
-      CGR_EXPECT_OK(cgr_fill(e.dev, call.attention.out.data, 0xff, call.out_bytes, e.stream));
-      CGR_EXPECT_OK(cgr_fill(e.dev, call.attention.lse.data, 0xff, call.lse_bytes, e.stream));
+    for (int32_t c = 0; c < engine_->state.num_calls; c++) {
+      const RecordCall &call = engine_->state.call[c];
+      CGR_EXPECT_OK(cgr_fill(engine_->dev, call.attention.out.data, 0xff, call.out_bytes, engine_->stream));
+      CGR_EXPECT_OK(cgr_fill(engine_->dev, call.attention.lse.data, 0xff, call.lse_bytes, engine_->stream));
     }
   }
   void Launch(const Repeated &step, const cgr_key *key) {
-    Engine &e = *engine_;
-    CGR_ASSERT_OK(e.Prepare(step.items, key));
+    CGR_ASSERT_OK(engine_->Prepare(step.items, key));
     Poison();
-    CGR_ASSERT_OK(cgr_step_launch(e.rt, &e.step, e.stream));
-    e.launched = e.step.mark.seq;
+    CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &engine_->step, engine_->stream));
+    engine_->launched = engine_->step.mark.seq;
   }
   void Wait(const Repeated &step) {
     cgr_step_result result = CGR_STEP_RESULT_INIT;
@@ -217,44 +205,43 @@ protected:
   }
   // Copies what is watched to `given_`, then restores the caches and rows to their state before the step.
   void TakeAndGoBack(const Repeated &step) {
-    Engine &e = *engine_;
     size_t at = 0;
     for (const Watched &memory : step.watched) {
       ASSERT_LE(at + memory.bytes, given_bytes_);
-      CGR_ASSERT_OK(cgr_copy(e.dev, given_ + at, memory.there, memory.bytes, e.stream));
+      CGR_ASSERT_OK(cgr_copy(engine_->dev, given_ + at, memory.there, memory.bytes, engine_->stream));
       at += memory.bytes;
     }
     for (int32_t page : step.pages)
-      CGR_ASSERT_OK(cgr_copy(e.dev, Page(e.caches.memory(), page), Page(before_, page), PageBytes(), e.stream));
+      CGR_ASSERT_OK(
+          cgr_copy(engine_->dev, Page(engine_->caches.memory(), page), Page(before_, page), PageBytes(), engine_->stream));
     for (size_t i = 0; i < step.items.size(); i++)
-      e.SetLength(step.items[i].row, step.starts[i]);
-    e.Sync();
+      engine_->SetLength(step.items[i].row, step.starts[i]);
+    engine_->Sync();
   }
   // The first run, in the graph that the library chooses: its outputs are checked, and later runs must match them.
   void RunFirst(Repeated *step) {
-    Engine &e = *engine_;
     ASSERT_NO_FATAL_FAILURE(Launch(*step, nullptr));
-    ASSERT_EQ(e.step.key.kind, CGR_KIND_FULL);
-    step->full = e.step.key;
+    ASSERT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+    step->full = engine_->step.key;
     step->eager = EagerKey(step->full.num_requests, step->full.num_tokens);
     ASSERT_NO_FATAL_FAILURE(Wait(*step));
     InFlight taken;
-    taken.step = e.step;
+    taken.step = engine_->step;
     for (int32_t i = 0, token = 0; i < int32_t(step->items.size()); i++) {
       const Item &item = step->items[size_t(i)];
-      const std::shared_ptr<Request> &r = e.requests.at(item.row);
+      const std::shared_ptr<Request> &r = engine_->requests.at(item.row);
       std::vector<Entry> asked, cache = r->cache;
       for (size_t j = 0; j < item.tokens.size(); j++)
         asked.push_back({ salt_, token++ });
       cache.insert(cache.end(), asked.begin(), asked.end());
       taken.items.push_back({ item, r, step->starts[size_t(i)], r->tag, { r->pages }, cache, asked, {}, {} });
     }
-    for (int32_t c = 0; c < e.state.num_calls; c++) {
-      const RecordCall &call = e.state.call[c];
+    for (int32_t c = 0; c < engine_->state.num_calls; c++) {
+      const RecordCall &call = engine_->state.call[c];
       const cgr_attention &a = call.attention;
-      ASSERT_NO_FATAL_FAILURE(e.CheckCall(
-          taken, c,
-          { e.Read<unsigned char>(a.out.data, call.out_bytes), e.Read<float>(a.lse.data, call.lse_bytes / sizeof(float)) }));
+      ASSERT_NO_FATAL_FAILURE(engine_->CheckCall(taken, c,
+                                                 { engine_->Read<unsigned char>(a.out.data, call.out_bytes),
+                                                   engine_->Read<float>(a.lse.data, call.lse_bytes / sizeof(float)) }));
       const size_t padded = size_t(step->full.num_tokens), of_layer = size_t(a.layer);
       step->watched.push_back({ "out of layer " + std::to_string(of_layer), a.out.data,
                                 padded * size_t(a.out.stride_token) * cgr_dtype_size(CGR_DTYPE_BF16) });
@@ -262,7 +249,7 @@ protected:
           { "lse of layer " + std::to_string(of_layer), a.lse.data, padded * size_t(a.lse.stride_token) * sizeof(float) });
     }
     for (int32_t page : step->pages)
-      step->watched.push_back({ "page " + std::to_string(page), Page(e.caches.memory(), page), PageBytes() });
+      step->watched.push_back({ "page " + std::to_string(page), Page(engine_->caches.memory(), page), PageBytes() });
     ASSERT_NO_FATAL_FAILURE(TakeAndGoBack(*step));
     size_t all = 0;
     for (const Watched &memory : step->watched)
@@ -308,7 +295,6 @@ protected:
       }
   }
 
-  std::unique_ptr<Engine> engine_;
   std::vector<Repeated> steps_;
   int32_t salt_ = 0;               // names the values of the steps' tokens; those of rows follow
   void *before_ = nullptr;         // the caches as each step finds them

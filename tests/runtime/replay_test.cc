@@ -4,9 +4,8 @@
 namespace cgr_test {
 namespace {
 
-class Replay : public ::testing::TestWithParam<DeviceParam> {
+class Replay : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<Engine> Make(const std::vector<int32_t> &buckets = { 1, 2, 4, 8 }) {
     EngineOptions options = OptionsFor(GetParam());
     options.buckets = buckets;
@@ -54,9 +53,7 @@ Given StepOf(Engine &engine, int32_t real, const cgr_key *key) {
 
 TEST_P(Replay, EqualsEagerBitForBitAtEveryRealCount) {
   EngineOptions options = OptionsFor(GetParam());
-  options.max_requests = 16;
-  options.max_rows = 20;
-  options.num_pages = 200;
+  options.max_requests = 16, options.max_rows = 20, options.num_pages = 200;
   options.buckets = { 1, 3, 4, 9, 16 };
   for (LayerOptions &layer : options.layers)
     layer.num_q_heads = GetParam().IsCuda() ? 8 : 4, layer.num_kv_heads = 2;
@@ -195,9 +192,7 @@ TEST_P(Replay, ChooseTellsWhatPrepareWouldUse) {
   for (size_t count : { 1u, 3u, 5u, 8u }) {
     std::vector<int32_t> some = First(rows, count);
     std::vector<Item> items = engine->Decode(some);
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = int32_t(count);
-    batch.rows = some.data();
+    cgr_batch batch = BatchOf(int32_t(count), some.data());
     cgr_key key;
     Snapshot before(*engine);
     CGR_ASSERT_OK(cgr_step_choose(engine->rt, &batch, &key));

@@ -77,9 +77,7 @@ TEST_P(RequestCalls, PagesOutsideThePoolOrTwiceAreRefused) {
 
 // Pages are set and dropped at random and compared with a plain list: only a page that would be there twice is refused.
 TEST_P(RequestCalls, PagesAreRefusedJustWhenTheyAreThereTwice) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int32_t row = engine_->Open();
   std::vector<int32_t> has;
   for (int n = 0; n < 2000; n++) {

@@ -25,11 +25,7 @@ class Ring : public ::testing::TestWithParam<Case> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
   std::unique_ptr<Engine> Make(int32_t depth) {
-    EngineOptions options = OptionsFor(GetParam().device);
-    options.adjust = [depth](cgr_config *config) { config->ring_depth = depth; };
-    auto engine = std::make_unique<Engine>(options);
-    CGR_EXPECT_OK(engine->Capture());
-    return engine;
+    return MakeCaptured(OptionsFor(GetParam().device, [depth](cgr_config *config) { config->ring_depth = depth; }));
   }
   bool IsLatest() const { return !GetParam().device.IsCuda() && GetParam().device.config.host_schedule == CGR_SCHEDULE_LATEST; }
 };
@@ -87,16 +83,11 @@ TEST_P(FullRing, IsBusyAndChangesNothing) {
     for (int32_t n = 0; n < depth; n++)
       ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ a, b })));
     for (int n = 0; n < 3; n++)
-      ExpectRefused(
-          engine, CGR_ERROR_BUSY,
-          { "no free ring slot of " + std::to_string(depth),
-            "expected step " + std::to_string(engine.launched + 1 - uint64_t(depth)) + " to be completed" },
-          [&] {
-            return engine.Prepare({ { a, { CGR_TOKEN_LAST } } });
-          },
-          1);
-    ExpectRefused(
-        engine, CGR_ERROR_BUSY, { "no free ring slot" }, [&] { return engine.Prepare({}); }, 1);
+      ExpectItemsRefused(engine, CGR_ERROR_BUSY,
+                         { "no free ring slot of " + std::to_string(depth),
+                           "expected step " + std::to_string(engine.launched + 1 - uint64_t(depth)) + " to be completed" },
+                         { { a, { CGR_TOKEN_LAST } } });
+    ExpectItemsRefused(engine, CGR_ERROR_BUSY, { "no free ring slot" }, {});
     uint64_t completed = cgr_test::Completed(engine.rt);
     EXPECT_EQ(completed, engine.launched - uint64_t(depth));
     gate.reset();

@@ -52,8 +52,7 @@ protected:
     config.backends = &backend, config.num_backends = 1;
     config.max_requests = 4, config.max_tokens = kTokens, config.max_seq_len = 64;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record, capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
   void TearDown() override {

@@ -4,13 +4,14 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/support/engine_case.h"
 #include "tests/support/runtime_calls.h"
 #include "tests/support/violations.h"
 
 namespace cgr_test {
 namespace {
 
-class SecondThread : public ::testing::TestWithParam<DeviceParam> {
+class SecondThread : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -36,7 +37,6 @@ protected:
   }
   Violations violations_;
   size_t found_ = 0;
-  std::unique_ptr<Engine> engine_;
 };
 
 TEST_P(SecondThread, IsNamedByEveryFunction) {

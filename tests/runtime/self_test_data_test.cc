@@ -105,13 +105,10 @@ protected:
     config.buffers = decls, config.num_buffers = kNum + 1;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
     for (int i = 0; i < kNum; i++) {
-      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      CGR_ASSERT_OK(cgr_buffer_get(rt_, nullptr, CGR_BUFFER_DECLARED, i, &view));
+      const cgr_buffer_view view = BufferOf(rt_, CGR_BUFFER_DECLARED, i);
       data_[i] = static_cast<unsigned char *>(view.data);
     }
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
   void TearDown() override {
@@ -147,12 +144,8 @@ protected:
     for (int32_t p = 2; p < 20; p++)
       pages.push_back(p);
     cgr_self_test test = CGR_SELF_TEST_INIT;
-    test.num_pages = int32_t(pages.size());
-    test.pages = pages.data();
-    test.max_token = 100;
-    test.seed = seed;
-    test.staged = ranges.data();
-    test.num_staged = int32_t(ranges.size());
+    test.num_pages = int32_t(pages.size()), test.pages = pages.data(), test.max_token = 100, test.seed = seed;
+    test.staged = ranges.data(), test.num_staged = int32_t(ranges.size());
     int32_t count = 0;
     return cgr_runtime_self_test(rt_, &test, nullptr, 0, &count);
   }
@@ -233,9 +226,7 @@ TEST_P(SelfTestData, RefusesBadRanges) {
   cgr_self_test test = CGR_SELF_TEST_INIT;
   const int32_t pages[] = { 2, 3, 4, 5 };
   int32_t count = 0;
-  test.num_pages = 4;
-  test.pages = pages;
-  test.max_token = 10;
+  test.num_pages = 4, test.pages = pages, test.max_token = 10;
   for (int32_t bad_count : { -1, 65 }) {
     test.num_staged = bad_count;
     ExpectMessage(cgr_runtime_self_test(rt_, &test, nullptr, 0, &count), CGR_ERROR_INVALID_ARGUMENT,
@@ -243,8 +234,7 @@ TEST_P(SelfTestData, RefusesBadRanges) {
   }
   test.num_staged = 2;
   ExpectMessage(cgr_runtime_self_test(rt_, &test, nullptr, 0, &count), CGR_ERROR_NULL_POINTER, { "staged is NULL, expected 2" });
-  test.num_staged = 0;
-  test.reserved_end = 1;
+  test.num_staged = 0, test.reserved_end = 1;
   ExpectMessage(cgr_runtime_self_test(rt_, &test, nullptr, 0, &count), CGR_ERROR_NEWER_STRUCT, { "reserved_end is 1" });
   CGR_EXPECT_OK(Run(All()));
 }

@@ -13,9 +13,8 @@
 namespace cgr_test {
 namespace {
 
-class SelfTestDecoy : public ::testing::TestWithParam<DeviceParam> {
+class SelfTestDecoy : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(const HashOptions &options, HashEngine::Hook skip = nullptr) {
     engine_.reset();
     engine_ = std::make_unique<HashEngine>(GetParam(), options);
@@ -33,8 +32,7 @@ protected:
 
 HashOptions Everything(cgr_graph_mode mode) {
   HashOptions o;
-  o.mode = mode;
-  o.chunks = o.groups = o.staged = o.branch = o.copies = o.state = o.call = o.variants = true;
+  o.mode = mode, o.chunks = o.groups = o.staged = o.branch = o.copies = o.state = o.call = o.variants = true;
   return o;
 }
 
@@ -54,8 +52,7 @@ TEST_P(SelfTestDecoy, FindsNothingWithExactLengthsAndOneRow) {
   static const int32_t lens[] = { 1, 3 };
   HashOptions options = Everything(CGR_MODE_FULL_DECODE_ONLY);
   options.adjust = [](cgr_config *config) {
-    config->attention_support = CGR_SUPPORT_UNIFORM_BATCH;
-    config->query_lens = lens;
+    config->attention_support = CGR_SUPPORT_UNIFORM_BATCH, config->query_lens = lens;
     config->num_query_lens = 2;
   };
   Make(options);
@@ -65,9 +62,7 @@ TEST_P(SelfTestDecoy, FindsNothingWithExactLengthsAndOneRow) {
   static const int32_t one = 1;
   static const cgr_bucket mixed[] = { { 1, 1 }, { 7, 1 } };
   options.adjust = [](cgr_config *config) {
-    config->decode_buckets = &one;
-    config->num_decode_buckets = 1;
-    config->mixed_buckets = mixed;
+    config->decode_buckets = &one, config->num_decode_buckets = 1, config->mixed_buckets = mixed;
     config->num_mixed_buckets = 2;
   };
   Make(options);
@@ -160,13 +155,9 @@ TEST_P(SelfTestDecoy, FindsResultsThatCallsBetweenPiecesKeep) {
   for (const auto &cache : caches) {
     SCOPED_TRACE(cache.first);
     HashOptions options;
-    options.mode = CGR_MODE_PIECEWISE;
-    options.call = true;
-    options.max_rows = 3 * options.max_requests;
+    options.mode = CGR_MODE_PIECEWISE, options.call = true, options.max_rows = 3 * options.max_requests;
     options.adjust = [](cgr_config *config) { // one graph, whose case no other's comes close to
-      config->max_tokens = 16;
-      config->mixed_buckets = mixed;
-      config->num_mixed_buckets = 1;
+      config->max_tokens = 16, config->mixed_buckets = mixed, config->num_mixed_buckets = 1;
     };
     std::map<int, int32_t> last;
     Make(options, [&](const std::string &name, int layer, const cgr_record_info &info) {
@@ -265,37 +256,24 @@ public:
     static const int32_t lens[] = { 1, 4 };
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev_));
     cgr_group group = CGR_GROUP_INIT;
-    group.page_size = kPageSize;
-    group.num_pages = kPages;
+    group.page_size = kPageSize, group.num_pages = kPages;
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.max_requests = max_requests;
-    config.max_rows = kRows;
-    config.max_tokens = kMaxTokens;
-    config.max_seq_len = kMaxSeqLen;
-    config.graph_mode = CGR_MODE_FULL;
-    config.query_lens = lens;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1;
+    config.max_requests = max_requests, config.max_rows = kRows, config.max_tokens = kMaxTokens;
+    config.max_seq_len = kMaxSeqLen, config.graph_mode = CGR_MODE_FULL, config.query_lens = lens;
     config.num_query_lens = 2;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt_));
-    kernel_.keeps = keeps;
-    kernel_.ids = Buffer(CGR_BUFFER_INPUT_IDS);
-    kernel_.positions = Buffer(CGR_BUFFER_POSITIONS);
-    kernel_.starts = Buffer(CGR_BUFFER_QUERY_START_LOC);
-    kernel_.rows = Buffer(CGR_BUFFER_REQUEST_ROWS);
-    kernel_.next = Buffer(CGR_BUFFER_NEXT_TOKENS);
+    kernel_.keeps = keeps, kernel_.ids = Buffer(CGR_BUFFER_INPUT_IDS);
+    kernel_.positions = Buffer(CGR_BUFFER_POSITIONS), kernel_.starts = Buffer(CGR_BUFFER_QUERY_START_LOC);
+    kernel_.rows = Buffer(CGR_BUFFER_REQUEST_ROWS), kernel_.next = Buffer(CGR_BUFFER_NEXT_TOKENS);
     kernel_.page_table = Buffer(CGR_BUFFER_PAGE_TABLE, &kernel_.page_stride);
     kernel_.slots = reinterpret_cast<const int64_t *>(Buffer(CGR_BUFFER_SLOT_MAPPING));
     constexpr size_t kBytes = sizeof(uint32_t) * std::max(kRows * kMaxSeqLen, kPages * kPageSize) * 2;
     void *kept = nullptr;
     CGR_EXPECT_OK(cgr_memory_alloc(dev_, kBytes, &kept));
     std::memset(kept, 0, kBytes);
-    kernel_.values = static_cast<uint32_t *>(kept);
-    kernel_.kept = kernel_.values + kMaxTokens;
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
+    kernel_.values = static_cast<uint32_t *>(kept), kernel_.kept = kernel_.values + kMaxTokens;
+    cgr_capture capture = CaptureOf(Record, this);
     CGR_EXPECT_OK(cgr_runtime_capture(rt_, &capture));
   }
   ~KeepingEngine() {
@@ -311,13 +289,10 @@ public:
     for (int32_t page = 2; page < kPages; page++)
       pages.push_back(page);
     cgr_self_test test = CGR_SELF_TEST_INIT;
-    test.num_pages = int32_t(pages.size());
-    test.pages = pages.data();
-    test.max_token = kVocabulary;
+    test.num_pages = int32_t(pages.size()), test.pages = pages.data(), test.max_token = kVocabulary;
     test.seed = seed;
     const cgr_watch watch = { "values", kernel_.values, 4, 4, CGR_DIMENSION_REQUESTS, 0 };
-    test.watched = &watch;
-    test.num_watched = 1;
+    test.watched = &watch, test.num_watched = 1;
     return Collect(16, [&](cgr_finding *findings, int32_t room, int32_t *count) {
       return cgr_runtime_self_test(rt_, &test, findings, room, count);
     });
@@ -372,8 +347,7 @@ private:
         for (int32_t t = k.starts[i]; t < k.starts[i + 1] && k.keeps != Keeps::kSums; t++)
           if (t < k.num_tokens - k.lacks.last_tokens)
             value = k.Token(k.rows[i], t, lacking);
-        k.values[i] = value;
-        k.next[i] = int32_t(value % kVocabulary);
+        k.values[i] = value, k.next[i] = int32_t(value % kVocabulary);
       }
     }
   };
@@ -383,14 +357,12 @@ private:
     cgr_record_info info = CGR_RECORD_INFO_INIT;
     const cgr_status status = cgr_record_get_info(recorder, &info);
     Kernel kernel = e->kernel_;
-    kernel.num_requests = info.num_requests;
-    kernel.num_tokens = info.num_tokens;
+    kernel.num_requests = info.num_requests, kernel.num_tokens = info.num_tokens;
     kernel.lacks = e->lacks_ && info.capturing ? e->lacks_(info) : Lacks();
     return status == CGR_OK ? cgr_launch_host(e->dev_, Kernel::Run, &kernel, sizeof kernel, info.stream) : status;
   }
   int32_t *Buffer(cgr_buffer buffer, int64_t *stride = nullptr) {
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(rt_, nullptr, buffer, 0, &view));
+    const cgr_buffer_view view = BufferOf(rt_, buffer);
     if (stride != nullptr)
       *stride = view.stride;
     return static_cast<int32_t *>(view.data);
@@ -458,8 +430,7 @@ TEST_P(SelfTestDecoy, FindsWhatAFullStepOfFreshRequestsLacks) {
         KeepingEngine engine(GetParam(), keeps, 4, [=](const cgr_record_info &info) {
           KeepingEngine::Lacks lacks;
           lacks.reset = lacks.fill = info.num_requests > 2 && info.key.query_len == query_len;
-          lacks.last = last;
-          lacks.chunks = !last;
+          lacks.last = last, lacks.chunks = !last;
           return lacks;
         });
         for (uint32_t n = 0; n < 10; n++) {

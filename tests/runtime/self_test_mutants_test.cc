@@ -26,8 +26,7 @@ HashOptions Adapters() {
 }
 HashOptions States() {
   HashOptions o;
-  o.mode = CGR_MODE_FULL_AND_PIECEWISE;
-  o.state = o.call = o.variants = true;
+  o.mode = CGR_MODE_FULL_AND_PIECEWISE, o.state = o.call = o.variants = true;
   return o;
 }
 

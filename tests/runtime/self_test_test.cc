@@ -3,7 +3,7 @@
 
 #include "cgr/names.h"
 #include "tests/support/checker.h"
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/found.h"
 #include "tests/support/row_engine.h"
 
@@ -20,9 +20,7 @@ protected:
   }
   void Make(cgr_graph_mode mode, std::function<void(cgr_config *)> adjust = nullptr) {
     rows::Options options;
-    options.model = rows::SmallModelFor(GetParam());
-    options.mode = mode;
-    options.adjust = std::move(adjust);
+    options.model = rows::SmallModelFor(GetParam()), options.mode = mode, options.adjust = std::move(adjust);
     options.batch_invariant = false;
     options.mixed = { { 8, 3 }, { 40, 12 } };
     if (!GetParam().IsCuda()) // whose attention takes its time
@@ -33,9 +31,7 @@ protected:
   cgr_self_test Test(int32_t num_pages) {
     cgr_self_test test = CGR_SELF_TEST_INIT;
     pages_ = engine_->FreePages(num_pages);
-    test.num_pages = num_pages;
-    test.pages = pages_.data();
-    test.max_token = 200;
+    test.num_pages = num_pages, test.pages = pages_.data(), test.max_token = 200;
     test.seed = uint32_t(Seed());
     return test;
   }
@@ -45,8 +41,7 @@ protected:
     const int64_t row = out.width * int64_t(cgr_dtype_size(cgr_dtype(out.dtype)));
     watch_ = { "out of the last layer", out.data, row, row, CGR_DIMENSION_TOKENS, 0 };
     cgr_self_test test = Test(num_pages);
-    test.watched = &watch_;
-    test.num_watched = 1;
+    test.watched = &watch_, test.num_watched = 1;
     return test;
   }
   Found Run(const cgr_self_test &test) {
@@ -59,8 +54,7 @@ protected:
   uint64_t StepsOfATest() {
     uint64_t steps = 0;
     for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++) {
-      cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-      CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_->rt, i, &stats));
+      const cgr_graph_stats stats = GraphStatsOf(engine_->rt, i);
       if (stats.state == CGR_GRAPH_READY)
         steps += 28;
     }
@@ -123,15 +117,10 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
   for (int32_t support : supports) {
     SCOPED_TRACE(cgr_graph_support_name(cgr_graph_support(support)));
     Make(CGR_MODE_DEFAULT, [=](cgr_config *config) {
-      config->attention_support = support;
-      config->query_lens = lens;
-      config->num_query_lens = 3;
-      config->variants = variants;
-      config->num_variants = 3;
-      config->strict = 1;
+      config->attention_support = support, config->query_lens = lens, config->num_query_lens = 3;
+      config->variants = variants, config->num_variants = 3, config->strict = 1;
     });
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
+    cgr_stats stats = StatsOf(engine_->rt);
     const int32_t lengths = support == CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE ? 1 : 3;
     EXPECT_EQ(stats.num_graphs, 2 * (4 * lengths + 2));
     cgr_self_test test = TestWatching(40);
@@ -139,7 +128,7 @@ TEST_P(SelfTest, TriesEveryKindOfKey) {
       test.seed = uint32_t(Seed()) + n;
       ExpectNothing(Run(test));
     }
-    CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &stats));
+    stats = StatsOf(engine_->rt);
     EXPECT_EQ(stats.by_reason[CGR_KIND_NONE][CGR_REASON_FORCED], runs * StepsOfATest() / 14 * 10);
     ExpectGoodSteps();
   }
@@ -162,19 +151,15 @@ TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
     Make(CGR_MODE_FULL, [&](cgr_config *config) {
       static cgr_backend backend;
       backend = CGR_BACKEND_INIT;
-      backend.name = "copies q";
-      backend.context = config->device_handle;
+      backend.name = "copies q", backend.context = config->device_handle;
       backend.reorder_threshold = threshold;
       backend.on_demand = threshold == 1 ? 2 * CGR_ON_DEMAND(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN) - 1 : 0; // all on demand, too
       backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
       backend.record = CopyQueries;
       layers.assign(config->layers, config->layers + config->num_layers);
       layers[1].backend = 1;
-      config->layers = layers.data();
-      config->backends = &backend;
-      config->num_backends = 1;
-      config->query_lens = lens;
-      config->num_query_lens = 3;
+      config->layers = layers.data(), config->backends = &backend, config->num_backends = 1;
+      config->query_lens = lens, config->num_query_lens = 3;
     });
     for (uint32_t n = 0; n < 2; n++) {
       cgr_self_test test = Test(40);
@@ -215,17 +200,12 @@ TEST_P(SelfTest, FindsGraphsThatLackAPlan) {
     std::vector<cgr_layer> layers;
     Make(CGR_MODE_FULL, [&](cgr_config *config) {
       plans.device = config->device_handle;
-      backend.name = "plans";
-      backend.context = &plans;
+      backend.name = "plans", backend.context = &plans;
       backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
-      backend.record = RecordPlanned;
-      backend.plan = PlanLengths;
-      backend.workspace_bytes = 64;
+      backend.record = RecordPlanned, backend.plan = PlanLengths, backend.workspace_bytes = 64;
       layers.assign(config->layers, config->layers + config->num_layers);
       layers.back().backend = 1;
-      config->layers = layers.data();
-      config->backends = &backend;
-      config->num_backends = 1;
+      config->layers = layers.data(), config->backends = &backend, config->num_backends = 1;
     });
     const Found found = Run(TestWatching(24));
     if (in_captures)
@@ -246,9 +226,7 @@ TEST_P(SelfTest, KeepsToTheLimits) {
           continue;
         SCOPED_TRACE(std::to_string(max_seq_len) + ", " + std::to_string(num_pages));
         Make(CGR_MODE_DEFAULT, [=](cgr_config *config) {
-          config->attention_support = support;
-          config->query_lens = lens;
-          config->num_query_lens = 3;
+          config->attention_support = support, config->query_lens = lens, config->num_query_lens = 3;
           config->max_seq_len = max_seq_len;
         });
         ExpectNothing(Run(Test(num_pages)));
@@ -426,10 +404,8 @@ TEST_P(SelfTest, TellsARecordThatDoesNotRepeat) {
 TEST_P(SelfTest, TellsWhichGraphsHaveTooFewPages) {
   static const int32_t lens[] = { 1, 60 };
   Make(CGR_MODE_DEFAULT, [](cgr_config *config) {
-    config->attention_support = CGR_SUPPORT_UNIFORM_BATCH;
-    config->query_lens = lens;
-    config->num_query_lens = 2;
-    config->max_seq_len = 64;
+    config->attention_support = CGR_SUPPORT_UNIFORM_BATCH, config->query_lens = lens;
+    config->num_query_lens = 2, config->max_seq_len = 64;
   });
   const Found found = Run(Test(4));
   EXPECT_EQ(found.status, CGR_ERROR_PAGES_MISSING);
@@ -494,8 +470,7 @@ TEST_P(SelfTest, RefusesBadArguments) {
   cgr_watch watch = { "w", engine_->LastOut().data, 8, 8, CGR_DIMENSION_TOKENS, 0 };
   auto watched = [&](cgr_status status, const std::vector<std::string> &words) {
     test = Test(8);
-    test.watched = &watch;
-    test.num_watched = 1;
+    test.watched = &watch, test.num_watched = 1;
     refused(status, words, test);
     watch = { "w", engine_->LastOut().data, 8, 8, CGR_DIMENSION_TOKENS, 0 };
   };
@@ -521,11 +496,8 @@ TEST_P(SelfTest, RefusesBadArguments) {
   refused(CGR_ERROR_STATE, { "1 row is open" }, test);
   engine_->Reserve(row, 8);
   const int32_t token = 3;
-  cgr_batch batch = CGR_BATCH_INIT;
+  cgr_batch batch = BatchOf(1, &row, &token);
   cgr_step step = CGR_STEP_INIT;
-  batch.num_requests = 1;
-  batch.rows = &row;
-  batch.tokens = &token;
   CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   refused(CGR_ERROR_STATE, { "a step is prepared" }, test);
   CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
@@ -543,14 +515,11 @@ TEST_P(SelfTest, WantsAGraphThatCanBeReplayed) {
 TEST_P(SelfTest, WantsThePageTablesOfTheLibrary) {
   EngineOptions options = OptionsFor(GetParam());
   options.engine_table = true;
-  Engine engine(options);
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(options);
   const int32_t pages[] = { 2, 3, 4, 5 };
   cgr_self_test test = CGR_SELF_TEST_INIT;
   int32_t count = 0;
-  test.num_pages = 4;
-  test.pages = pages;
-  test.max_token = 10;
+  test.num_pages = 4, test.pages = pages, test.max_token = 10;
   ExpectMessage(cgr_runtime_self_test(engine.rt, &test, nullptr, 0, &count), CGR_ERROR_UNSUPPORTED,
                 { "group 0 has a page table" });
 }

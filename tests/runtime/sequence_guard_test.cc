@@ -15,9 +15,7 @@ public:
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &options.handle));
     CGR_EXPECT_OK(cgr_memory_alloc_pinned(options.handle, kBytes, &pinned_));
     options.adjust = [this, depth](cgr_config *config) {
-      config->ring_depth = depth;
-      config->pinned_memory = pinned_;
-      config->pinned_memory_size = kBytes;
+      config->ring_depth = depth, config->pinned_memory = pinned_, config->pinned_memory_size = kBytes;
     };
     engine = std::make_unique<Engine>(options);
     engine->OwnPinned(pinned_);
@@ -74,107 +72,103 @@ TEST_F(SequenceGuard, ReportsANumberThatIsNotTheExpectedOne) {
   for (int32_t depth : { 2, 3, 4 }) {
     SCOPED_TRACE(depth);
     Make(depth);
-    Engine &e = engine();
-    int32_t a = e.Start(5, 1), b = e.Start(16, 2), c = e.Start(30, 3);
-    e.Step(e.Decode({ a, b, c }));
+    int32_t a = engine().Start(5, 1), b = engine().Start(16, 2), c = engine().Start(30, 3);
+    engine().Step(engine().Decode({ a, b, c }));
     for (int32_t row : { a, b, c })
-      e.Reserve(row, 40);
-    std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED), last = e.Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
+      engine().Reserve(row, 40);
+    std::vector<int64_t> computed = engine().Buffer(CGR_BUFFER_ROW_COMPUTED), last = engine().Buffer(CGR_BUFFER_ROW_LAST_TOKENS);
     std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } },
                                                  [](cgr__ring_slot_header *h) { h->seq += 100; }) };
     if (depth > 2) { // one after it, of the same batch
-      ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(e.Decode({ a, b })));
-      EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__ring_slot_header));
-      seqs.push_back(e.launched);
+      ASSERT_NO_FATAL_FAILURE(engine().PrepareAndLaunch(engine().Decode({ a, b })));
+      EXPECT_EQ(engine().step.bytes_staged, sizeof(cgr__ring_slot_header));
+      seqs.push_back(engine().launched);
     }
     for (uint64_t seq : seqs)
-      e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
+      engine().ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
-    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, cgr_mark{ 0, 0, seqs[0] }, -1, &result));
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine().rt, cgr_mark{ 0, 0, seqs[0] }, -1, &result));
     EXPECT_EQ(result.guard.row, -1);
     EXPECT_EQ(result.guard.value, int64_t(seqs[0] + 100));
-    std::vector<int64_t> counts = e.Buffer(CGR_BUFFER_COUNTS);
+    std::vector<int64_t> counts = engine().Buffer(CGR_BUFFER_COUNTS);
     EXPECT_EQ(counts[0], 0);
     EXPECT_EQ(counts[1], 0);
-    EXPECT_EQ(e.Buffer(CGR_BUFFER_ROW_COMPUTED), computed);
-    EXPECT_EQ(e.Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
-    e.CheckCaches();
-    EXPECT_EQ(e.Info(a).num_tokens, 6 + int32_t(seqs.size()));
+    EXPECT_EQ(engine().Buffer(CGR_BUFFER_ROW_COMPUTED), computed);
+    EXPECT_EQ(engine().Buffer(CGR_BUFFER_ROW_LAST_TOKENS), last);
+    engine().CheckCaches();
+    EXPECT_EQ(engine().Info(a).num_tokens, 6 + int32_t(seqs.size()));
     SetBack({ { a, 6 }, { b, 17 } });
     for (int n = 0; n < 6 && !HasFatalFailure(); n++) {
-      std::vector<Item> items = e.Decode({ a, b, c });
+      std::vector<Item> items = engine().Decode({ a, b, c });
       if (n == 0)
         items[0].tokens = { 3 }, items[1].tokens = { 4 };
-      e.Step(items);
+      engine().Step(items);
     }
-    e.CheckCaches();
+    engine().CheckCaches();
   }
 }
 
 // This holds whatever the later steps carry.
 TEST_F(SequenceGuard, StepsPreparedAfterALostOneRunWithoutRequests) {
   Make();
-  Engine &e = engine();
-  int32_t a = e.Start(5, 1), b = e.Start(16, 2);
-  e.Decode({ a, b });
-  std::vector<int64_t> computed = e.Buffer(CGR_BUFFER_ROW_COMPUTED);
+  int32_t a = engine().Start(5, 1), b = engine().Start(16, 2);
+  engine().Decode({ a, b });
+  std::vector<int64_t> computed = engine().Buffer(CGR_BUFFER_ROW_COMPUTED);
   std::vector<uint64_t> seqs = { LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__ring_slot_header *h) { h->seq += 100; }) };
   for (const std::vector<Item> &items : { std::vector<Item>{ { b, { CGR_TOKEN_LAST } } }, // another batch
                                           std::vector<Item>{ { b, { 5 } }, { a, { CGR_TOKEN_LAST } } } }) {
-    ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch(items));
-    seqs.push_back(e.launched);
+    ASSERT_NO_FATAL_FAILURE(engine().PrepareAndLaunch(items));
+    seqs.push_back(engine().launched);
   }
   for (uint64_t seq : seqs)
-    e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
-  EXPECT_EQ(e.Buffer(CGR_BUFFER_ROW_COMPUTED), computed);
+    engine().ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
+  EXPECT_EQ(engine().Buffer(CGR_BUFFER_ROW_COMPUTED), computed);
   SetBack({ { a, 5 }, { b, 16 } });
   for (int n = 0; n < 4 && !HasFatalFailure(); n++)
-    e.Step({ { a, { n } }, { b, { n + 1 } } });
-  e.CheckCaches();
+    engine().Step({ { a, { n } }, { b, { n + 1 } } });
+  engine().CheckCaches();
 }
 
 // Why that matters: the lost step carried the pages of a row that has been reused. On the device the row still has the pages and
 // the length of the previous request, and those pages belong to another request by now.
 TEST_F(SequenceGuard, StepsPreparedAfterALostOneWriteNoPageOfOthers) {
   Make();
-  Engine &e = engine();
-  int32_t old = e.Start(5, 1), page = e.requests[old]->pages[0];
-  e.Close(old);
-  int32_t reused = e.Open(), other = e.Open();
+  int32_t old = engine().Start(5, 1), page = engine().requests[old]->pages[0];
+  engine().Close(old);
+  int32_t reused = engine().Open(), other = engine().Open();
   ASSERT_EQ(reused, old) << "this test needs a row that is given out again";
-  CGR_ASSERT_OK(cgr_request_set_pages(e.rt, other, 0, 0, &page, 1));
-  e.Adopt(other, { page });
-  e.Step({ Engine::Chunk(other, 9, 2) });
-  e.Reserve(reused, 16);
+  CGR_ASSERT_OK(cgr_request_set_pages(engine().rt, other, 0, 0, &page, 1));
+  engine().Adopt(other, { page });
+  engine().Step({ Engine::Chunk(other, 9, 2) });
+  engine().Reserve(reused, 16);
   uint64_t lost = LaunchSpoiled({ Engine::Chunk(reused, 3, 1) }, [](cgr__ring_slot_header *h) { h->seq += 100; });
-  ASSERT_NO_FATAL_FAILURE(e.PrepareAndLaunch({ { reused, { 4 } } }));
-  e.ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
-  e.ExpectGuarded(e.launched, CGR_GUARD_SEQUENCE);
-  e.CheckCaches();
+  ASSERT_NO_FATAL_FAILURE(engine().PrepareAndLaunch({ { reused, { 4 } } }));
+  engine().ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
+  engine().ExpectGuarded(engine().launched, CGR_GUARD_SEQUENCE);
+  engine().CheckCaches();
   SetBack({ { reused, 0 } });
-  e.Step({ Engine::Chunk(reused, 3, 1), { other, { CGR_TOKEN_LAST } } });
-  e.CheckCaches();
+  engine().Step({ Engine::Chunk(reused, 3, 1), { other, { CGR_TOKEN_LAST } } });
+  engine().CheckCaches();
 }
 
 TEST_F(SequenceGuard, LostStepWithPageChangesLosesNone) {
   for (int32_t depth : { 2, 4 }) {
     SCOPED_TRACE(depth);
     Make(depth);
-    Engine &e = engine();
-    int32_t a = e.Start(16, 1), fresh = e.Open(), dropped = e.Start(40, 3);
-    e.Reserve(a, 60);
-    e.Reserve(fresh, 60);
-    e.DropPages(dropped, 1, 2); // these changes travel with the step that is spoiled
+    int32_t a = engine().Start(16, 1), fresh = engine().Open(), dropped = engine().Start(40, 3);
+    engine().Reserve(a, 60);
+    engine().Reserve(fresh, 60);
+    engine().DropPages(dropped, 1, 2); // these changes travel with the step that is spoiled
     std::vector<Item> items = { { a, { 3 } }, Engine::Chunk(fresh, 33, 1) };
-    e.ExpectGuarded(LaunchSpoiled(items, [](cgr__ring_slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
+    engine().ExpectGuarded(LaunchSpoiled(items, [](cgr__ring_slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
     SetBack({ { a, 16 }, { fresh, 0 }, { dropped, 16 } });
-    e.Step({ items[1], items[0] });
+    engine().Step({ items[1], items[0] });
     for (int n = 0; n < 5 && !HasFatalFailure(); n++)
-      e.Step(e.Decode({ a, fresh }));
-    std::vector<int64_t> table = e.Buffer(CGR_BUFFER_PAGE_TABLE);
+      engine().Step(engine().Decode({ a, fresh }));
+    std::vector<int64_t> table = engine().Buffer(CGR_BUFFER_PAGE_TABLE);
     for (size_t p = 1; p < 3; p++)
       EXPECT_EQ(table[size_t(dropped) * 10 + p], 0) << "page " << p << " was taken away";
-    e.CheckCaches();
+    engine().CheckCaches();
   }
 }
 
@@ -183,55 +177,52 @@ TEST_F(SequenceGuard, AFlushRightAfterALossSendsEverythingAgain) {
   for (bool pending : { false, true }) {
     SCOPED_TRACE(pending);
     Make();
-    Engine &e = engine();
-    int32_t a = e.Start(16, 1), b = e.Start(5, 2);
-    e.Reserve(a, 60); // these pages travel with the step that is spoiled
+    int32_t a = engine().Start(16, 1), b = engine().Start(5, 2);
+    engine().Reserve(a, 60); // these pages travel with the step that is spoiled
     uint64_t lost = LaunchSpoiled({ { a, { 3 } }, { b, { 4 } } }, [](cgr__ring_slot_header *h) { h->seq = 0; });
-    e.ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
+    engine().ExpectGuarded(lost, CGR_GUARD_SEQUENCE);
     if (pending)
       SetBack({ { a, 16 }, { b, 5 } });
-    CGR_ASSERT_OK(e.Flush());
-    EXPECT_EQ(e.launched, lost + 1);
-    CGR_EXPECT_OK(cgr_step_wait(e.rt, cgr_mark{ 0, 0, e.launched }, -1, nullptr));
-    ExpectTables(e);
+    CGR_ASSERT_OK(engine().Flush());
+    EXPECT_EQ(engine().launched, lost + 1);
+    CGR_EXPECT_OK(cgr_step_wait(engine().rt, cgr_mark{ 0, 0, engine().launched }, -1, nullptr));
+    ExpectTables(engine());
     if (!pending)
       SetBack({ { a, 16 }, { b, 5 } });
-    e.Step({ { a, { 3 } }, { b, { 4 } } });
-    e.Step(e.Decode({ a, b }));
-    e.CheckCaches();
+    engine().Step({ { a, { 3 } }, { b, { 4 } } });
+    engine().Step(engine().Decode({ a, b }));
+    engine().CheckCaches();
   }
 }
 
 // A warm-up carries no changes, but its steps must bear the new generation too.
 TEST_F(SequenceGuard, AWarmUpRightAfterALossIsNotRefused) {
   Make();
-  Engine &e = engine();
-  int32_t a = e.Start(16, 1);
-  e.Reserve(a, 60);
-  e.ExpectGuarded(LaunchSpoiled({ { a, { 3 } } }, [](cgr__ring_slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
-  CGR_ASSERT_OK(e.Warmup());
-  EXPECT_EQ(e.Stats().guard_errors, e.guard_errors);
+  int32_t a = engine().Start(16, 1);
+  engine().Reserve(a, 60);
+  engine().ExpectGuarded(LaunchSpoiled({ { a, { 3 } } }, [](cgr__ring_slot_header *h) { h->seq = 0; }), CGR_GUARD_SEQUENCE);
+  CGR_ASSERT_OK(engine().Warmup());
+  EXPECT_EQ(engine().Stats().guard_errors, engine().guard_errors);
   SetBack({ { a, 16 } });
-  e.Step({ { a, { 3 } } });
-  e.Step(e.Decode({ a }));
-  ExpectTables(e);
-  e.CheckCaches();
+  engine().Step({ { a, { 3 } } });
+  engine().Step(engine().Decode({ a }));
+  ExpectTables(engine());
+  engine().CheckCaches();
 }
 
 // A header alone depends on the batch of the step that it names.
 TEST_F(SequenceGuard, ReportsABatchThatIsNotTheExpectedOne) {
   Make();
-  Engine &e = engine();
-  int32_t a = e.Start(5, 1), b = e.Start(16, 2);
+  int32_t a = engine().Start(5, 1), b = engine().Start(16, 2);
   for (int n = 0; n < 2; n++)
-    e.Step(e.Decode({ a, b }));
-  uint64_t seq = LaunchSpoiled(e.Decode({ a, b }), [](cgr__ring_slot_header *h) { h->batch_seq--; });
-  EXPECT_EQ(e.step.bytes_staged, sizeof(cgr__ring_slot_header));
-  e.ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
+    engine().Step(engine().Decode({ a, b }));
+  uint64_t seq = LaunchSpoiled(engine().Decode({ a, b }), [](cgr__ring_slot_header *h) { h->batch_seq--; });
+  EXPECT_EQ(engine().step.bytes_staged, sizeof(cgr__ring_slot_header));
+  engine().ExpectGuarded(seq, CGR_GUARD_SEQUENCE);
   SetBack({ { a, 7 }, { b, 18 } });
-  e.Step({ { a, { 3 } }, { b, { 4 } } });
-  e.Step(e.Decode({ a, b }));
-  e.CheckCaches();
+  engine().Step({ { a, { 3 } }, { b, { 4 } } });
+  engine().Step(engine().Decode({ a, b }));
+  engine().CheckCaches();
 }
 
 TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
@@ -247,19 +238,18 @@ TEST_F(SequenceGuard, ReportsCountsThatTheStepWasNotLaunchedFor) {
          Bad{ "huge", INT32_MAX, INT32_MAX, "2147483647 requests" } }) {
     SCOPED_TRACE(bad.name);
     Make();
-    Engine &e = engine();
-    int32_t a = e.Start(5, 1), b = e.Start(16, 2);
-    e.Decode({ a, b });
+    int32_t a = engine().Start(5, 1), b = engine().Start(16, 2);
+    engine().Decode({ a, b });
     std::vector<Item> items = { { a, { 3 } }, { b, { 4 } } };
     uint64_t seq =
         LaunchSpoiled(items, [&](cgr__ring_slot_header *h) { h->num_requests = bad.requests, h->num_tokens = bad.tokens; });
-    e.ExpectGuarded(seq, CGR_GUARD_COUNT);
-    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(e.rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
+    engine().ExpectGuarded(seq, CGR_GUARD_COUNT);
+    CGR_EXPECT(CGR_ERROR_STEP, cgr_step_wait(engine().rt, cgr_mark{ 0, 0, seq }, -1, nullptr));
     EXPECT_NE(std::string(cgr_last_message()).find(bad.says), std::string::npos) << cgr_last_message();
     SetBack({ { a, 5 }, { b, 16 } });
-    e.Step(items);
-    e.Step(e.Decode({ a, b }));
-    e.CheckCaches();
+    engine().Step(items);
+    engine().Step(engine().Decode({ a, b }));
+    engine().CheckCaches();
   }
 }
 

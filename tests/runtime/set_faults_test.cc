@@ -38,10 +38,7 @@ TEST_P(SetFaults, LeaveTheTokensOfTheSequences) {
     const std::vector<Count> items = { { a, 1 }, { b, 2 } };
     CGR_ASSERT_OK(e.Prepare(items, 1));
     cgr__fault_plan plan = {};
-    plan.op = CGR__FAULT_ANY_OP;
-    plan.nth = nth;
-    plan.take_effect = 1;
-    plan.error = CGR__DEVICE_FAILED;
+    plan.op = CGR__FAULT_ANY_OP, plan.nth = nth, plan.take_effect = 1, plan.error = CGR__DEVICE_FAILED;
     cgr__fault_set(e.dev, &plan);
     const cgr_status status = cgr_step_launch(e.rt, &e.step, e.stream);
     fired = cgr__fault_fired(e.dev) > 0;

@@ -17,16 +17,12 @@ using sets::SetsEngine;
 // Pages of 16 tokens for sequences, of 32 for the encoder's.
 Options Bounded(int32_t sequence, int32_t encoder) {
   Options o = EncoderAndDecoder();
-  o.adjust = [=](cgr_config *config) {
-    config->max_seq_len = sequence;
-    config->max_other_lens[1] = encoder;
-  };
+  o.adjust = [=](cgr_config *config) { config->max_seq_len = sequence, config->max_other_lens[1] = encoder; };
   return o;
 }
 
-class SetLimits : public ::testing::TestWithParam<DeviceParam> {
+class SetLimits : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   std::unique_ptr<SetsEngine> Make(cgr_graph_mode mode, int32_t sequence, int32_t encoder) {
     return std::make_unique<SetsEngine>(GetParam(), mode, Bounded(sequence, encoder), 7);
   }
@@ -88,9 +84,7 @@ TEST_P(SetLimits, GraphsAreMadeAndTriedForTheBoundOfTheirSet) {
   for (int32_t i = 0; i < 40; i++)
     pages.push_back(2 + i % 20);
   cgr_self_test test = CGR_SELF_TEST_INIT;
-  test.pages = pages.data();
-  test.num_pages = 20;
-  test.max_token = 9;
+  test.pages = pages.data(), test.num_pages = 20, test.max_token = 9;
   std::vector<cgr_finding> findings(8, cgr_finding{});
   int32_t count = 0;
   CGR_EXPECT_OK(cgr_runtime_self_test(e.rt, &test, findings.data(), int32_t(findings.size()), &count));
@@ -111,17 +105,14 @@ TEST_P(SetLimits, BackendsPlanForTheSetOfAStep) {
     }
   } planned;
   cgr_backend backend = CGR_BACKEND_INIT;
-  backend.name = "planned";
-  backend.context = &planned;
+  backend.name = "planned", backend.context = &planned;
   backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
   backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
-  backend.plan_host = Planned::Plan;
-  backend.plan_bytes = 64;
+  backend.plan_host = Planned::Plan, backend.plan_bytes = 64;
   Options o = Bounded(40, 128);
   o.adjust = [&, bounds = o.adjust](cgr_config *config) {
     bounds(config);
-    config->backends = &backend;
-    config->num_backends = 1;
+    config->backends = &backend, config->num_backends = 1;
     const_cast<cgr_layer *>(config->layers)[0].backend = 1; // the encoder's own
   };
   SetsEngine e(GetParam(), CGR_MODE_NONE, o, 7);
@@ -161,8 +152,7 @@ TEST_P(SetLimits, BoundsThatCannotBeAreRefused) {
       [](cgr_config &c) { c.max_seq_len = 609, c.max_other_lens[1] = 704; } },
     { kArgument, "on_demand ... kv_start_loc ... 4096 x 524288 ... max_other_lens[1]",
       [](cgr_config &c) {
-        c.max_requests = c.max_rows = c.max_tokens = 4096;
-        c.max_seq_len = 600;
+        c.max_requests = c.max_rows = c.max_tokens = 4096, c.max_seq_len = 600;
         c.num_layers = 2; // no cache of the encoder's tokens
         c.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC);
         const_cast<cgr_group *>(c.groups)[1].num_pages = 1 << 26;

@@ -27,8 +27,7 @@ protected:
 
   rows::Options Options(bool engine_tables = false) const {
     rows::Options options;
-    options.engine_tables = engine_tables;
-    options.mode = GetParam().mode;
+    options.engine_tables = engine_tables, options.mode = GetParam().mode;
     options.mixed = { { 24, 8 }, { GetParam().device.IsCuda() ? 2048 : 512, 8 } };
     if (GetParam().device.IsEmulated())
       options.model = { { { 0, 2, 2, 64, CGR_DTYPE_BF16 }, { 1, 4, 1, 64, CGR_DTYPE_BF16 } }, 512, 1344 };

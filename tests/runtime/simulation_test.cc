@@ -29,9 +29,7 @@ Options OptionsOf(uint64_t n, Random *random) {
                                    CGR_MODE_FULL,      CGR_MODE_FULL_DECODE_ONLY,
                                    CGR_MODE_PIECEWISE, CGR_MODE_NONE };
   Options options;
-  options.seed = random->Bits();
-  options.depth = int32_t(2 + n % 7);
-  options.pace = Pace(n / 7 % 4);
+  options.seed = random->Bits(), options.depth = int32_t(2 + n % 7), options.pace = Pace(n / 7 % 4);
   options.mode = modes[n % 11 < 6 ? n % 11 : 0];
   options.max_changes = random->OneIn(2) ? random->Pick32(4, 12) : random->Pick32(13, 200);
   return options;

@@ -48,7 +48,7 @@ Bytes Padding(int i, size_t rows) {
   return bytes;
 }
 
-class Staged : public ::testing::TestWithParam<DeviceParam> {
+class Staged : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -57,6 +57,7 @@ protected:
   void TearDown() override {
     if (engine_)
       engine_->Forget(); // what the caches hold is not looked at
+    EngineTest::TearDown();
   }
   void Make(cgr_graph_mode mode) {
     TearDown();
@@ -69,23 +70,17 @@ protected:
       decl_[i].padding = kDeclared[i].padding;
       decl_[i].name = kDeclared[i].name;
     }
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = mode;
-    options.mixed = { { 8, 4 }, { 24, 8 }, { 64, 8 } };
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
     options.adjust = [this](cgr_config *config) {
-      config->buffers = decl_;
-      config->num_buffers = kNum;
-      config->max_changes = kMaxChanges;
+      config->buffers = decl_, config->num_buffers = kNum, config->max_changes = kMaxChanges;
       config->ring_depth = 8;
     };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
     rows_of_[kSampling].assign(size_t(options.max_rows) + 1, Padding(kSampling, 1));
     rows_of_[kAdapter].assign(size_t(options.max_rows) + 1, Padding(kAdapter, 1));
   }
   cgr_buffer_view ViewOf(int i) {
-    cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-    CGR_EXPECT_OK(cgr_buffer_get(engine_->rt, nullptr, CGR_BUFFER_DECLARED, i, &view));
+    const cgr_buffer_view view = BufferOf(engine_->rt, CGR_BUFFER_DECLARED, i);
     return view;
   }
   Bytes Content(int i) {
@@ -121,13 +116,8 @@ protected:
       }
     for (const auto &[i, bytes] : given_)
       staged_.push_back({ i, 0, bytes.data() });
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = int32_t(rows_.size());
-    batch.rows = rows_.data();
-    batch.query_lens = lens_.data();
-    batch.tokens = tokens_.data();
-    batch.staged = staged_.data();
-    batch.num_staged = int32_t(staged_.size());
+    cgr_batch batch = BatchOf(int32_t(rows_.size()), rows_.data(), tokens_.data(), lens_.data());
+    batch.staged = staged_.data(), batch.num_staged = int32_t(staged_.size());
     step_ = CGR_STEP_INIT;
     return cgr_step_prepare(engine_->rt, &batch, &step_);
   }
@@ -220,7 +210,6 @@ protected:
   }
 
   cgr_buffer_decl decl_[kNum];
-  std::unique_ptr<Engine> engine_;
   Random random_{ Seed() };
   std::map<int, Bytes> given_;
   std::map<int, std::vector<Bytes>> rows_of_;
@@ -250,29 +239,24 @@ TEST_P(Staged, DataIsWhatWasGivenAndPaddingOtherwise) {
 }
 
 TEST_P(Staged, AStepThatNamesNoneStagesNothingForThem) {
-  Engine &engine = *engine_;
-  int32_t row = engine.Open();
-  engine.Step(engine.Chunks({ { row, 3 } }));
-  engine.Step(engine.Decode({ row }));
-  engine.Step(engine.Decode({ row }));
-  EXPECT_EQ(engine.step.bytes_staged, 64u + 4u); // a header and the token; nothing else has changed
+  int32_t row = engine_->Open();
+  engine_->Step(engine_->Chunks({ { row, 3 } }));
+  engine_->Step(engine_->Decode({ row }));
+  engine_->Step(engine_->Decode({ row }));
+  EXPECT_EQ(engine_->step.bytes_staged, 64u + 4u); // a header and the token; nothing else has changed
   std::vector<unsigned char> bytes(RowBytes(kHalves));
   cgr_staged staged = { kHalves, 0, bytes.data() };
   int32_t token = CGR_TOKEN_LAST;
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 1;
-  batch.rows = &row;
-  batch.tokens = &token;
+  cgr_batch batch = BatchOf(1, &row, &token);
   cgr_step step = CGR_STEP_INIT;
-  engine.Reserve(row, 16);
-  CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+  engine_->Reserve(row, 16);
+  CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   uint64_t without = step.bytes_staged;
-  CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &step));
-  batch.staged = &staged;
-  batch.num_staged = 1;
-  CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+  CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
+  batch.staged = &staged, batch.num_staged = 1;
+  CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
   EXPECT_EQ(step.bytes_staged, without + RowBytes(kHalves));
-  CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &step));
+  CGR_ASSERT_OK(cgr_step_cancel(engine_->rt, &step));
 }
 
 // Opens, closes, sets, cancels, flushes and steps in any order; the device's rows match the model whenever they are read.
@@ -316,10 +300,7 @@ TEST_P(Staged, WhatIsWrongIsRefusedByName) {
   auto refused = [&](std::vector<cgr_staged> staged, cgr_status status, const Words &words) {
     cgr_batch batch = CGR_BATCH_INIT;
     int32_t token = 1;
-    batch.num_requests = 1;
-    batch.rows = &row;
-    batch.tokens = &token;
-    batch.staged = staged.data();
+    batch.num_requests = 1, batch.rows = &row, batch.tokens = &token, batch.staged = staged.data();
     batch.num_staged = int32_t(staged.size());
     cgr_step step = CGR_STEP_INIT;
     ExpectMessage(cgr_step_prepare(engine_->rt, &batch, &step), status, words);

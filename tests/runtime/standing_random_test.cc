@@ -37,8 +37,7 @@ protected:
     const int32_t dtype = GetParam().IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32, dim = GetParam().IsCuda() ? 64 : 16;
     rows::Options options;
     options.model = { { { 0, 2, 1, dim, dtype }, { 1, 2, 1, dim, dtype } }, kTokens, kSeqLen };
-    options.batch_invariant = false;
-    options.pinned_bytes = kPinned;
+    options.batch_invariant = false, options.pinned_bytes = kPinned;
     options.adjust = [](cgr_config *config) { config->max_changes = 60; }; // pages go ahead now and then
     edited_ = std::make_unique<RowEngine>(GetParam(), 7, options);
     whole_ = std::make_unique<RowEngine>(GetParam(), 7, options);

@@ -82,15 +82,14 @@ TEST_P(StandingRefused, LaneAndProgramAreReserved) {
 
 // A prepared step holds the batch as it is, and its rows are in use.
 TEST_P(StandingRefused, NothingIsEditedWhileAStepIsPrepared) {
-  Engine &e = *engine_;
   CGR_ASSERT_OK(Put(rows_[0]));
   CGR_ASSERT_OK(Put(rows_[1]));
   for (bool whole : { false, true }) {
-    std::vector<Item> items = e.Decode({ rows_[0], rows_[1] });
+    std::vector<Item> items = engine_->Decode({ rows_[0], rows_[1] });
     if (whole)
-      CGR_ASSERT_OK(e.Prepare(items));
+      CGR_ASSERT_OK(engine_->Prepare(items));
     else
-      CGR_ASSERT_OK(e.PrepareStandingAsIs(items));
+      CGR_ASSERT_OK(engine_->PrepareStandingAsIs(items));
     EditRefused(CGR_ERROR_STATE, { "cgr_standing_add", "prepared" }, [&] { return Put(rows_[2]); });
     EditRefused(CGR_ERROR_STATE, { "cgr_standing_update", "prepared" }, [&] { return Set(rows_[0]); });
     EditRefused(CGR_ERROR_STATE, { "cgr_standing_remove", "prepared" }, [&] { return Take(rows_[0]); });
@@ -99,29 +98,28 @@ TEST_P(StandingRefused, NothingIsEditedWhileAStepIsPrepared) {
     Refused(CGR_ERROR_STATE, { "cgr_request_drop_pages", "prepared" },
             [&] { return cgr_request_drop_pages(rt(), rows_[1], 0, 0, 1); });
     Refused(CGR_ERROR_STATE, { "cgr_request_close", "prepared" }, [&] { return cgr_request_close(rt(), rows_[0]); });
-    CGR_EXPECT_OK(cgr_request_set_length(rt(), rows_[2], e.requests[rows_[2]]->num_tokens)); // the row is not in the step
-    e.requests[rows_[2]]->has_token = false;
-    CGR_ASSERT_OK(e.Launch());
-    e.CheckAll();
+    CGR_EXPECT_OK(cgr_request_set_length(rt(), rows_[2], engine_->requests[rows_[2]]->num_tokens)); // the row is not in the step
+    engine_->requests[rows_[2]]->has_token = false;
+    CGR_ASSERT_OK(engine_->Launch());
+    engine_->CheckAll();
   }
-  e.StepStanding({ { rows_[2], { 4 } } });
+  engine_->StepStanding({ { rows_[2], { 4 } } });
 }
 
 TEST_P(StandingRefused, NothingIsEditedInsideRecord) {
-  Engine &e = *engine_;
   ASSERT_NO_FATAL_FAILURE(PutAll());
   int calls = 0;
-  e.hook = [&](cgr_recorder *, const cgr_record_info &, int32_t) {
+  engine_->hook = [&](cgr_recorder *, const cgr_record_info &, int32_t) {
     calls++;
     ExpectMessage(Put(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_add", "record" });
     ExpectMessage(Set(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_update", "record" });
     ExpectMessage(Take(rows_[0]), CGR_ERROR_STATE, { "cgr_standing_remove", "record" });
     ExpectMessage(Swap(rows_[0], rows_[1]), CGR_ERROR_STATE, { "cgr_standing_swap", "record" });
-    EXPECT_EQ(e.StandingRows(), rows_);
+    EXPECT_EQ(engine_->StandingRows(), rows_);
     return CGR_OK;
   };
   const cgr_key eager = EagerKey(3, 3);
-  ASSERT_NO_FATAL_FAILURE(Step(e.Decode(rows_), &eager));
+  ASSERT_NO_FATAL_FAILURE(Step(engine_->Decode(rows_), &eager));
   EXPECT_GT(calls, 0);
 }
 
@@ -148,8 +146,7 @@ TEST_P(StandingRefused, ABatchHasNoArrays) {
        { Bad{ "rows", [&](cgr_batch *b) { b->rows = &row; } }, Bad{ "query_lens", [&](cgr_batch *b) { b->query_lens = &one; } },
          Bad{ "tokens", [&](cgr_batch *b) { b->tokens = &token; } }, Bad{ "flags", [&](cgr_batch *b) { b->flags = &flag; } } }) {
     engine_->Decode(rows_);
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = CGR_BATCH_STANDING;
+    cgr_batch batch = StandingBatch();
     bad.set(&batch);
     BatchRefused(CGR_ERROR_INVALID_ARGUMENT, { std::string("batch: ") + bad.name, "CGR_BATCH_STANDING" }, batch);
   }

@@ -157,7 +157,7 @@ void ExpectNoAllocations() {
 #endif
 }
 
-class Steady : public ::testing::TestWithParam<DeviceParam> {
+class Steady : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -242,10 +242,7 @@ protected:
       L.rows[count] = L.row[i];
       L.lens[count++] = length;
     }
-    batch->num_requests = count;
-    batch->rows = L.rows;
-    batch->query_lens = L.lens;
-    batch->tokens = L.tokens;
+    batch->num_requests = count, batch->rows = L.rows, batch->query_lens = L.lens, batch->tokens = L.tokens;
     return true;
   }
   bool Iterate() {
@@ -294,10 +291,7 @@ protected:
     CGR_EXPECT_OK(cgr_request_open(engine_->rt, 7, &row));
     CGR_EXPECT_OK(cgr_request_set_pages(engine_->rt, row, 0, 0, &page, 1));
     const cgr_key eager = EagerKey(1, 1);
-    cgr_batch batch = CGR_BATCH_INIT;
-    batch.num_requests = 1;
-    batch.rows = &row;
-    batch.tokens = &one;
+    cgr_batch batch = BatchOf(1, &row, &one);
     batch.forced_key = &eager;
     cgr_step step = CGR_STEP_INIT;
     for (int n = 0; n < 10 && cgr_step_prepare(engine_->rt, &batch, &step) == CGR_OK; n++)
@@ -308,7 +302,6 @@ protected:
     loop_.last = step.mark.seq;
   }
 
-  std::unique_ptr<Engine> engine_;
   cgr_device *traced_ = nullptr;
   Loop loop_;
 };
@@ -346,14 +339,9 @@ TEST_P(Steady, UnchangedReplayIsOneLaunch) {
   for (int32_t i = 0; i < 4; i++) {
     CGR_ASSERT_OK(cgr_request_open(engine_->rt, 7, &L.row[i]));
     ASSERT_TRUE(Reserve(i, 150));
-    L.rows[i] = L.row[i];
-    L.lens[i] = 1;
-    L.tokens[i] = i;
+    L.rows[i] = L.row[i], L.lens[i] = 1, L.tokens[i] = i;
   }
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 4;
-  batch.rows = L.rows;
-  batch.tokens = L.tokens;
+  cgr_batch batch = BatchOf(4, L.rows, L.tokens);
   cgr_step step = CGR_STEP_INIT;
   for (int n = 0; n < 3; n++) {
     CGR_ASSERT_OK(cgr_step_prepare(engine_->rt, &batch, &step));
@@ -382,8 +370,7 @@ TEST_P(Steady, RefusedAndPolledCallsWaitForNothing) {
     ASSERT_TRUE(Iterate()) << cgr_last_message();
   cgr_batch bad = CGR_BATCH_INIT;
   int32_t row = 999;
-  bad.num_requests = 1;
-  bad.rows = &row;
+  bad.num_requests = 1, bad.rows = &row;
   cgr_step step = CGR_STEP_INIT;
   int32_t refused = 0, polled = 0, other = 0;
   cgr__trace_reset(traced_);

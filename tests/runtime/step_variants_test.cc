@@ -8,23 +8,19 @@ namespace {
 
 enum { kPlain = 0, kOne = 1, kMany = 9, kAlone = 40 };
 
-class StepVariants : public ::testing::TestWithParam<DeviceParam> {
+class StepVariants : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
     Make(CGR_MODE_FULL);
   }
   void Make(cgr_graph_mode mode) {
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = mode;
-    options.mixed = { { 16, 8 }, { 64, 8 } };
+    EngineOptions options = OptionsFor(GetParam(), mode, { { 16, 8 }, { 64, 8 } });
     options.adjust = [](cgr_config *config) {
       static const cgr_variant variants[] = { { kOne, kMany, 0, 0 }, { kMany, 0, 1, 0 }, { kAlone, kMany, 1, 0 } };
-      config->variants = variants;
-      config->num_variants = 3;
+      config->variants = variants, config->num_variants = 3;
     };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
     row_ = engine_->Start(3);
   }
   void Run(uint32_t variant, const cgr_key *forced = nullptr) {
@@ -38,7 +34,6 @@ protected:
     EXPECT_EQ(std::string(cgr_reason_name(cgr_reason(engine_->step.reason))), cgr_reason_name(reason)) << variant;
   }
 
-  std::unique_ptr<Engine> engine_;
   int32_t row_ = -1;
 };
 

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/tiny_engine.h"
 
 namespace cgr_test {
@@ -25,17 +25,13 @@ void Work(Engine *engine, int salt) {
   engine->CheckAll();
 }
 
-class Threads : public ::testing::TestWithParam<DeviceParam> {
-protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
-};
+class Threads : public OverDevices {};
 
 TEST_P(Threads, TwoRuntimesOnTwoDevices) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; i++)
     threads.emplace_back([i] {
-      Engine engine(OptionsFor(GetParam()));
-      CGR_ASSERT_OK(engine.Capture());
+      CapturedEngine engine(OptionsFor(GetParam()));
       Work(&engine, 100 * i);
     });
   for (std::thread &thread : threads)
@@ -44,12 +40,10 @@ TEST_P(Threads, TwoRuntimesOnTwoDevices) {
 
 // Thread-local capture: another thread's steps go on while this one captures.
 TEST_P(Threads, OneCapturesWhileTheOtherRuns) {
-  Engine runs(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(runs.Capture());
+  CapturedEngine runs(OptionsFor(GetParam()));
   std::thread worker([&] { Work(&runs, 0); });
   for (int n = 0; n < 10; n++) {
-    Engine captures(OptionsFor(GetParam()));
-    CGR_EXPECT_OK(captures.Capture());
+    CapturedEngine captures(OptionsFor(GetParam()));
     captures.Step(captures.Decode({ captures.Start(3, n) }));
   }
   worker.join();
@@ -69,8 +63,7 @@ TEST_P(Threads, MessagesBelongToTheirThread) {
 }
 
 TEST_P(Threads, CompletionMayBeReadByAnyThread) {
-  Engine engine(OptionsFor(GetParam()));
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(OptionsFor(GetParam()));
   std::atomic<bool> stop{ false };
   std::thread reader([&] {
     uint64_t last = 0;

@@ -2,7 +2,7 @@
 // process, where no context exists at first.
 #include <thread>
 
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 
 #if CGR_TEST_CUDA
 #include "tests/support/primary_context.h"
@@ -29,8 +29,7 @@ EngineOptions OptionsOn(int ordinal) {
 
 // Captures, replays, eager steps, moved pages; all of it is checked and destroyed.
 void Work(int ordinal, int num_steps) {
-  Engine engine(OptionsOn(ordinal));
-  CGR_ASSERT_OK(engine.Capture());
+  CapturedEngine engine(OptionsOn(ordinal));
   CGR_ASSERT_OK(engine.Warmup());
   std::vector<int32_t> rows = { engine.Start(5, ordinal), engine.Start(17, ordinal + 2) };
   for (int n = 0; n < num_steps && !::testing::Test::HasFailure(); n++) {

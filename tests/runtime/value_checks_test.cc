@@ -10,15 +10,12 @@ namespace {
 
 enum { kWidth = 33, kLogitsBit = 3, kHiddenBit = 9, kMaxTokens = 64 };
 
-class ValueChecks : public ::testing::TestWithParam<DeviceParam> {
+class ValueChecks : public EngineTest {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(cgr_graph_mode mode, int32_t check_values = 1) {
-    EngineOptions options = OptionsFor(GetParam());
-    options.mode = mode;
+    EngineOptions options =
+        OptionsFor(GetParam(), mode, { { 16, 8 }, { 64, 8 } }, [&](cgr_config *config) { config->check_values = check_values; });
     options.max_tokens = kMaxTokens;
-    options.mixed = { { 16, 8 }, { 64, 8 } };
-    options.adjust = [&](cgr_config *config) { config->check_values = check_values; };
     engine_.reset();
     engine_ = std::make_unique<Engine>(options);
     logits_ = static_cast<float *>(engine_->Alloc(kMaxTokens * kWidth * sizeof(float)));
@@ -29,10 +26,7 @@ protected:
   }
   static cgr_value_check Check(const float *data, int32_t dimension, int32_t bit) {
     cgr_value_check check = CGR_VALUE_CHECK_INIT;
-    check.data = data;
-    check.width = kWidth;
-    check.dtype = CGR_DTYPE_FP32;
-    check.dimension = dimension;
+    check.data = data, check.width = kWidth, check.dtype = CGR_DTYPE_FP32, check.dimension = dimension;
     check.bit = bit;
     return check;
   }
@@ -81,7 +75,6 @@ protected:
     return key;
   }
 
-  std::unique_ptr<Engine> engine_;
   float *logits_ = nullptr, *hidden_ = nullptr;
 };
 
@@ -122,8 +115,7 @@ TEST_P(ValueChecks, AStepThatWasGivenUpLeavesNothing) {
   const std::vector<int32_t> r = { engine_->Open(), engine_->Open() };
   engine_->Step(engine_->Chunks({ { r[0], 4 }, { r[1], 4 } }));
   Fill({}, {}); // all is NaN
-  engine_->state.fail_after = 2;
-  engine_->state.fail_status = CGR_ERROR_INVALID_ARGUMENT;
+  engine_->state.fail_after = 2, engine_->state.fail_status = CGR_ERROR_INVALID_ARGUMENT;
   CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(r)));
   EXPECT_EQ(engine_->Launch(), CGR_ERROR_CALLBACK);
   engine_->state.fail_after = -1;
@@ -237,10 +229,8 @@ TEST_P(ValueCheckIsRefused, ByName) {
 TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
   constexpr int32_t kRows = 4096;
   constexpr int64_t kMost = int64_t(1) << 31;
-  EngineOptions options = OptionsFor(GetParam());
-  options.mode = CGR_MODE_FULL;
+  EngineOptions options = OptionsFor(GetParam(), CGR_MODE_FULL, { { 64, 8 }, { kRows, 8 } });
   options.max_tokens = kRows;
-  options.mixed = { { 64, 8 }, { kRows, 8 } };
   ASSERT_NO_FATAL_FAILURE(Make(options));
   float *rows = static_cast<float *>(engine_->Alloc(sizeof(float)));
   cgr_key key = CGR_KEY_INIT;
@@ -267,8 +257,7 @@ TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
     };
     CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
     cgr_capture capture = engine_->CaptureStruct();
-    capture.keys = &key;
-    capture.num_keys = 1;
+    capture.keys = &key, capture.num_keys = 1;
     ExpectMessage(cgr_runtime_capture(engine_->rt, &capture), fits ? CGR_OK : CGR_ERROR_CALLBACK,
                   fits ? Words() : Words{ "stretches" });
     EXPECT_EQ(calls, 1);

@@ -6,7 +6,7 @@
 namespace cgr_test {
 namespace {
 
-class WaitBounds : public ::testing::TestWithParam<DeviceParam> {
+class WaitBounds : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -15,12 +15,10 @@ protected:
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &inner));
     ASSERT_EQ(cgr__fault_open(inner, &options.handle), CGR__DEVICE_OK);
     options.adjust = [](cgr_config *config) { config->wait_timeout_ms = 60; };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
     row_ = engine_->Start(5, 1);
   }
   void TearDown() override { gate_.reset(); }
-  std::unique_ptr<Engine> engine_;
   std::unique_ptr<Gate> gate_; // goes first
   int32_t row_ = -1;
 };

@@ -62,11 +62,10 @@ protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
   void TearDown() override { gate_.reset(); }
   void Make(cgr_device *over = nullptr, int32_t depth = 0) {
-    EngineOptions options = OptionsFor(GetParam().device);
+    EngineOptions options = OptionsFor(
+        GetParam().device, [=](cgr_config *config) { config->wait_mode = GetParam().mode, config->ring_depth = depth; });
     options.handle = over;
-    options.adjust = [=](cgr_config *config) { config->wait_mode = GetParam().mode, config->ring_depth = depth; };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(options);
     row_ = engine_->Start(5, 1);
   }
   void LaunchBehindTheGate() {
@@ -84,9 +83,7 @@ protected:
 };
 
 TEST_P(WaitModes, StepsAreRight) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   ASSERT_NO_FATAL_FAILURE(Make());
   for (int n = 0; n < 20 && !HasFailure(); n++) {
     ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Decode({ row_ })));
@@ -99,16 +96,15 @@ TEST_P(WaitModes, StepsAreRight) {
 // A step whose kernel is lost: the device is idle, and nothing would wake the thread.
 TEST_P(WaitModes, ALostKernelIsNoticed) {
   ASSERT_NO_FATAL_FAILURE(Make());
-  Engine &engine = *engine_;
-  CGR_ASSERT_OK(engine.Prepare(engine.Decode({ row_ })));
-  ASSERT_EQ(engine.step.key.kind, CGR_KIND_FULL);
-  engine.dead = true;
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode({ row_ })));
+  ASSERT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
+  engine_->dead = true;
   {
-    Replaced replaced(engine.dev);
+    Replaced replaced(engine_->dev);
     replaced.ops.exec_launch = [](cgr_device *, cgr__exec *, cudaStream_t) -> int { return CGR__DEVICE_OK; };
-    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &engine.step, engine.stream));
+    CGR_ASSERT_OK(cgr_step_launch(engine_->rt, &engine_->step, engine_->stream));
   }
-  ExpectMessage(Wait(engine.step.mark.seq, 20000), CGR_ERROR_DEAD, { "the stream is idle and step" });
+  ExpectMessage(Wait(engine_->step.mark.seq, 20000), CGR_ERROR_DEAD, { "the stream is idle and step" });
 }
 
 class WaitModesWithThreads : public WaitModes {};
@@ -132,9 +128,7 @@ TEST_P(WaitModesWithThreads, TimeOutsAreKept) {
 
 // Whatever was waited for in vain before: an earlier step, a later one, and the same again.
 TEST_P(WaitModesWithThreads, AnyStepMayBeWaitedForAfterATimeOut) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   ASSERT_NO_FATAL_FAILURE(Make(nullptr, 8));
   engine_->check_outputs = false;
   for (int round = 0; round < 3 && !HasFailure(); round++) {

@@ -9,7 +9,7 @@
 namespace cgr_test {
 namespace {
 
-class Wait : public ::testing::TestWithParam<DeviceParam> {
+class Wait : public EngineTest {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
@@ -18,10 +18,7 @@ protected:
   void TearDown() override { gate_.reset(); }
   void Make(int32_t wait_timeout_ms) {
     engine_.reset();
-    EngineOptions options = OptionsFor(GetParam());
-    options.adjust = [=](cgr_config *config) { config->wait_timeout_ms = wait_timeout_ms; };
-    engine_ = std::make_unique<Engine>(options);
-    CGR_ASSERT_OK(engine_->Capture());
+    engine_ = MakeCaptured(OptionsFor(GetParam(), [=](cgr_config *config) { config->wait_timeout_ms = wait_timeout_ms; }));
     row_ = engine_->Start(5, 1);
   }
   // A step that does not complete before the gate opens.
@@ -41,7 +38,6 @@ protected:
     return took.count();
   }
   bool HasThreads() const { return GetParam().HasThreads(); }
-  std::unique_ptr<Engine> engine_;
   std::unique_ptr<Gate> gate_; // goes first
   int32_t row_ = -1;
 };

@@ -42,23 +42,16 @@ std::string Name(const Kind &kind) {
   return text;
 }
 
-class WindowPages : public ::testing::TestWithParam<DeviceParam> {
+class WindowPages : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   EngineOptions Options(const Kind &kind) {
     EngineOptions options = AttentionOptionsFor(GetParam(), Layers(kind.layers));
-    options.mode = kind.mode;
-    options.max_seq_len = 192;
-    options.num_pages = 100;
+    options.mode = kind.mode, options.max_seq_len = 192, options.num_pages = 100;
     return options;
   }
   // The emulated device takes every thread of a GPU in turn: of the cases of a test it takes every other one.
   bool Takes(size_t n) const { return !GetParam().IsEmulated() || n % 2 == 0; }
-  static std::unique_ptr<Engine> Make(const EngineOptions &options) {
-    auto engine = std::make_unique<Engine>(options);
-    CGR_EXPECT_OK(engine->Capture());
-    return engine;
-  }
+  static std::unique_ptr<Engine> Make(const EngineOptions &options) { return MakeCaptured(options); }
 };
 
 // One engine gives back the pages it can before every step; from then on they hold NaN or belong to another request. The other
@@ -123,8 +116,7 @@ TEST_P(WindowPages, GoToOthersWhileStepsRun) {
       continue;
     SCOPED_TRACE(window);
     EngineOptions options = Options({ { { window, 0 }, { 0, kPage } }, CGR_MODE_FULL });
-    options.feed = Feed::kNodes;
-    options.num_pages = 40;
+    options.feed = Feed::kNodes, options.num_pages = 40;
     std::unique_ptr<Engine> engine = Make(options);
     std::vector<int32_t> rows;
     for (int i = 0; i < 4; i++)

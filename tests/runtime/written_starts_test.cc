@@ -1,21 +1,20 @@
 // A kernel that writes query_start_loc itself is named over the validation layer, whatever it writes; steps that leave it alone
 // are not.
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/seed.h"
 #include "tests/support/violations.h"
 
 namespace cgr_test {
 namespace {
 
-class WrittenStarts : public ::testing::TestWithParam<DeviceParam> {
+class WrittenStarts : public EngineTest {
 protected:
   enum { kDepth = 4 };
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    EngineOptions options = OptionsFor(GetParam());
+    EngineOptions options =
+        OptionsFor(GetParam(), CGR_MODE_FULL_DECODE_ONLY, {}, [](cgr_config *config) { config->ring_depth = kDepth; });
     options.handle = violations_.Open(GetParam());
-    options.mode = CGR_MODE_FULL_DECODE_ONLY;
-    options.adjust = [](cgr_config *config) { config->ring_depth = kDepth; };
     engine_ = std::make_unique<Engine>(options);
   }
   // A word of query_start_loc is written at the end of `record`, in each step from now on. What else is in the step reads it, so
@@ -33,7 +32,6 @@ protected:
   // What is written from now on. Steps in flight have ended by then, but cgr_step_wait has not looked.
   void Change(int32_t value) { engine_->Write(from_, &value, sizeof value); }
   Violations violations_;
-  std::unique_ptr<Engine> engine_;
   int32_t *from_ = nullptr;
 };
 

@@ -164,6 +164,16 @@ inline cgr_device *OpenDevice(const DeviceParam &param) {
     ASSERT_NE((dev), nullptr);             \
   } while (0)
 
+namespace cgr_test {
+
+// A suite over devices, whose cases are skipped where their device is missing.
+class OverDevices : public ::testing::TestWithParam<DeviceParam> {
+protected:
+  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+};
+
+} // namespace cgr_test
+
 #define CGR_INSTANTIATE_OVER_DEVICES(Suite) \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::AllDevices()), ::cgr_test::DeviceLabel)
 

@@ -99,8 +99,13 @@ struct EngineOptions {
 };
 
 // The defaults for a device: what it supports.
-inline EngineOptions OptionsFor(const DeviceParam &device) {
+inline EngineOptions OptionsFor(const DeviceParam &device, int32_t mode = CGR_MODE_FULL_DECODE_ONLY,
+                                const std::vector<cgr_bucket> &mixed = {},
+                                const std::function<void(cgr_config *)> &adjust = nullptr) {
   EngineOptions options;
+  options.mode = mode;
+  options.mixed = mixed;
+  options.adjust = adjust;
   options.device = device;
   if (device.HasCudaKernels()) {
     options.feed = Feed::kUploads;
@@ -109,6 +114,10 @@ inline EngineOptions OptionsFor(const DeviceParam &device) {
       layer.head_dim = 64;
   }
   return options;
+}
+
+inline EngineOptions OptionsFor(const DeviceParam &device, const std::function<void(cgr_config *)> &adjust) {
+  return OptionsFor(device, CGR_MODE_FULL_DECODE_ONLY, {}, adjust);
 }
 
 // For tests of attention: what a GPU's kernels support, on every device.

@@ -142,14 +142,17 @@ inline PlannerOptions OnBoth(const char *name = "planner", int32_t layer = 1) {
 class PlanningTest : public ::testing::TestWithParam<DeviceAndMode> {
 protected:
   void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam().device); }
-  // An engine with its graphs.
-  void Make(const std::vector<PlannerOptions> &planners, std::function<void(cgr_config *)> adjust = nullptr) {
+  // An engine with its graphs. `handle`: an open device instead of the engine's own.
+  void Make(const std::vector<PlannerOptions> &planners, std::function<void(cgr_config *)> adjust = nullptr,
+            cgr_device *handle = nullptr) {
     EngineOptions options = PlanningOptions(GetParam().device, GetParam().mode);
     options.adjust = std::move(adjust);
+    options.handle = handle;
     p_.reset();
     p_ = std::make_unique<Planning>(options, planners);
     CGR_ASSERT_OK(p_->engine->Capture());
   }
+  Engine &engine() { return *p_->engine; }
   std::unique_ptr<Planning> p_;
 };
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "tests/support/engine.h"
+#include "tests/support/engine_case.h"
 #include "tests/support/mistake.h"
 
 namespace cgr_test {
@@ -53,6 +53,15 @@ template <class Call> void ExpectRefused(Engine &engine, cgr_status status, cons
   before.ExpectSame(Snapshot(engine), refused);
 }
 
+// The same of a prepare.
+template <class Call> void ExpectPrepareRefused(Engine &engine, cgr_status status, const Words &words, Call call) {
+  ExpectRefused(engine, status, words, call, 1);
+}
+inline void ExpectItemsRefused(Engine &engine, cgr_status status, const Words &words, const std::vector<Item> &items,
+                               const cgr_key *forced = nullptr) {
+  ExpectPrepareRefused(engine, status, words, [&] { return engine.Prepare(items, forced); });
+}
+
 // A call that is refused.
 struct BadCall {
   cgr_status status;
@@ -95,8 +104,7 @@ protected:
     cgr_step step = CGR_STEP_INIT;
     cgr_key key;
     words.push_back("cgr_step_prepare: ");
-    Refused(
-        status, words, [&] { return cgr_step_prepare(engine_->rt, &batch, &step); }, 1);
+    ExpectPrepareRefused(*engine_, status, words, [&] { return cgr_step_prepare(engine_->rt, &batch, &step); });
     EXPECT_EQ(step.state, CGR_STEP_NONE);
     words.back() = "cgr_step_choose: ";
     Refused(status, words, [&] { return cgr_step_choose(engine_->rt, &batch, &key); });
@@ -138,8 +146,7 @@ protected:
     engine_->WaitForAll();
   }
   void ItemsRefused(cgr_status status, const Words &words, const std::vector<Item> &items, const cgr_key *forced = nullptr) {
-    Refused(
-        status, words, [&] { return engine_->Prepare(items, forced); }, 1);
+    ExpectItemsRefused(*engine_, status, words, items, forced);
   }
   // A batch over the three rows, good as it stands.
   cgr_batch GoodBatch() {

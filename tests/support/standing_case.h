@@ -39,6 +39,11 @@ protected:
     engine_->CheckAll();
   }
   void Step() { Step(engine_->Decode(engine_->StandingRows())); }
+  // A step of all that sends so many bytes.
+  void StepOf(uint64_t bytes) {
+    Step();
+    EXPECT_EQ(Bytes(), bytes);
+  }
   uint64_t Bytes() const { return engine_->step.bytes_staged; }
   // An edit that is refused leaves the order as it is.
   template <class Call> void EditRefused(cgr_status status, const Words &words, Call call) {
@@ -47,8 +52,7 @@ protected:
     EXPECT_EQ(engine_->StandingRows(), before);
   }
   void StepRefused(cgr_status status, const Words &words) {
-    Refused(
-        status, words, [&] { return engine_->PrepareStandingAsIs({}); }, 1);
+    ExpectPrepareRefused(*engine_, status, words, [&] { return engine_->PrepareStandingAsIs({}); });
   }
 };
 

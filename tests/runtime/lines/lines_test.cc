@@ -57,23 +57,15 @@ protected:
     cgr_group group = CGR_GROUP_INIT;
     group.num_pages = kPages;
     cgr_layer layer = CGR_LAYER_INIT;
-    layer.num_q_heads = layer.num_kv_heads = 1;
-    layer.head_dim = kDim;
+    layer.num_q_heads = layer.num_kv_heads = 1, layer.head_dim = kDim;
     CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, memory_[0], CGR_DTYPE_FP32, 16, 1, kDim, &layer.k));
     CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, memory_[1], CGR_DTYPE_FP32, 16, 1, kDim, &layer.v));
     cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_;
-    config.groups = &group;
-    config.num_groups = 1;
-    config.layers = &layer;
-    config.num_layers = 1;
-    config.max_requests = config.max_tokens = kRows;
-    config.max_seq_len = 32;
+    config.device_handle = dev_, config.groups = &group, config.num_groups = 1, config.layers = &layer;
+    config.num_layers = 1, config.max_requests = config.max_tokens = kRows, config.max_seq_len = 32;
     config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = memory_[2];
+    cgr_capture capture = CaptureOf(Record, memory_[2]);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
   void TearDown() override {
@@ -180,17 +172,13 @@ protected:
 };
 
 TEST_F(Lines, OfAWholeBatchThatRepeats) {
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 8;
-  batch.rows = rows_.data();
+  cgr_batch batch = BatchOf(8, rows_.data());
   Count(batch, 17);
 }
 
 // In the sums of one key the histograms have a line for each bucket that was hit, and which those are depends on the host.
 TEST_F(Lines, OfTheStepThatCountsTheRecords) {
-  cgr_batch batch = CGR_BATCH_INIT;
-  batch.num_requests = 8;
-  batch.rows = rows_.data();
+  cgr_batch batch = BatchOf(8, rows_.data());
   Count(batch, 17 + CGR__FOLD_EVERY - 1 + 20, true);
 }
 
