@@ -1,5 +1,6 @@
 #include "devices/shims/objects.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 const char *cgr__object_kind_name(enum cgr__object_kind kind) {
@@ -15,6 +16,46 @@ struct cgr__object *cgr__object_find(const struct cgr__objects *all, enum cgr__o
     if (o->kind == kind && o->handle == handle)
       return o;
   return NULL;
+}
+
+/* The living memory that an address is in, as the device below says. NULL: it is in none of these. */
+static const struct cgr__object *memory_around(const struct cgr__objects *all, cgr_device *inner, const void *address) {
+  const void *base = NULL;
+  size_t bytes = 0;
+  if (!address || !inner->ops->mem_find || inner->ops->mem_find(inner, address, &base, &bytes) != CGR__DEVICE_OK || !base)
+    return NULL;
+  const struct cgr__object *memory = cgr__object_find(all, CGR__OBJECT_MEMORY, base);
+  return memory && memory->state == CGR__OBJECT_ALIVE ? memory : NULL;
+}
+
+static size_t offset_in(const struct cgr__object *memory, const void *address) {
+  return (size_t)((uintptr_t)address - (uintptr_t)memory->handle);
+}
+
+static void tell_place(const struct cgr__object *memory, const void *address, char *text, size_t size) {
+  snprintf(text, size, "%p, byte %zu of %zu bytes of %s memory at %p", address, offset_in(memory, address), memory->bytes,
+           memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device", memory->handle);
+}
+
+bool cgr__objects_tell_inside(const struct cgr__objects *all, cgr_device *inner, const void *address, char *text, size_t size) {
+  const struct cgr__object *memory = memory_around(all, inner, address);
+  char place[128];
+  if (!memory || memory->handle == address)
+    return false;
+  tell_place(memory, address, place, sizeof place);
+  snprintf(text, size, "memory is %s, expected its beginning", place);
+  return true;
+}
+
+bool cgr__objects_tell_overrun(const struct cgr__objects *all, cgr_device *inner, const void *address, size_t bytes, char *text,
+                               size_t size) {
+  const struct cgr__object *memory = memory_around(all, inner, address);
+  char place[128];
+  if (!memory || bytes <= memory->bytes - offset_in(memory, address))
+    return false;
+  tell_place(memory, address, place, sizeof place);
+  snprintf(text, size, "%s, and bytes is %zu, expected at most %zu", place, bytes, memory->bytes - offset_in(memory, address));
+  return true;
 }
 
 void cgr__object_end(struct cgr__object *object) {

@@ -55,6 +55,11 @@ struct cgr__objects {
 const char *cgr__object_kind_name(enum cgr__object_kind kind);
 
 struct cgr__object *cgr__object_find(const struct cgr__objects *all, enum cgr__object_kind kind, const void *handle);
+/* False, without a text, unless the address is inside memory that is alive, and not its beginning. */
+bool cgr__objects_tell_inside(const struct cgr__objects *all, cgr_device *inner, const void *address, char *text, size_t size);
+/* The same, unless the memory that the address is in ends before `bytes` more. */
+bool cgr__objects_tell_overrun(const struct cgr__objects *all, cgr_device *inner, const void *address, size_t bytes, char *text,
+                               size_t size);
 /* The object no longer exists. */
 void cgr__object_end(struct cgr__object *object);
 /* A new object, or a new one with the handle of a destroyed one. NULL without memory. */

@@ -4,7 +4,7 @@
  * - an event, waiter, graph, exec or memory that was not made here or is destroyed; a destroyed stream. Streams that were never
  * made here are refused over the host device, and taken as the engine's own over CUDA. (CUDA may give the address of a stream
  * that was destroyed here to a new one of the engine; that is then taken for the old one.)
- * - memory that is freed as the other kind;
+ * - memory that is freed as the other kind, or by an address inside it; copies and fills beyond its end;
  * - memory that has been freed (freed.h), where a copy, a fill, the arguments of a launch or a parameter of a graph's nodes has
  * an address of it: when that is enqueued or instantiated, and at each launch of the graph. A stale address that is not used
  * counts, too;
@@ -205,6 +205,11 @@ static void check_event(struct validation *layer, const struct cgr__shim_call *c
 
 static void check_memory_free(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
   struct cgr__object *memory;
+  char text[160];
+  if (cgr__objects_tell_inside(&layer->objects, layer->shim.inner, call->object, text, sizeof text)) {
+    describe_error(violation, call, CGR__DEVICE_INVALID, 1, "%s", text);
+    return;
+  }
   if (!call->object || !check_alive(layer, call, CGR__OBJECT_MEMORY, call->object, &memory, violation) || !memory)
     return;
   if (memory->memory_kind != call->kind)
@@ -225,9 +230,14 @@ static void describe_freed(struct violation *violation, const struct cgr__shim_c
 /* Memory that is read or written from an address on. */
 static void check_memory_range(struct validation *layer, const struct cgr__shim_call *call, const char *what, const void *address,
                                struct violation *violation) {
+  char text[160];
   const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, (uintptr_t)address, call->bytes, UINT64_MAX);
-  if (block && violation->error == CGR__DEVICE_OK)
+  if (violation->error != CGR__DEVICE_OK)
+    return;
+  if (block)
     describe_freed(violation, call, what, (uintptr_t)address, block);
+  else if (cgr__objects_tell_overrun(&layer->objects, layer->shim.inner, address, call->bytes, text, sizeof text))
+    describe_error(violation, call, CGR__DEVICE_INVALID, 1, "%s is %s", what, text);
 }
 
 static void check_args(struct validation *layer, const struct cgr__shim_call *call, const char *name, size_t bytes,

@@ -95,8 +95,9 @@ CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
- * It also refuses the use of freed memory, and work that `record`, a call or a backend's function enqueues through this header
- * during a capture on a stream that is not in the capture: the graph would lack the work.
+ * It also refuses the use of freed memory, copies and fills beyond the end of memory that the device gave, and work that
+ * `record`, a call or a backend's function enqueues through this header during a capture on a stream that is not in the capture:
+ * the graph would lack the work.
  *
  * Runtimes over it keep a ledger of pages and check their callers. They refuse and report
  * - two rows that write one page in a step, a row that writes over another's token, or one that fills a page below another's

@@ -112,12 +112,47 @@ TEST_P(ValidationTest, WrongMemoryIsNamed) {
   ExpectViolation(cgr_memory_free(dev_, pinned), bad,
                   "cgr_memory_free: the memory is pinned memory, which cgr_memory_free_pinned frees");
   ExpectViolation(cgr_memory_free(dev_, &byte), bad, "cgr_memory_free: the memory is not of this device");
-  ExpectViolation(cgr_memory_free(dev_, static_cast<char *>(memory) + 1), bad,
-                  "cgr_memory_free: the memory is not of this device");
+  const auto address = [](const void *at) {
+    char text[24];
+    snprintf(text, sizeof text, "%p", at);
+    return std::string(text);
+  };
+  void *const inner = static_cast<char *>(memory) + 1;
+  ExpectViolation(cgr_memory_free(dev_, inner), bad,
+                  "cgr_memory_free: memory is " + address(inner) + ", byte 1 of 64 bytes of device memory at " + address(memory) +
+                      ", expected its beginning");
   EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
   EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
   ExpectViolation(cgr_memory_free(dev_, memory), bad, "cgr_memory_free: the memory has been freed");
   ExpectViolation(cgr_memory_free_pinned(dev_, pinned), bad, "cgr_memory_free_pinned: the memory has been freed");
+}
+
+// By copies and fills, from any byte on; the whole of it may be used, and so may other memory.
+TEST_P(ValidationTest, WorkBeyondAnAllocationIsNamed) {
+  void *memory, *pinned;
+  cudaStream_t stream;
+  char own[256];
+  ASSERT_EQ(cgr_stream_create(dev_, &stream), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc(dev_, 64, &memory), CGR_OK);
+  ASSERT_EQ(cgr_memory_alloc_pinned(dev_, 200, &pinned), CGR_OK);
+  for (size_t at : { size_t{ 0 }, size_t{ 1 }, size_t{ 48 }, size_t{ 63 } }) {
+    char *const inner = static_cast<char *>(memory) + at;
+    char place[160];
+    snprintf(place, sizeof place, "%p, byte %zu of 64 bytes of device memory at %p, and bytes is 65, expected at most %zu", inner,
+             at, memory, 64 - at);
+    const cgr_status bad = CGR_ERROR_INVALID_ARGUMENT;
+    ExpectViolation(cgr_copy(dev_, inner, pinned, 65, stream), bad, "cgr_copy: dst is " + std::string(place));
+    ExpectViolation(cgr_copy(dev_, pinned, inner, 65, stream), bad, "cgr_copy: src is " + std::string(place));
+    ExpectViolation(cgr_fill(dev_, inner, 0, 65, stream), bad, "cgr_fill: dst is " + std::string(place));
+    EXPECT_EQ(cgr_copy(dev_, inner, pinned, 64 - at, stream), CGR_OK) << cgr_last_message();
+    EXPECT_EQ(cgr_fill(dev_, inner, 0, 64 - at, stream), CGR_OK) << cgr_last_message();
+    EXPECT_EQ(cgr_copy(dev_, own, inner, 64 - at, stream), CGR_OK) << cgr_last_message();
+  }
+  EXPECT_EQ(cgr_stream_synchronize(dev_, stream), CGR_OK);
+  EXPECT_EQ(cgr_memory_free(dev_, memory), CGR_OK);
+  EXPECT_EQ(cgr_memory_free_pinned(dev_, pinned), CGR_OK);
+  EXPECT_EQ(cgr_stream_destroy(dev_, stream), CGR_OK);
+  EXPECT_EQ(violations_.size(), expected_);
 }
 
 // Only while the thread is in a function of the engine's; what the library itself does next to a capture is its own.
