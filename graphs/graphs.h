@@ -46,6 +46,22 @@ typedef struct cgr__held {
   int32_t *region; /* [count] */
 } cgr__held;
 
+/* Calls of `record` that add something to a step. */
+typedef enum cgr__recorded {
+  CGR__RECORDED_ATTENTION,
+  CGR__RECORDED_MERGE,
+  CGR__RECORDED_CALL,
+  CGR__RECORDED_CHECK,
+  CGR__RECORDED_BUFFER, /* of an on-demand buffer, which the step then waits for; not in a backend's plan */
+  CGR__RECORDED_COUNT
+} cgr__recorded;
+
+/* How many of them `record`, its calls and backends have made. */
+typedef struct cgr__record_calls {
+  int32_t count[CGR__RECORDED_COUNT];
+  uint32_t checked; /* bits of the checks */
+} cgr__record_calls;
+
 /* A key and what was captured for it. The first cache line is what a replay touches. What says whether it can be replayed, and
  * what it holds, changes under the lock of devices/holders.h. */
 typedef struct cgr__graph_entry {
@@ -71,7 +87,8 @@ typedef struct cgr__graph_entry {
   int32_t expected_kb;      /* that such a graph usually takes (budget.c) */
   cgr__labels *labels;      /* of its nodes; NULL: captured without labels, or there was no memory */
   cgr__addresses addresses; /* that it may hold, sorted */
-  uint64_t spare_words[5];  /* these pad to whole cache lines */
+  cgr__record_calls calls;  /* in its capture; those at its breaks make more in each replay */
+  uint64_t spare_words[2];  /* these pad to whole cache lines */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -273,7 +290,6 @@ typedef struct cgr__open_capture {
   int device_error;                 /* the device was lost at a break */
   struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
   struct cgr__node_args *node_args; /* the pieces are listed here, and no graph is made; NULL: they become a graph */
-  int32_t num_calls;                /* of cgr_record_call so far */
 } cgr__open_capture;
 
 /* What is called at a break. */

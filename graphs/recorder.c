@@ -142,7 +142,7 @@ static cgr_status keep_or_make_call(cgr_recorder *recorder, cgr_call_function fu
                      sizeof copy);
   if (args_size > 0)
     CGR__REQUIRE(args, "cgr_record_call");
-  int32_t number = recorder->capture ? recorder->capture->num_calls++ : 0;
+  int32_t number = recorder->calls.count[CGR__RECORDED_CALL]++;
   if (recorder->pieces && !recorder->in_call)
     return cgr__recorder_break(recorder, &(cgr__call){ NULL, function, args, args_size }, 1, "cgr_record_call");
   if (args_size > 0)

@@ -48,6 +48,7 @@ struct cgr_recorder {
   void (*find_plan)(cgr_recorder *recorder,
                     cgr_record_info *info); /* fills plan_key and plan_state inside a backend's function */
   cgr__running running;                     /* of backends */
+  cgr__record_calls calls;                  /* so far */
   cgr_status failed;                        /* first failure, or CGR_OK */
   bool named;                               /* the message says whose it is: a backend's */
   char message[400];

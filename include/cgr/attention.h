@@ -237,9 +237,9 @@ typedef struct cgr_value_check {
 
 /* Enqueues a search on the recorder's stream, wherever cgr_record_merge may be called, and holds the region of `data` as that
  * does. The step's result has the bit set for each request with NaN or an infinity in a row of its own; padded rows, and those of
- * requests that a guard refused, are not looked at. Without cgr_config.check_values it only checks its arguments. It costs one
- * kernel that reads the rows once: about 2 us, and 1.2 to 2 times what reading them takes (on an H100). All rows together are
- * less than 2^45 bytes.
+ * requests that a guard refused, are not looked at. A graph whose capture leaves the call out searches nothing: the self-test
+ * names it. Without cgr_config.check_values the call only checks its arguments. It costs one kernel that reads the rows once:
+ * about 2 us, and 1.2 to 2 times what reading them takes (on an H100). All rows together are less than 2^45 bytes.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_check_values(cgr_recorder *recorder, const cgr_value_check *check);
 

@@ -111,7 +111,9 @@ typedef struct cgr_self_test {
  *   staged data than in the test; so does whatever a model keeps for a row, if it resets that at position 0. So the engine's own
  *   memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel, a copy, a fill or a call. In the
  *   replays' runs there are more decoys, which differ; one has the tested step's numbers of requests and tokens and its longest
- *   length, if rows and pages suffice, so that host code which keeps something for them does not do it again.
+ *   length, so that host code which keeps something for them does not do it again. It needs rows and pages of its own: max_rows
+ *   of twice max_requests is enough. If max_rows (by default max_requests) or num_pages do not suffice, it has other numbers or
+ *   is left out, and the log says once what would be enough (WARNING).
  * - The step that is tested. Stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages
  *   vary.
  * - The next step, of the same kind, with as many requests and tokens as the key holds: it goes on with the tokens that were
@@ -119,13 +121,16 @@ typedef struct cgr_self_test {
  *
  * These must be equal, bit for bit: of the tested step the planned buffers except CGR_BUFFER_PLAN, and every byte of the
  * requests' pages; of it and of the next step the sampled tokens (CGR_BUFFER_NEXT_TOKENS, and the result's) and the watched
- * memory of real requests. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a
- * finding (CGR_ERROR_SELF_TEST), which names the key, what differs and how. Of a buffer or the watched memory that is the first
- * difference: "name[row][index]" and both values. For buffers and tokens, which are integers, index and values are of elements;
- * for watched memory, which has no dtype, they are of bytes, the values as two hexadecimal digits. A finding is also a `record`
- * that does not do the same for equal inputs. The test finds only what changes one of these: watch what your sampler reads. What
- * eager steps do wrong as well, like host code that copies staged data only once ever, it does not find. Workspaces of backends
- * hold zeros before a tested step.
+ * memory of real requests. The calls of `record` are counted, because no value shows a check that a graph lacks: the graph must
+ * have been made by as many cgr_record_check_values, with the same bits, as the eager step, and by at least as many
+ * cgr_record_attention, _merge, _call and, for on-demand buffers, _buffer. Calls at breaks count what they do at each replay. No
+ * other given page, and no read-trash page, may change in the tested step. Whatever differs is a finding (CGR_ERROR_SELF_TEST),
+ * which names the key, what differs and how. Of a buffer or the watched memory that is the first difference: "name[row][index]"
+ * and both values. For buffers and tokens, which are integers, index and values are of elements; for watched memory, which has no
+ * dtype, they are of bytes, the values as two hexadecimal digits. A finding is also a `record` that does not do the same for
+ * equal inputs. The test finds only what changes one of these: watch what your sampler reads. What eager steps do wrong as well,
+ * like host code that copies staged data only once ever, it does not find. Workspaces of backends hold zeros before a tested
+ * step.
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.
  *
@@ -165,9 +170,10 @@ typedef struct cgr_audit {
  * It does not see: addresses that kernels find in memory (tables, and tensor maps made on the device) or in variables of their
  * modules; memory that the device does not know: freed memory and, on the host device, whatever cgr_memory_alloc did not return;
  * addresses that are not at a multiple of 8 bytes in a parameter; whether a kernel stays within a region (the address at its end
- * counts as outside); in which order branches run; and a captured value that is the same in both captures (the self-test sees its
- * effect). Nodes of a kind other than kernel, copy, fill, event, or host function of cgr_launch_host are hidden. CGR_ERROR_STATE
- * when a step is prepared, or no key has a graph that can be replayed.
+ * counts as outside); in which order branches run; a captured value that is the same in both captures (the self-test sees its
+ * effect); and what captures leave out and eager steps do (the self-test compares both). Nodes of a kind other than kernel, copy,
+ * fill, event, or host function of cgr_launch_host are hidden. CGR_ERROR_STATE when a step is prepared, or no key has a graph
+ * that can be replayed.
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_audit(cgr_runtime *runtime, cgr_audit *audit, cgr_finding *findings, int32_t capacity,
                                      int32_t *count);

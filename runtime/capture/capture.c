@@ -113,7 +113,9 @@ cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
                                  .real_tokens = -1,
                                  .real_requests = -1 };
   cgr__enqueue_result result;
-  return cgr__enqueue_step(c->runtime, &enqueue, &result);
+  cgr_status status = cgr__enqueue_step(c->runtime, &enqueue, &result);
+  capture->entry->calls = c->runtime->recorder.base.calls;
+  return status;
 }
 
 /* "the full graph for 8 requests, 8 tokens". */

@@ -334,5 +334,6 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
 cgr_status cgr_record_attention(cgr_recorder *recorder, const cgr_attention *attention) {
   CGR__TRY(cgr__recorder_check(recorder, "cgr_record_attention"));
   cgr__step_recorder *rec = recorder->owner;
+  recorder->calls.count[CGR__RECORDED_ATTENTION]++;
   return cgr__recorder_latch(recorder, record_attention(rec, attention));
 }

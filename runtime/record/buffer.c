@@ -9,7 +9,10 @@ static cgr_status join_on_demand(cgr__step_recorder *rec, cgr_buffer buffer) {
                      "cgr_record_buffer: buffer is %s inside the plan of a backend with PLANS_FIRST, expected one that is not on "
                      "demand",
                      cgr_buffer_name(buffer));
-  return rec->base.in_plan ? CGR_OK : cgr__join_branch(rec); /* a plan is on the branch itself */
+  if (rec->base.in_plan)
+    return CGR_OK; /* a plan is on the branch itself */
+  rec->base.calls.count[CGR__RECORDED_BUFFER]++;
+  return cgr__join_branch(rec);
 }
 
 cgr_status cgr_record_buffer(cgr_recorder *recorder, cgr_buffer buffer, int32_t index, cgr_buffer_view *view) {

@@ -85,6 +85,7 @@ static cgr_status record_merge(cgr__step_recorder *rec, const cgr_merge *merge) 
   CGR__TRY(check_merge_numbers(&rec->base, &m));
   CGR__TRY(check_views(&rec->base, &m, tensors));
   CGR__TRY(hold_merge_views(&rec->base, tensors));
+  rec->base.calls.count[CGR__RECORDED_MERGE]++;
   return enqueue_merge(rec, &m);
 }
 

@@ -64,6 +64,8 @@ static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *g
   const int32_t num_rows = c.dimension == CGR_DIMENSION_REQUESTS ? key->num_requests : key->num_tokens;
   CGR__TRY(check_kinds(&rec->base, &c));
   CGR__TRY(check_value_rows(&c, num_rows));
+  rec->base.calls.count[CGR__RECORDED_CHECK]++;
+  rec->base.calls.checked |= 1u << c.bit;
   if (rec->runtime->setup.limits.value_words == 0)
     return CGR_OK;
   if (rec->base.capture)

@@ -197,6 +197,40 @@ TEST_P(SelfTestDecoy, VariesStagedDataAndNamesWhatItDoesNot) {
   engine_->skip = nullptr;
 }
 
+// The number after these words; 0: they are not there.
+int32_t NumberAfter(const std::string &text, const std::string &words) {
+  const size_t at = text.find(words);
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + words.size());
+}
+
+// With too few rows or pages no decoy has the tested step's numbers. The log says so once a test, and what is enough.
+TEST_P(SelfTestDecoy, NamesTheRowsAndPagesThatItLacks) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE })
+    for (int32_t rows : { 4, 5, 6, 12 })
+      for (int32_t pages : { 4, 7, 12, 17, 18, 24 }) {
+        SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(pages) + " pages");
+        HashOptions options = Everything(mode);
+        options.max_rows = rows;
+        Make(options);
+        engine_->test_pages = pages;
+        ExpectNothing(Run());
+        if (rows >= 6 && pages > 4 && pages < 18 && engine_->logs.empty())
+          continue; // they sufficed, for these lengths
+        ASSERT_EQ(engine_->logs.size(), size_t(rows < 6 || pages < 18));
+        if (engine_->logs.empty())
+          continue;
+        const std::string log = engine_->logs[0];
+        EXPECT_NE(log.find("tested steps had no decoy"), std::string::npos) << log;
+        EXPECT_EQ(NumberAfter(log, "max_rows is "), rows < 6 ? rows : 0) << log;
+        EXPECT_EQ(NumberAfter(log, "num_pages is "), pages < 18 ? pages : 0) << log;
+        options.max_rows = std::max(rows, NumberAfter(log, "max_rows is " + std::to_string(rows) + ", expected "));
+        Make(options);
+        engine_->test_pages = std::max(pages, NumberAfter(log, "num_pages is " + std::to_string(pages) + ", expected "));
+        ExpectNothing(Run());
+        EXPECT_EQ(engine_->logs, std::vector<std::string>()) << log;
+      }
+}
+
 // Steps after a test are right: rows, lengths and data are as if it had not been.
 TEST_P(SelfTestDecoy, LeavesNothingBehind) {
   Make(Everything(CGR_MODE_FULL));

@@ -351,11 +351,11 @@ cgr_status HashEngine::SelfTest(uint32_t seed, std::vector<cgr_finding> *finding
   static const cgr_staged_range staged[] = { { 0, 0, 0, 1000 }, { 1, 0, 0, 7 }, { 2, 0, -100, 100 } };
   std::vector<int32_t> pages;
   for (size_t g = 0; g < o.groups.size(); g++) {
-    const std::vector<int32_t> spare = SparePages(kTestPages, g);
+    const std::vector<int32_t> spare = SparePages(test_pages, g);
     pages.insert(pages.end(), spare.begin(), spare.end());
   }
   cgr_self_test test = CGR_SELF_TEST_INIT;
-  test.num_pages = kTestPages;
+  test.num_pages = test_pages;
   test.pages = pages.data();
   test.max_token = kVocabulary;
   test.seed = seed;

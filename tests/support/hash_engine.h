@@ -57,7 +57,8 @@ public:
   std::vector<int32_t> Step(const std::vector<Request> &asked, const cgr_key *key, uint32_t word);
   int32_t Length(int32_t row);
 
-  Hook skip; // true: the operation is not enqueued
+  Hook skip;                       // true: the operation is not enqueued
+  int32_t test_pages = kTestPages; // that a self-test gets, at most that many
 
 private:
   struct Tokens { // [kMaxTokens + 1] each

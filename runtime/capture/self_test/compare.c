@@ -107,6 +107,34 @@ int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__
   return count;
 }
 
+/* ----------------------------------------------------------------------------------------------------------------- calls */
+
+static void tell_calls(cgr__self_test *t, const char *function, int32_t eager, int32_t graph) {
+  cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text,
+                    "%s was called %d time%s for the eager step, and %d time%s for the graph", function, eager,
+                    cgr__plural(eager), graph, cgr__plural(graph));
+}
+
+/* A graph may do more: `record` may leave out of an eager step what its real lengths do not need. A check that one of the two
+ * lacks leaves NaN unseen there, and nothing else tells. */
+void cgr__test_compare_calls(cgr__self_test *t, const cgr__record_calls *eager, const cgr__record_calls *graph) {
+  static const char *const functions[CGR__RECORDED_COUNT] = {
+    [CGR__RECORDED_ATTENTION] = "cgr_record_attention",
+    [CGR__RECORDED_MERGE] = "cgr_record_merge",
+    [CGR__RECORDED_CALL] = "cgr_record_call",
+    [CGR__RECORDED_CHECK] = "cgr_record_check_values",
+    [CGR__RECORDED_BUFFER] = "cgr_record_buffer of on-demand buffers",
+  };
+  for (int i = 0; i < CGR__RECORDED_COUNT; i++)
+    if (graph->count[i] < eager->count[i] || (i == CGR__RECORDED_CHECK && graph->count[i] > eager->count[i]))
+      tell_calls(t, functions[i], eager->count[i], graph->count[i]);
+  const uint32_t bits = eager->checked ^ graph->checked;
+  if (bits != 0 && graph->count[CGR__RECORDED_CHECK] == eager->count[CGR__RECORDED_CHECK])
+    cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text,
+                      "cgr_record_check_values has other bits for the eager step (%#x) than for the graph (%#x)",
+                      (unsigned)eager->checked, (unsigned)graph->checked);
+}
+
 static bool is_owned(const cgr__self_test *t, int32_t group, int32_t place) {
   int32_t n = t->given.num_pages, p = (int32_t)(((int64_t)place - t->test_case.of.turn[group] + n) % n);
   return place < n && p < t->test_case.of.owned[group];

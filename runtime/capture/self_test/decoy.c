@@ -1,4 +1,5 @@
 /* The steps around the case: the decoy before it, and the next step after it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,14 +79,58 @@ static int32_t longest_of(const cgr__self_test *t, bool with_tokens) {
   return longest;
 }
 
+/* How many pages of the group are enough for twins of any case of the key: for the longest ones as many as a row may have, for
+ * the others what their tokens take. The case itself owns at most as many for each request, and never more than 7 of 8. */
+static int64_t enough_pages(const cgr__self_test *t, int32_t group) {
+  const cgr_key *key = &t->test_case.key;
+  const int64_t most = t->rt->setup.limits.pages_per_row[group], size = t->rt->setup.groups[group].page_size;
+  const int64_t requests = key->num_requests, longest = min_of(key->num_requests, 3);
+  const int64_t others = (key->query_len > 1 ? key->query_len + size - 1 : size) / size;
+  const int64_t twins = longest * most + (requests - longest) * others;
+  return twins + (requests * most < 7 * twins ? requests * most : 7 * twins);
+}
+
+/* The rows or pages do not suffice for twins of the case. What is enough for any case of the key is kept: with more of the one,
+ * or other lengths, the other may be what is lacking. */
+static void note_lacks(cgr__self_test *t) {
+  cgr__test_lacks *l = &t->lacks;
+  const int32_t rows = 2 * t->test_case.key.num_requests;
+  l->num_cases++;
+  if (t->rt->rows.limits->max_rows < rows && l->rows < rows)
+    l->rows = rows;
+  for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++)
+    if (t->given.num_pages < enough_pages(t, g) && l->pages < enough_pages(t, g))
+      l->pages = enough_pages(t, g);
+}
+
+void cgr__test_tell_lacks(const cgr__self_test *t) {
+  const cgr__test_lacks *l = &t->lacks;
+  char rows[80] = "", pages[80] = "", text[400];
+  if (l->num_cases == 0)
+    return;
+  if (l->rows > 0)
+    snprintf(rows, sizeof rows, "; cgr_config.max_rows is %d, expected %d or more", t->rt->rows.limits->max_rows, l->rows);
+  if (l->pages > 0)
+    snprintf(pages, sizeof pages, "; cgr_self_test.num_pages is %d, expected %lld or more", t->given.num_pages,
+             (long long)l->pages);
+  snprintf(
+      text, sizeof text,
+      "cgr_runtime_self_test: %d of %d tested steps had no decoy with their numbers of requests and tokens and their longest "
+      "length, so host code that keeps something for these was not tested in them%s%s",
+      l->num_cases, l->num_tried, rows, pages);
+  cgr__log(t->rt, CGR_LOG_WARNING, text);
+}
+
 /* Host code that keeps something for as many requests or tokens, or for this longest length, has it from here when the case
  * comes. False: the rows or pages do not suffice. */
 static bool add_twins(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   cgr__test_requests *d = &t->decoy;
   int32_t sets = t->rt->setup.limits.num_sets, longest = longest_of(t, false), with_tokens = longest_of(t, true);
-  d->is_twin = c->num_requests <= t->rt->rows.limits->max_rows - c->of.count;
-  for (int32_t i = 0; i < c->num_requests && d->is_twin; i++) {
+  const bool has_rows = c->num_requests <= t->rt->rows.limits->max_rows - c->of.count;
+  const uint64_t random = t->random;
+  bool has_pages = true;
+  for (int32_t i = 0; i < c->num_requests; i++) {
     bool same = i == longest || i == with_tokens;
     d->count++;
     d->lens[i] = c->of.lens[i];
@@ -95,9 +140,14 @@ static bool add_twins(cgr__self_test *t) {
       d->before[i * sets + s] = same ? cgr__test_before(t, &c->of, i, s) : 0;
     cgr__test_own_pages(t, d, i, 0);
     for (int32_t g = 0; g < t->rt->setup.config.num_groups; g++)
-      d->is_twin = d->is_twin && d->owned[g] <= t->given.num_pages - c->of.owned[g];
+      has_pages = has_pages && d->owned[g] <= t->given.num_pages - c->of.owned[g];
   }
-  return d->is_twin;
+  d->is_twin = has_rows && has_pages;
+  if (d->is_twin)
+    return true;
+  t->random = random;
+  note_lacks(t);
+  return false;
 }
 
 static void clear_decoy(cgr__self_test *t) {
@@ -113,6 +163,7 @@ void cgr__test_compose_decoy(cgr__self_test *t) {
   const cgr__test_case *c = &t->test_case;
   int32_t pages = free_pages(t), count = min_of(c->key.num_requests, t->rt->rows.limits->max_rows - c->of.count);
   clear_decoy(t);
+  t->lacks.num_tried++;
   if (add_twins(t))
     return;
   clear_decoy(t);

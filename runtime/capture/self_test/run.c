@@ -256,8 +256,21 @@ void cgr__test_close_rows(cgr__self_test *t, cgr__test_requests *of) {
 
 /* ----------------------------------------------------------------------------------------------------------------- steps */
 
-/* Runs t->batch. */
-static cgr_status run_batch(cgr__self_test *t, cgr_step_result *result) {
+/* The calls of `record` that made the step which was launched last. */
+static cgr__record_calls calls_of_step(cgr__self_test *t, const cgr_key *key) {
+  const cgr__graph_entry *entry = key->kind == CGR_KIND_NONE ? NULL : cgr__graphs_find(&t->rt->graphs, key);
+  const cgr__record_calls *made = &t->rt->recorder.base.calls;
+  if (!entry)
+    return *made;
+  cgr__record_calls calls = entry->calls;
+  for (int i = 0; i < CGR__RECORDED_COUNT && entry->breaks; i++)
+    calls.count[i] += made->count[i];
+  calls.checked |= entry->breaks ? made->checked : 0;
+  return calls;
+}
+
+/* Runs t->batch. `calls` and `result` may be NULL. */
+static cgr_status run_batch(cgr__self_test *t, cgr__record_calls *calls, cgr_step_result *result) {
   const cgr__test_batch *b = &t->batch;
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
@@ -278,6 +291,8 @@ static cgr_status run_batch(cgr__self_test *t, cgr_step_result *result) {
       (void)cgr_step_cancel(t->rt, &step);
     return status;
   }
+  if (calls)
+    *calls = calls_of_step(t, &b->key);
   return cgr_step_wait(t->rt, step.mark, -1, result);
 }
 
@@ -307,7 +322,7 @@ static void keep_result(const cgr__self_test *t, cgr__test_run *run, const cgr_s
  * engine's own: so every run has it, and the same one. */
 static cgr_status run_other_size(cgr__self_test *t) {
   CGR__TRY(reset_rows(t));
-  return cgr__test_batch_other(t) ? run_batch(t, NULL) : CGR_OK;
+  return cgr__test_batch_other(t) ? run_batch(t, NULL, NULL) : CGR_OK;
 }
 
 /* Host code that does something once for each size has to do it again after a step of another size. It has done so for this
@@ -315,7 +330,7 @@ static cgr_status run_other_size(cgr__self_test *t) {
 static cgr_status run_earlier_decoy(cgr__self_test *t) {
   CGR__TRY(reset_rows(t));
   cgr__test_batch_first(t, cgr__test_random(t, UINT64_MAX));
-  return run_batch(t, NULL);
+  return run_batch(t, NULL, NULL);
 }
 
 /* Of rows that are in no other step. */
@@ -326,7 +341,7 @@ static cgr_status run_later_decoy(cgr__self_test *t) {
   CGR__TRY(open_rows(t, &t->decoy));
   CGR__TRY(set_rows(t, &t->decoy));
   cgr__test_batch_decoy(t);
-  CGR__TRY(run_batch(t, NULL));
+  CGR__TRY(run_batch(t, NULL, NULL));
   cgr__test_close_rows(t, &t->decoy);
   return CGR_OK;
 }
@@ -340,7 +355,7 @@ static cgr_status run_decoy(cgr__self_test *t, int run) {
     CGR__TRY(run_earlier_decoy(t));
   CGR__TRY(reset_rows(t));
   cgr__test_batch_first(t, CGR__SEED_OF_DECOY);
-  CGR__TRY(run_batch(t, NULL));
+  CGR__TRY(run_batch(t, NULL, NULL));
   return run == 2 ? run_later_decoy(t) : CGR_OK;
 }
 
@@ -352,7 +367,7 @@ static cgr_status run_case(cgr__self_test *t, int index, cgr_graph_kind kind, in
   CGR__TRY(make_stale(t, stale, &padding));
   cgr__test_batch_case(t, kind);
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  cgr_status status = run_batch(t, &result);
+  cgr_status status = run_batch(t, &t->runs[index].calls, &result);
   if (status != CGR_OK) {
     (void)sync_stream(t); /* `padding` is read until then */
     return status;
@@ -392,7 +407,7 @@ static cgr_status run_next(cgr__self_test *t, cgr__test_run *run, cgr_graph_kind
   for (int32_t i = 0; i < c->of.count && c->set > 0; i++)
     CGR__TRY(cgr_request_set_other_length(t->rt, c->of.rows[i], c->set, cgr__test_after(t, &c->of, i, c->set) + c->next_lens[i]));
   CGR__TRY(cgr__test_batch_next(t, kind));
-  CGR__TRY(run_batch(t, NULL));
+  CGR__TRY(run_batch(t, NULL, NULL));
   CGR__TRY(read_items(t, run, true));
   return sync_stream(t);
 }

@@ -132,6 +132,7 @@ static cgr_status try_graph(cgr__self_test *t, const cgr_key *key) {
   CGR__TRY(cgr__test_shuffle_rows(t));
   CGR__TRY(cgr__test_run_case(t, 0, CGR_KIND_NONE, 0x00, 0));
   CGR__TRY(cgr__test_run_case(t, 1, kind, 0xff, 0));
+  cgr__test_compare_calls(t, &t->runs[0].calls, &t->runs[1].calls);
   CGR__TRY(cgr__test_run_case(t, 2, kind, 0x55, t->given.max_token - 1));
   if (cgr__test_differs(t, &t->runs[1], &t->runs[2]) || cgr__test_differs(t, &t->runs[1], &t->runs[0]))
     CGR__TRY(tell_differences(t));
@@ -195,6 +196,7 @@ static cgr_status run_test(cgr__self_test *t) {
     status = take_test_device_memory(t);
   if (status == CGR_OK) {
     status = try_graphs(t);
+    cgr__test_tell_lacks(t);
     cgr_status restored = restore_runtime(t);
     status = status == CGR_OK ? restored : status;
   }

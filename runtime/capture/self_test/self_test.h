@@ -84,10 +84,18 @@ typedef struct cgr__test_case {
 
 /* What a run left. */
 typedef struct cgr__test_run {
-  uint64_t *digests;      /* [caches][2][num_pages + 1] */
-  unsigned char *content; /* of the items */
-  bool has_next;          /* what it has of the next step */
+  uint64_t *digests;       /* [caches][2][num_pages + 1] */
+  unsigned char *content;  /* of the items */
+  bool has_next;           /* what it has of the next step */
+  cgr__record_calls calls; /* that made the step: of a replay those of its graph's capture, and those at breaks */
 } cgr__test_run;
+
+/* What the cases lacked whose decoys could not be twins. */
+typedef struct cgr__test_lacks {
+  int32_t num_cases, num_tried;
+  int32_t rows;  /* that are enough; 0: rows were not lacking */
+  int64_t pages; /* the same of the given pages */
+} cgr__test_lacks;
 
 typedef struct cgr__self_test {
   cgr_runtime *rt;
@@ -104,11 +112,12 @@ typedef struct cgr__self_test {
   bool is_full;             /* the case has as much as the graph, and its requests begin at position 0 */
   cgr__test_case test_case; /* one at a time */
   cgr__test_requests decoy; /* the requests of a decoy that are in no other step */
-  cgr__test_batch batch;    /* of one step */
-  int64_t *order;           /* [2 * max_requests] */
-  unsigned char *block;     /* of the arrays of these, and of `data` */
-  unsigned char *data;      /* of the staged buffers that got a range, for one step */
-  cgr__test_run runs[4];    /* the last: the first once more */
+  cgr__test_lacks lacks;
+  cgr__test_batch batch; /* of one step */
+  int64_t *order;        /* [2 * max_requests] */
+  unsigned char *block;  /* of the arrays of these, and of `data` */
+  unsigned char *data;   /* of the staged buffers that got a range, for one step */
+  cgr__test_run runs[4]; /* the last: the first once more */
 } cgr__self_test;
 
 /* Tokens of length set `set` that request i has before the step, and after it. */
@@ -163,6 +172,8 @@ void cgr__test_compose_around(cgr__self_test *t);
 /* Draws a decoy's own requests, on pages that no other request owns: with the counts of the case if there is room, else as many
  * as there is room for. */
 void cgr__test_compose_decoy(cgr__self_test *t);
+/* Logs which of max_rows and num_pages were too few for decoys that are twins of the case. */
+void cgr__test_tell_lacks(const cgr__self_test *t);
 /* Fill t->batch: the case's rows in the decoy, with tokens of `seed`; the decoy's own requests; the case; the next step; one
  * request of the case, in a step of another size than the key's, which fits if the answer is true. */
 void cgr__test_batch_first(cgr__self_test *t, uint64_t seed);
@@ -196,6 +207,8 @@ void cgr__test_close_rows(cgr__self_test *t, cgr__test_requests *of);
  * are: "%s, ..."; returns how many. */
 bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b);
 int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b);
+/* What an eager step is made of must be in the replayed graph too: how often each call of `record` was made. */
+void cgr__test_compare_calls(cgr__self_test *t, const cgr__record_calls *eager, const cgr__record_calls *graph);
 /* Pages that the case's requests do not own must be as they were before run `index`. Whether they are. */
 bool cgr__test_check_pages(cgr__self_test *t, int index);
 
