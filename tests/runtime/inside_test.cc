@@ -1,8 +1,10 @@
 // Calls of a runtime from inside its own calls: in `record`, in functions of cgr_record_call and in functions of backends. Those
-// that the headers mark `Capture no` are refused there, waits among them, and the others work; the steps go on either way.
+// that the headers mark `Capture no` are refused there, waits among them, and the others work; the steps go on either way. The
+// same of the calls of a device, some of which only the validation layer refuses.
 #include "tests/support/planner.h"
 #include "tests/support/refused.h"
 #include "tests/support/runtime_calls.h"
+#include "tests/support/violations.h"
 
 namespace cgr_test {
 namespace {
@@ -11,8 +13,11 @@ class Inside : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    p_ = std::make_unique<Planning>(PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE),
-                                    std::vector<PlannerOptions>{ OnBoth() });
+    Make(PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE));
+  }
+  void Make(const EngineOptions &options) {
+    p_.reset();
+    p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ OnBoth() });
   }
   Engine &engine() { return *p_->engine; }
   // Makes `look` at every place from which the engine may call the runtime while it is inside; keeps which those were.
@@ -60,6 +65,7 @@ protected:
     p_->CheckSeen();
   }
   std::unique_ptr<Planning> p_;
+  std::string place_; // that `look` is called from
 
 private:
   static cgr_status Called(cgr_recorder *recorder, const void *args) {
@@ -75,6 +81,7 @@ private:
       return CGR_OK;
     SCOPED_TRACE(place);
     places_.insert(place);
+    place_ = place;
     look_();
     return CGR_OK;
   }
@@ -121,6 +128,116 @@ TEST_P(Inside, NoWaitIsTaken) {
       }
   });
   MakeSteps();
+}
+
+// The functions of device.h whose line says `Capture no`.
+std::set<std::string> DeviceFunctions() {
+  std::set<std::string> names;
+  std::ifstream in("include/cgr/device.h");
+  EXPECT_TRUE(in.good());
+  bool refused = false;
+  for (std::string line; std::getline(in, line);) {
+    const std::string begin = "CGR_API cgr_status ";
+    if (line.find("Threads ") != std::string::npos)
+      refused = line.find("Capture no ") != std::string::npos;
+    if (line.rfind(begin, 0) == 0 && refused)
+      names.insert(line.substr(begin.size(), line.find('(') - begin.size()));
+  }
+  return names;
+}
+
+// Each of them, with arguments that would be good outside.
+struct DeviceCall {
+  const char *name;
+  bool by_layer; // refused by the layer alone
+  std::function<cgr_status()> make;
+};
+std::vector<DeviceCall> DeviceCalls(Engine &e, void *memory, void *pinned, cudaStream_t spare, cgr_device *other) {
+  static cgr_device *opened;
+  static cudaStream_t stream;
+  static void *made;
+  return { { "cgr_device_open", false, [] { return cgr_device_open("host", nullptr, &opened); } },
+           { "cgr_device_close", false, [=] { return cgr_device_close(other); } },
+           { "cgr_memory_alloc", true, [&e] { return cgr_memory_alloc(e.dev, 64, &made); } },
+           { "cgr_memory_free", true, [&e, memory] { return cgr_memory_free(e.dev, memory); } },
+           { "cgr_memory_alloc_pinned", true, [&e] { return cgr_memory_alloc_pinned(e.dev, 64, &made); } },
+           { "cgr_memory_free_pinned", true, [&e, pinned] { return cgr_memory_free_pinned(e.dev, pinned); } },
+           { "cgr_stream_create", true, [&e] { return cgr_stream_create(e.dev, &stream); } },
+           { "cgr_stream_destroy", false, [&e, spare] { return cgr_stream_destroy(e.dev, spare); } },
+           { "cgr_stream_synchronize", true, [&e, spare] { return cgr_stream_synchronize(e.dev, spare); } } };
+}
+
+// In warm-ups and eager steps as in captures: what would fail only in a capture is found before it.
+TEST_P(Inside, TheLayerRefusesCallsOfTheDevice) {
+  Violations violations;
+  EngineOptions options = PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE);
+  options.handle = violations.Open(GetParam());
+  Make(options);
+  Engine &e = engine();
+  void *memory = nullptr, *pinned = nullptr;
+  cudaStream_t spare = nullptr;
+  cgr_device *other = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(e.dev, 64, &memory));
+  CGR_ASSERT_OK(cgr_memory_alloc_pinned(e.dev, 64, &pinned));
+  CGR_ASSERT_OK(cgr_stream_create(e.dev, &spare));
+  CGR_ASSERT_OK(cgr_device_open("host", nullptr, &other));
+  const std::vector<DeviceCall> calls = DeviceCalls(e, memory, pinned, spare, other);
+  std::set<std::string> tried;
+  for (const DeviceCall &call : calls)
+    tried.insert(call.name);
+  EXPECT_EQ(tried, DeviceFunctions());
+  const auto look = [&] {
+    for (const DeviceCall &call : calls) {
+      if (place_ == "create" || place_ == "destroy") // in no step
+        continue;
+      const size_t before = violations.size();
+      ExpectMessage(call.make(), call.by_layer ? CGR_ERROR_CAPTURE : CGR_ERROR_STATE, { call.name });
+      ASSERT_EQ(violations.size(), before + (call.by_layer ? 1 : 0)) << call.name;
+      if (!call.by_layer)
+        continue;
+      EXPECT_EQ(violations.Last().rfind(call.name + std::string(": "), 0), 0u) << violations.Last();
+      const bool eager = place_.find("captured") == std::string::npos;
+      EXPECT_TRUE(!eager || violations.Last().find("inside `record` or a call of a step") != std::string::npos)
+          << violations.Last();
+    }
+  };
+  Visit(look);
+  MakeSteps();
+  Visit(look);
+  const size_t before = violations.size();
+  const cgr_capture capture = e.CaptureStruct();
+  CGR_ASSERT_OK(cgr_runtime_warmup(e.rt, &capture));
+  EXPECT_GT(violations.size(), before) << "in the warm-up";
+  e.launched = cgr_test::Completed(e.rt);
+  Visit(nullptr);
+  CGR_EXPECT_OK(cgr_stream_synchronize(e.dev, spare));
+  CGR_EXPECT_OK(cgr_stream_destroy(e.dev, spare));
+  CGR_EXPECT_OK(cgr_memory_free(e.dev, memory));
+  CGR_EXPECT_OK(cgr_memory_free_pinned(e.dev, pinned));
+  CGR_EXPECT_OK(cgr_device_close(other));
+}
+
+// A plain device takes in an eager step what only a capture forbids.
+TEST_P(Inside, WithoutTheLayerAnEagerStepMayWait) {
+  EngineOptions options = PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE);
+  options.validation = false;
+  Make(options);
+  Engine &e = engine();
+  int visits = 0;
+  e.hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t at) {
+    void *memory = nullptr;
+    if (at != 0 || info.capturing)
+      return CGR_OK;
+    visits++;
+    CGR_EXPECT_OK(cgr_stream_synchronize(e.dev, info.stream));
+    CGR_EXPECT_OK(cgr_memory_alloc(e.dev, 64, &memory));
+    CGR_EXPECT_OK(cgr_memory_free(e.dev, memory));
+    return CGR_OK;
+  };
+  const cgr_capture capture = e.CaptureStruct();
+  CGR_ASSERT_OK(cgr_runtime_warmup(e.rt, &capture));
+  EXPECT_GT(visits, 0);
+  e.hook = nullptr;
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Inside);
