@@ -24,6 +24,18 @@ static cgr_status check_device(const cgr_device *device, const char *function) {
                    (unsigned)device->magic, (unsigned)CGR__DEVICE_MAGIC);
 }
 
+static _Thread_local int32_t step_depth; /* of functions of the engine's in steps that this thread is in */
+
+void cgr__device_step_enter(void) { step_depth++; }
+
+void cgr__device_step_leave(void) { step_depth--; }
+
+static cgr_status check_outside_step(const char *function) {
+  if (step_depth == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_STATE, "%s: called inside `record` or a call of a step, expected a call outside of it", function);
+}
+
 static cgr_status check_stream_argument(const cgr_device *device, cudaStream_t stream, const char *function) {
   CGR__TRY(check_device(device, function));
   if (!cgr__is_default_stream(stream))
@@ -225,6 +237,7 @@ cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cg
   cgr_device_config filled;
   CGR__REQUIRE(device, "cgr_device_open");
   *device = NULL;
+  CGR__TRY(check_outside_step("cgr_device_open"));
   cgr__set_device_code(0);
   CGR__TRY(read_config(config, &filled));
   CGR__TRY(open_by_name(name, &filled, device));
@@ -235,6 +248,7 @@ cgr_status cgr_device_close(cgr_device *device) {
   if (!device)
     return CGR_OK;
   CGR__TRY(check_device(device, "cgr_device_close"));
+  CGR__TRY(check_outside_step("cgr_device_close"));
   CGR__TRY(check_nothing_alive(device));
   cgr__set_device_code(0);
   int error = device->ops->close(device);
@@ -379,15 +393,9 @@ cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream) {
   return cgr__device_fail(device, error, "cgr_stream_create");
 }
 
-static _Thread_local int32_t destroy_forbidden; /* how many times */
-
-void cgr__device_forbid_stream_destroy(void) { destroy_forbidden++; }
-
-void cgr__device_allow_stream_destroy(void) { destroy_forbidden--; }
-
 cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream) {
   CGR__TRY(check_stream_argument(device, stream, "cgr_stream_destroy"));
-  if (destroy_forbidden > 0)
+  if (step_depth > 0)
     return cgr__fail(
         CGR_ERROR_STATE,
         "cgr_stream_destroy: stream is %p, called inside `record` or a call of a step, expected a call outside of it",

@@ -225,10 +225,10 @@ static inline void cgr__device_prefetch(const cgr_device *dev) { __builtin_prefe
 static inline void cgr__device_retain_runtime(cgr_device *dev) { __atomic_add_fetch(&dev->live.runtimes, 1, __ATOMIC_RELAXED); }
 static inline void cgr__device_release_runtime(cgr_device *dev) { __atomic_sub_fetch(&dev->live.runtimes, 1, __ATOMIC_RELEASE); }
 
-/* Between the two calls, cgr_stream_destroy is refused on this thread, for any device: a step that is being enqueued may need the
- * stream. Pairs may be nested. */
-void cgr__device_forbid_stream_destroy(void);
-void cgr__device_allow_stream_destroy(void);
+/* Between the two calls, cgr_stream_destroy, cgr_device_open and cgr_device_close are refused on this thread, for any device: a
+ * step that is being enqueued may need the stream. Pairs may be nested. */
+void cgr__device_step_enter(void);
+void cgr__device_step_leave(void);
 
 /* A layer makes a device over another one. Closing it closes the inner one; when opening fails, `inner` is untouched. `config` is
  * the one that the device is opened with, complete. */

@@ -35,7 +35,7 @@ cgr_status cgr__runtime_report(cgr_runtime *rt, cgr_status status) {
 bool cgr__step_enter(cgr_runtime *rt) {
   bool was_inside = rt->recording;
   rt->recording = true;
-  cgr__device_forbid_stream_destroy();
+  cgr__device_step_enter();
   if (rt->dev->inside)
     rt->dev->inside(rt->dev, 1);
   return was_inside;
@@ -44,7 +44,7 @@ bool cgr__step_enter(cgr_runtime *rt) {
 void cgr__step_leave(cgr_runtime *rt, bool was_inside) {
   if (rt->dev->inside)
     rt->dev->inside(rt->dev, -1);
-  cgr__device_allow_stream_destroy();
+  cgr__device_step_leave();
   rt->recording = was_inside;
 }
 

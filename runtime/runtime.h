@@ -159,7 +159,7 @@ cgr_status cgr__runtime_check_outside(cgr_runtime *rt, const char *function);
 /* Tells the device's layer, if it has one that checks, of a violation: the thread's last message. Returns the status. */
 cgr_status cgr__runtime_report(cgr_runtime *rt, cgr_status status);
 /* Go around functions of the engine that run in a step: calls that must be made outside of them are refused meanwhile, and so is
- * cgr_stream_destroy. They may be nested: `enter` returns whether they are, and `leave` takes that. */
+ * what cgr__device_step_enter forbids. They may be nested: `enter` returns whether they are, and `leave` takes that. */
 bool cgr__step_enter(cgr_runtime *rt);
 void cgr__step_leave(cgr_runtime *rt, bool was_inside);
 /* Checks that no step is prepared. */

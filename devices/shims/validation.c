@@ -16,6 +16,8 @@
  *   that has failed, or that is given up half-way, is right;
  * - work that a function of the engine's enqueues in the capture of a step (`record`, a call, a backend's plan) on a stream that
  * is not in that capture: the graph would lack it. Other threads may enqueue what they like;
+ * - a wait, an allocation, a free or a new stream in a function of the engine's in a step, captured or not: what a capture
+ * refuses is named in the warm-up before it;
  * - at close: whatever is left, one by one.
  *
  * Runtimes over the layer check their callers, too, and report through it.
@@ -322,6 +324,15 @@ static void check_object(struct validation *layer, const struct cgr__shim_call *
   }
 }
 
+/* What `record` must not do, whether it is captured now or not. */
+static void check_inside(const struct cgr__shim_call *call, struct violation *violation) {
+  bool allocates = call->op == CGR__OP_MEM_ALLOC || call->op == CGR__OP_MEM_FREE || call->op == CGR__OP_STREAM_CREATE;
+  if (engine_depth > 0 && (allocates || call->op == CGR__OP_STREAM_SYNC) && violation->error == CGR__DEVICE_OK)
+    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
+                   "inside `record` or a call of a step, which must not %s, expected the call outside of it: captures refuse it",
+                   allocates ? "allocate or free" : "wait");
+}
+
 static void check_call(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
   bool unsafe = call->op == CGR__OP_MEM_ALLOC || call->op == CGR__OP_MEM_FREE || call->op == CGR__OP_INSTANTIATE;
   if (unsafe && cgr__thread_captures(&layer->objects)) {
@@ -333,6 +344,7 @@ static void check_call(struct validation *layer, const struct cgr__shim_call *ca
     check_stream_use(layer, call, violation);
   if (violation->error == CGR__DEVICE_OK)
     check_freed(layer, call, violation);
+  check_inside(call, violation);
 }
 
 /* ------------------------------------------------------------------------------------------- what a good call changes */

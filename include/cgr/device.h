@@ -80,7 +80,8 @@ typedef struct cgr_device_info {
 #define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
 
 /* Opens "cuda", which is cuda:0, "cuda:N" or "host"; NULL picks cuda:0 if there is a GPU with a driver, and the host otherwise.
- * `config` may be NULL. A device must outlive everything made from it: runtimes, streams, events and memory.
+ * `config` may be NULL. A device must outlive everything made from it: runtimes, streams, events and memory. Opening and closing
+ * are refused where cgr_stream_destroy is.
  * Threads any · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_device_open(const char *name, const cgr_device_config *config, cgr_device **device);
 
@@ -95,8 +96,13 @@ CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info
 
 /* The validation layer: checks every call of the runtime and of this header against the rules of devices (live handles, capture,
  * matching kinds of memory, nothing left at close) before the device sees it, refuses what breaks them and reports it by name.
- * It also refuses the use of freed memory, and work that `record`, a call or a backend's function enqueues through this header
- * during a capture on a stream that is not in the capture: the graph would lack the work.
+ * It also refuses
+ * - the use of freed memory;
+ * - work that `record`, a call or a backend's function enqueues through this header during a capture on a stream that is not
+ *   in the capture: the graph would lack the work;
+ * - cgr_stream_synchronize, cgr_stream_create, and allocating and freeing memory, on a thread that is inside `record`, a call of
+ *   a step, or a backend's plan, plan_host or record (CGR_ERROR_CAPTURE). In warm-ups and eager steps the device itself takes
+ *   these, so only the layer finds them before a capture fails. It refuses them at breaks of PIECEWISE graphs as well.
  *
  * Runtimes over it keep a ledger of pages and check their callers. They refuse and report
  * - two rows that write one page in a step, or a row that writes over another's token (CGR_ERROR_INVALID_ARGUMENT);
@@ -142,7 +148,8 @@ CGR_API cgr_status cgr_stream_create(cgr_device *device, cudaStream_t *stream);
  * plan_host, whatever the stream's device (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_destroy(cgr_device *device, cudaStream_t stream);
-/* Waits until the work that the stream has been given so far has completed.
+/* Waits until the work that the stream has been given so far has completed. Not for `record`, where a capture refuses it; in an
+ * eager step only the validation layer does.
  * Threads any · Capture no · Sync may · Alloc never */
 CGR_API cgr_status cgr_stream_synchronize(cgr_device *device, cudaStream_t stream);
 

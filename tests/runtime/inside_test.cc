@@ -1,8 +1,10 @@
 // Calls of a runtime from inside its own calls: in `record`, in functions of cgr_record_call and in functions of backends. Those
-// that the headers mark `Capture no` are refused there, waits among them, and the others work; the steps go on either way.
+// that the headers mark `Capture no` are refused there, waits among them, and the others work; the steps go on either way. The
+// same of the calls of a device, some of which only the validation layer refuses.
 #include "tests/support/planner.h"
 #include "tests/support/refused.h"
 #include "tests/support/runtime_calls.h"
+#include "tests/support/violations.h"
 
 namespace cgr_test {
 namespace {
@@ -11,8 +13,11 @@ class Inside : public ::testing::TestWithParam<DeviceParam> {
 protected:
   void SetUp() override {
     CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    p_ = std::make_unique<Planning>(PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE),
-                                    std::vector<PlannerOptions>{ OnBoth() });
+    Make(PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE));
+  }
+  void Make(const EngineOptions &options) {
+    p_.reset();
+    p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ OnBoth() });
   }
   Engine &engine() { return *p_->engine; }
   // Makes `look` at every place from which the engine may call the runtime while it is inside; keeps which those were.
@@ -59,7 +64,10 @@ protected:
     p_->Run(engine().Decode({ a, b }));
     p_->CheckSeen();
   }
+  Violations violations_; // if `Make` was called over it, whose device is closed with p_
+  size_t seen_ = 0;       // of these
   std::unique_ptr<Planning> p_;
+  std::string place_; // that `look` is called from
 
 private:
   static cgr_status Called(cgr_recorder *recorder, const void *args) {
@@ -76,6 +84,7 @@ private:
       return CGR_OK;
     SCOPED_TRACE(place);
     places_.insert(place);
+    place_ = place;
     look_();
     return CGR_OK;
   }
@@ -123,6 +132,56 @@ TEST_P(Inside, NoWaitIsTaken) {
       }
   });
   MakeSteps();
+}
+
+// What device.h marks, in warm-ups and eager steps as in captures: what would fail only in a capture is found before it.
+TEST_P(Inside, TheLayerRefusesCallsOfTheDevice) {
+  EngineOptions options = PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE);
+  cgr_device *const dev = options.handle = violations_.Open(GetParam()), *other = nullptr, *opened = nullptr;
+  Make(options);
+  void *memory = nullptr, *pinned = nullptr, *made = nullptr;
+  cudaStream_t spare = nullptr, stream = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(dev, 64, &memory));
+  CGR_ASSERT_OK(cgr_memory_alloc_pinned(dev, 64, &pinned));
+  CGR_ASSERT_OK(cgr_stream_create(dev, &spare));
+  CGR_ASSERT_OK(cgr_device_open("host", nullptr, &other));
+  std::set<std::string> tried;
+  const auto refused = [&](const std::string &name, cgr_status status, bool by_layer = true) {
+    tried.insert(name);
+    ExpectMessage(status, by_layer ? CGR_ERROR_CAPTURE : CGR_ERROR_STATE, { name });
+    ASSERT_EQ(violations_.All().size() - seen_, by_layer ? 1u : 0u) << name;
+    seen_ += by_layer;
+    EXPECT_TRUE(!by_layer || violations_.Last().rfind(name + ": ", 0) == 0) << violations_.Last();
+    const bool has_cause = violations_.Last().find("inside `record` or a call of a step") != std::string::npos;
+    EXPECT_TRUE(!by_layer || has_cause || place_.find("captured") != std::string::npos) << violations_.Last();
+  };
+  const auto look = [&] {
+    if (place_ == "create" || place_ == "destroy") // in no step
+      return;
+    refused("cgr_device_open", cgr_device_open("host", nullptr, &opened), false);
+    refused("cgr_device_close", cgr_device_close(other), false);
+    refused("cgr_memory_alloc", cgr_memory_alloc(dev, 64, &made));
+    refused("cgr_memory_free", cgr_memory_free(dev, memory));
+    refused("cgr_memory_alloc_pinned", cgr_memory_alloc_pinned(dev, 64, &made));
+    refused("cgr_memory_free_pinned", cgr_memory_free_pinned(dev, pinned));
+    refused("cgr_stream_create", cgr_stream_create(dev, &stream));
+    refused("cgr_stream_destroy", cgr_stream_destroy(dev, spare), false);
+    refused("cgr_stream_synchronize", cgr_stream_synchronize(dev, spare));
+  };
+  Visit(look);
+  MakeSteps();
+  EXPECT_EQ(tried, FunctionsOf("device.h", "Capture no", ""));
+  Visit(look);
+  const size_t before = seen_;
+  const cgr_capture capture = engine().CaptureStruct();
+  CGR_ASSERT_OK(cgr_runtime_warmup(engine().rt, &capture));
+  EXPECT_GT(seen_, before) << "in the warm-up";
+  engine().launched = cgr_test::Completed(engine().rt);
+  Visit(nullptr);
+  CGR_EXPECT_OK(cgr_stream_destroy(dev, spare));
+  CGR_EXPECT_OK(cgr_memory_free(dev, memory));
+  CGR_EXPECT_OK(cgr_memory_free_pinned(dev, pinned));
+  CGR_EXPECT_OK(cgr_device_close(other));
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Inside);
