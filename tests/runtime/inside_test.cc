@@ -64,6 +64,8 @@ protected:
     p_->Run(engine().Decode({ a, b }));
     p_->CheckSeen();
   }
+  Violations violations_; // if `Make` was called over it, whose device is closed with p_
+  size_t seen_ = 0;       // of these
   std::unique_ptr<Planning> p_;
   std::string place_; // that `look` is called from
 
@@ -130,114 +132,54 @@ TEST_P(Inside, NoWaitIsTaken) {
   MakeSteps();
 }
 
-// The functions of device.h whose line says `Capture no`.
-std::set<std::string> DeviceFunctions() {
-  std::set<std::string> names;
-  std::ifstream in("include/cgr/device.h");
-  EXPECT_TRUE(in.good());
-  bool refused = false;
-  for (std::string line; std::getline(in, line);) {
-    const std::string begin = "CGR_API cgr_status ";
-    if (line.find("Threads ") != std::string::npos)
-      refused = line.find("Capture no ") != std::string::npos;
-    if (line.rfind(begin, 0) == 0 && refused)
-      names.insert(line.substr(begin.size(), line.find('(') - begin.size()));
-  }
-  return names;
-}
-
-// Each of them, with arguments that would be good outside.
-struct DeviceCall {
-  const char *name;
-  bool by_layer; // refused by the layer alone
-  std::function<cgr_status()> make;
-};
-std::vector<DeviceCall> DeviceCalls(Engine &e, void *memory, void *pinned, cudaStream_t spare, cgr_device *other) {
-  static cgr_device *opened;
-  static cudaStream_t stream;
-  static void *made;
-  return { { "cgr_device_open", false, [] { return cgr_device_open("host", nullptr, &opened); } },
-           { "cgr_device_close", false, [=] { return cgr_device_close(other); } },
-           { "cgr_memory_alloc", true, [&e] { return cgr_memory_alloc(e.dev, 64, &made); } },
-           { "cgr_memory_free", true, [&e, memory] { return cgr_memory_free(e.dev, memory); } },
-           { "cgr_memory_alloc_pinned", true, [&e] { return cgr_memory_alloc_pinned(e.dev, 64, &made); } },
-           { "cgr_memory_free_pinned", true, [&e, pinned] { return cgr_memory_free_pinned(e.dev, pinned); } },
-           { "cgr_stream_create", true, [&e] { return cgr_stream_create(e.dev, &stream); } },
-           { "cgr_stream_destroy", false, [&e, spare] { return cgr_stream_destroy(e.dev, spare); } },
-           { "cgr_stream_synchronize", true, [&e, spare] { return cgr_stream_synchronize(e.dev, spare); } } };
-}
-
-// In warm-ups and eager steps as in captures: what would fail only in a capture is found before it.
+// What device.h marks, in warm-ups and eager steps as in captures: what would fail only in a capture is found before it.
 TEST_P(Inside, TheLayerRefusesCallsOfTheDevice) {
-  Violations violations;
   EngineOptions options = PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE);
-  options.handle = violations.Open(GetParam());
+  cgr_device *const dev = options.handle = violations_.Open(GetParam()), *other = nullptr, *opened = nullptr;
   Make(options);
-  Engine &e = engine();
-  void *memory = nullptr, *pinned = nullptr;
-  cudaStream_t spare = nullptr;
-  cgr_device *other = nullptr;
-  CGR_ASSERT_OK(cgr_memory_alloc(e.dev, 64, &memory));
-  CGR_ASSERT_OK(cgr_memory_alloc_pinned(e.dev, 64, &pinned));
-  CGR_ASSERT_OK(cgr_stream_create(e.dev, &spare));
+  void *memory = nullptr, *pinned = nullptr, *made = nullptr;
+  cudaStream_t spare = nullptr, stream = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(dev, 64, &memory));
+  CGR_ASSERT_OK(cgr_memory_alloc_pinned(dev, 64, &pinned));
+  CGR_ASSERT_OK(cgr_stream_create(dev, &spare));
   CGR_ASSERT_OK(cgr_device_open("host", nullptr, &other));
-  const std::vector<DeviceCall> calls = DeviceCalls(e, memory, pinned, spare, other);
   std::set<std::string> tried;
-  for (const DeviceCall &call : calls)
-    tried.insert(call.name);
-  EXPECT_EQ(tried, DeviceFunctions());
+  const auto refused = [&](const std::string &name, cgr_status status, bool by_layer = true) {
+    tried.insert(name);
+    ExpectMessage(status, by_layer ? CGR_ERROR_CAPTURE : CGR_ERROR_STATE, { name });
+    ASSERT_EQ(violations_.All().size() - seen_, by_layer ? 1u : 0u) << name;
+    seen_ += by_layer;
+    EXPECT_TRUE(!by_layer || violations_.Last().rfind(name + ": ", 0) == 0) << violations_.Last();
+    const bool has_cause = violations_.Last().find("inside `record` or a call of a step") != std::string::npos;
+    EXPECT_TRUE(!by_layer || has_cause || place_.find("captured") != std::string::npos) << violations_.Last();
+  };
   const auto look = [&] {
-    for (const DeviceCall &call : calls) {
-      if (place_ == "create" || place_ == "destroy") // in no step
-        continue;
-      const size_t before = violations.size();
-      ExpectMessage(call.make(), call.by_layer ? CGR_ERROR_CAPTURE : CGR_ERROR_STATE, { call.name });
-      ASSERT_EQ(violations.size(), before + (call.by_layer ? 1 : 0)) << call.name;
-      if (!call.by_layer)
-        continue;
-      EXPECT_EQ(violations.Last().rfind(call.name + std::string(": "), 0), 0u) << violations.Last();
-      const bool eager = place_.find("captured") == std::string::npos;
-      EXPECT_TRUE(!eager || violations.Last().find("inside `record` or a call of a step") != std::string::npos)
-          << violations.Last();
-    }
+    if (place_ == "create" || place_ == "destroy") // in no step
+      return;
+    refused("cgr_device_open", cgr_device_open("host", nullptr, &opened), false);
+    refused("cgr_device_close", cgr_device_close(other), false);
+    refused("cgr_memory_alloc", cgr_memory_alloc(dev, 64, &made));
+    refused("cgr_memory_free", cgr_memory_free(dev, memory));
+    refused("cgr_memory_alloc_pinned", cgr_memory_alloc_pinned(dev, 64, &made));
+    refused("cgr_memory_free_pinned", cgr_memory_free_pinned(dev, pinned));
+    refused("cgr_stream_create", cgr_stream_create(dev, &stream));
+    refused("cgr_stream_destroy", cgr_stream_destroy(dev, spare), false);
+    refused("cgr_stream_synchronize", cgr_stream_synchronize(dev, spare));
   };
   Visit(look);
   MakeSteps();
+  EXPECT_EQ(tried, FunctionsOf("device.h", "Capture no", ""));
   Visit(look);
-  const size_t before = violations.size();
-  const cgr_capture capture = e.CaptureStruct();
-  CGR_ASSERT_OK(cgr_runtime_warmup(e.rt, &capture));
-  EXPECT_GT(violations.size(), before) << "in the warm-up";
-  e.launched = cgr_test::Completed(e.rt);
+  const size_t before = seen_;
+  const cgr_capture capture = engine().CaptureStruct();
+  CGR_ASSERT_OK(cgr_runtime_warmup(engine().rt, &capture));
+  EXPECT_GT(seen_, before) << "in the warm-up";
+  engine().launched = cgr_test::Completed(engine().rt);
   Visit(nullptr);
-  CGR_EXPECT_OK(cgr_stream_synchronize(e.dev, spare));
-  CGR_EXPECT_OK(cgr_stream_destroy(e.dev, spare));
-  CGR_EXPECT_OK(cgr_memory_free(e.dev, memory));
-  CGR_EXPECT_OK(cgr_memory_free_pinned(e.dev, pinned));
+  CGR_EXPECT_OK(cgr_stream_destroy(dev, spare));
+  CGR_EXPECT_OK(cgr_memory_free(dev, memory));
+  CGR_EXPECT_OK(cgr_memory_free_pinned(dev, pinned));
   CGR_EXPECT_OK(cgr_device_close(other));
-}
-
-// A plain device takes in an eager step what only a capture forbids.
-TEST_P(Inside, WithoutTheLayerAnEagerStepMayWait) {
-  EngineOptions options = PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE);
-  options.validation = false;
-  Make(options);
-  Engine &e = engine();
-  int visits = 0;
-  e.hook = [&](cgr_recorder *, const cgr_record_info &info, int32_t at) {
-    void *memory = nullptr;
-    if (at != 0 || info.capturing)
-      return CGR_OK;
-    visits++;
-    CGR_EXPECT_OK(cgr_stream_synchronize(e.dev, info.stream));
-    CGR_EXPECT_OK(cgr_memory_alloc(e.dev, 64, &memory));
-    CGR_EXPECT_OK(cgr_memory_free(e.dev, memory));
-    return CGR_OK;
-  };
-  const cgr_capture capture = e.CaptureStruct();
-  CGR_ASSERT_OK(cgr_runtime_warmup(e.rt, &capture));
-  EXPECT_GT(visits, 0);
-  e.hook = nullptr;
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(Inside);

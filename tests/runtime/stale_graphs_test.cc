@@ -110,14 +110,25 @@ TEST_P(StaleGraphs, ForcedStepsAreRefused) {
 // A region that moves, or is given back, between prepare and launch: the step stays prepared, strict, forced or neither, and may
 // be cancelled and prepared again.
 TEST_P(StaleGraphs, AStepThatIsPreparedAlreadyIsNotLaunched) {
-  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));
-  ASSERT_EQ(engine_->step.key.kind, CGR_KIND_FULL);
-  ASSERT_NO_FATAL_FAILURE(Move());
-  for (int n = 0; n < 2; n++)
-    Refused(CGR_ERROR_STALE_GRAPH, { "cgr_runtime_capture" }, [&] { return engine_->Launch(); });
-  EXPECT_EQ(engine_->step.state, CGR_STEP_PREPARED);
-  CGR_ASSERT_OK(engine_->Cancel());
-  StepFor(*engine_, engine_->Decode(rows_), CGR_REASON_STALE);
+  for (int32_t strict : { 0, 1 })
+    for (bool forced : { false, true })
+      for (bool unregister : { false, true }) {
+        ASSERT_NO_FATAL_FAILURE(MakeStrict(strict));
+        Engine &engine = *engine_;
+        const cgr_key full = FullKey(8);
+        CGR_ASSERT_OK(engine.Prepare(engine.Decode(rows_), forced ? &full : nullptr));
+        ASSERT_EQ(engine.step.key.kind, CGR_KIND_FULL);
+        ASSERT_NO_FATAL_FAILURE(unregister ? (void)cgr_region_unregister(engine.rt, region_) : Move());
+        for (int n = 0; n < 2; n++)
+          Refused(CGR_ERROR_STALE_GRAPH, { "cgr_runtime_capture" }, [&] { return engine.Launch(); });
+        EXPECT_EQ(engine.step.state, CGR_STEP_PREPARED);
+        CGR_ASSERT_OK(engine.Cancel());
+        if (strict) {
+          BatchRefused(CGR_ERROR_STALE_GRAPH, { "3 requests", "stale", "strict" }, GoodBatch());
+          continue;
+        }
+        StepFor(engine, engine.Decode(rows_), CGR_REASON_STALE);
+      }
 }
 
 // What a graph holds cannot change while it is recorded.

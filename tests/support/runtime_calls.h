@@ -100,22 +100,28 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
   return calls;
 }
 
-// The functions whose first parameter is a runtime and whose line in the headers says so, as "Threads one".
+// The functions of a header whose line there says so, as "Threads one"; `first` begins their parameters.
+inline std::set<std::string> FunctionsOf(const std::string &header, const std::string &property, const std::string &first) {
+  std::set<std::string> names;
+  std::ifstream in("include/cgr/" + header);
+  EXPECT_TRUE(in.good()) << header;
+  bool has = false;
+  for (std::string line; std::getline(in, line);) {
+    const size_t end = line.find("(" + first);
+    if (line.find("Threads ") != std::string::npos)
+      has = line.find(property + " ") != std::string::npos;
+    if (line.rfind("CGR_API", 0) == 0 && end != std::string::npos && has)
+      names.insert(line.substr(line.rfind(' ', end) + 1, end - line.rfind(' ', end) - 1));
+  }
+  return names;
+}
+
+// Of all headers those whose first parameter is a runtime.
 inline std::set<std::string> RuntimeFunctions(const std::string &property) {
   std::set<std::string> names;
   for (const char *header :
-       { "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h", "device.h" }) {
-    std::ifstream in(std::string("include/cgr/") + header);
-    EXPECT_TRUE(in.good()) << header;
-    bool has = false;
-    for (std::string line; std::getline(in, line);) {
-      const size_t end = line.find("(cgr_runtime *runtime");
-      if (line.find("Threads ") != std::string::npos)
-        has = line.find(property + " ") != std::string::npos;
-      if (line.rfind("CGR_API", 0) == 0 && end != std::string::npos && has)
-        names.insert(line.substr(line.rfind(' ', end) + 1, end - line.rfind(' ', end) - 1));
-    }
-  }
+       { "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h", "device.h" })
+    names.merge(FunctionsOf(header, property, "cgr_runtime *runtime"));
   EXPECT_FALSE(names.empty()) << property;
   return names;
 }
