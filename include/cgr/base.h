@@ -3,7 +3,8 @@
  * Rules that hold for all headers
  * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
  *   or throws. After a failure cgr_last_message names the function, the argument, what it got and what it expected. Addresses are
- *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, even with the validation layer.
+ *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, even with the validation layer. What
+ *   begins in memory of cgr_memory_alloc must end in it: a configuration, a capture and the layer check that.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
  *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
  *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer

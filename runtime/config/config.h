@@ -120,8 +120,8 @@ static inline bool cgr__owns_cache(const cgr_layer *layer) {
 /* The group of a layer. If it is not known: a stand-in with the smallest page size and number of pages. */
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);
 
-/* memory.c: the caller's memory. */
-void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *findings);
+/* memory.c: the caller's memory. `dev`: NULL if it could not be opened. */
+void cgr__check_memory(const cgr__setup *setup, cgr_device *dev, const cgr__layout *layout, cgr__findings *findings);
 
 /* views.c: a KV view, which loses its strides if it is bad: 0; and its scale, which is to be forgotten if it is (false). */
 void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr_kv_view *view, const char *name,

@@ -247,7 +247,7 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
   ask_device_abilities(setup, *dev, f);
   make_setup(setup, f);
   lay_out_buffers(setup, layout, f);
-  cgr__check_memory(setup, layout, f);
+  cgr__check_memory(setup, *dev, layout, f);
   return CGR_OK;
 }
 

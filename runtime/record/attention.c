@@ -14,8 +14,8 @@ static cgr__view_shape view_shape_of(const cgr__step_recorder *rec, const char *
   return shape;
 }
 
-static cgr_status check_view(const cgr_view *view, const cgr__view_shape *shape) {
-  return cgr__view_check("cgr_record_attention", view, shape);
+static cgr_status check_view(const cgr__step_recorder *rec, const cgr_view *view, const cgr__view_shape *shape) {
+  return cgr__view_check(rec, "cgr_record_attention", view, shape);
 }
 
 static cgr_status refuse_flags(const cgr_attention *a, const char *which, const char *expected) {
@@ -246,8 +246,8 @@ static cgr_status enqueue_attention(cgr__step_recorder *rec, const call_list *li
 static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__view_shape k = view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
   const cgr__view_shape v = view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
-  CGR__TRY(check_view(&a->k, &k));
-  return check_view(&a->v, &v);
+  CGR__TRY(check_view(rec, &a->k, &k));
+  return check_view(rec, &a->v, &v);
 }
 
 static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -279,12 +279,12 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   const cgr__view_shape q = view_shape_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
   const cgr__view_shape out = view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
   const cgr__view_shape lse = cgr__view_shape_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads);
-  CGR__TRY(check_view(&a->q, &q));
+  CGR__TRY(check_view(rec, &a->q, &q));
   if (l->flags & CGR_LAYER_NO_CACHE)
     CGR__TRY(check_kv(rec, a, l));
-  CGR__TRY(check_view(&a->out, &out));
+  CGR__TRY(check_view(rec, &a->out, &out));
   if (a->lse.data)
-    CGR__TRY(check_view(&a->lse, &lse));
+    CGR__TRY(check_view(rec, &a->lse, &lse));
   CGR__TRY(check_attention_overlaps(rec, a, l));
   CGR__TRY(mark_layer(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);

@@ -50,7 +50,7 @@ static cgr_status check_views(const cgr_recorder *recorder, const cgr_merge *m, 
     t[i].shape = is_lse ? cgr__view_shape_of_lse(names[i], tokens, m->num_heads)
                         : cgr__view_shape_of(names[i], views[i]->dtype, tokens, m->num_heads, m->head_dim);
     if (i != LSE || views[i]->data)
-      CGR__TRY(cgr__view_check(FUNCTION, views[i], &t[i].shape));
+      CGR__TRY(cgr__view_check(recorder->owner, FUNCTION, views[i], &t[i].shape));
   }
   return check_merge_overlaps(t);
 }

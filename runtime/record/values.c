@@ -1,5 +1,6 @@
 /* cgr_record_check_values: checks the struct of the engine and enqueues the kernel. */
 #include "cgr/names.h"
+#include "runtime/record/view_check.h"
 #include "runtime/runtime.h"
 
 #define FUNCTION "cgr_record_check_values"
@@ -64,6 +65,8 @@ static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *g
   const int32_t num_rows = c.dimension == CGR_DIMENSION_REQUESTS ? key->num_requests : key->num_tokens;
   CGR__TRY(check_kinds(&rec->base, &c));
   CGR__TRY(check_value_rows(&c, num_rows));
+  const size_t bytes = ((size_t)(num_rows - 1) * (size_t)c.stride + (size_t)c.width) * cgr_dtype_size((cgr_dtype)c.dtype);
+  CGR__TRY(cgr__extent_check(rec, FUNCTION, "data", c.data, bytes));
   rec->base.calls.count[CGR__RECORDED_CHECK]++;
   rec->base.calls.checked |= 1u << c.bit;
   if (rec->runtime->setup.limits.value_words == 0)

@@ -3,6 +3,8 @@
 #include "base/limits.h"
 #include "cgr/names.h"
 #include "base/status.h"
+#include "devices/allocations.h"
+#include "runtime/runtime.h"
 
 /* One of the two dimensions steps over all that the other covers. */
 static bool strides_fit(const cgr_view *view, const cgr__view_shape *e) {
@@ -23,7 +25,24 @@ static uint64_t view_bytes(const cgr_view *view, const cgr__view_shape *e) {
   return (uint64_t)(tokens * view->stride_token + heads * view->stride_head + e->dim) * cgr_dtype_size((cgr_dtype)e->dtype);
 }
 
-cgr_status cgr__view_check(const char *function, const cgr_view *view, const cgr__view_shape *e) {
+cgr_status cgr__extent_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
+                             uint64_t bytes) {
+  const cgr_runtime *rt = recorder->runtime;
+  const void *first;
+  size_t whole;
+  if ((!recorder->base.capture && !rt->setup.checks) || !rt->dev->allocations)
+    return CGR_OK;
+  cgr__allocations_find(rt->dev->allocations, data, &first, &whole);
+  const size_t left = first ? (size_t)((uintptr_t)first + whole - (uintptr_t)data) : 0;
+  if (!first || bytes <= left)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "%s: %s takes %llu bytes from %p on, expected at most %zu, where its allocation of %zu bytes ends", function,
+                   name, (unsigned long long)bytes, data, left, whole);
+}
+
+cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *function, const cgr_view *view,
+                           const cgr__view_shape *e) {
   size_t alignment = (size_t)e->unit * cgr_dtype_size((cgr_dtype)e->dtype);
   if (!view->data)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s.data is NULL, expected an address", function, e->name);
@@ -47,7 +66,7 @@ cgr_status cgr__view_check(const char *function, const cgr_view *view, const cgr
   if ((uint64_t)(uintptr_t)view->data > (uint64_t)INT64_MAX - view_bytes(view, e))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s.data is %p, expected %llu bytes from there on to be within memory",
                      function, e->name, view->data, (unsigned long long)view_bytes(view, e));
-  return CGR_OK;
+  return cgr__extent_check(recorder, function, e->name, view->data, view_bytes(view, e));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- overlaps */

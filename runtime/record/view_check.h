@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "cgr/attention.h"
+#include "runtime/record/recorder.h"
 
 /* Tokens x heads x dim elements of one dtype. */
 typedef struct cgr__view_shape {
@@ -25,7 +25,12 @@ static inline cgr__view_shape cgr__view_shape_of_lse(const char *name, int32_t t
   return (cgr__view_shape){ name, "", CGR_DTYPE_FP32, tokens, heads, 1, 1 };
 }
 
-cgr_status cgr__view_check(const char *function, const cgr_view *view, const cgr__view_shape *shape);
+cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *function, const cgr_view *view,
+                           const cgr__view_shape *shape);
+/* CGR_ERROR_INVALID_ARGUMENT if memory that begins in an allocation of the device's ends past it. In captures, and over a layer
+ * that checks; in other eager steps this would take a lock. */
+cgr_status cgr__extent_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
+                             uint64_t bytes);
 
 /* A view, and what it holds. */
 typedef struct cgr__tensor {

@@ -54,6 +54,39 @@ TEST_P(AttentionIsRefused, ForAViewThatEndsOutsideOfMemory) {
   EachRefused(rows);
 }
 
+// Memory that the device gave, and of which the view takes more than there is.
+TEST_P(AttentionIsRefused, ForAViewThatEndsBeyondItsAllocation) {
+  void *small = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(engine_->dev, 16, &small));
+  std::vector<Mistake<cgr_attention>> rows;
+  const std::vector<std::pair<std::string, cgr_view cgr_attention::*>> views = {
+    { "q", &cgr_attention::q },     { "k", &cgr_attention::k },     { "v", &cgr_attention::v },
+    { "out", &cgr_attention::out }, { "lse", &cgr_attention::lse },
+  };
+  for (const auto &[name, view] : views)
+    rows.push_back({ kArgument, name + " takes ... bytes from 0x ... expected at most 16 ... allocation of 16 bytes",
+                     [view = view, small](cgr_attention &a) { (a.*view).data = small; } });
+  EachRefused(rows);
+  CGR_EXPECT_OK(cgr_memory_free(engine_->dev, small));
+}
+
+// In a capture no layer is needed for that.
+TEST_P(AttentionIsRefused, ForAViewThatEndsBeyondItsAllocationInACapture) {
+  EngineOptions options = OptionsFor(GetParam());
+  options.validation = false;
+  Make(options);
+  void *small = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(engine_->dev, 16, &small));
+  void *&data = engine_->state.call[1].attention.out.data, *good = data;
+  data = small;
+  const cgr_capture capture = engine_->CaptureStruct();
+  CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+  ExpectMessage(cgr_runtime_capture(engine_->rt, &capture), CGR_ERROR_CALLBACK, { "cgr_record_attention: out takes", "most 16" });
+  data = good;
+  CGR_ASSERT_OK(cgr_runtime_capture(engine_->rt, &capture));
+  CGR_EXPECT_OK(cgr_memory_free(engine_->dev, small));
+}
+
 TEST_P(AttentionIsRefused, ForADtypeThatIsNotTheLayers) {
   EachRefused({
       { kUnsupported, "q.dtype is fp16", [](cgr_attention &a) { a.q.dtype = CGR_DTYPE_FP16; } },

@@ -232,6 +232,65 @@ void RandomView(Random &random, const cgr_layer &layer, int64_t pages, cgr_kv_vi
   }
 }
 
+// Where the last element of a view ends, in bytes from its base.
+int64_t EndOf(const Good &c, const cgr_kv_view &view) {
+  const cgr_layer &l = c.layers[0];
+  return 2 * ((c.groups[0].num_pages - 1) * view.stride_page + 15 * view.stride_token + (l.num_kv_heads - 1) * view.stride_head +
+              l.head_dim);
+}
+
+// A view in memory that the device gave ends in it, wherever it begins. Memory of another allocator's is not known.
+TEST_P(ConfigViews, ThatEndBeyondTheirAllocationAreRefusedAtRandom) {
+  SeededRandom random;
+  for (int n = 0; n < 200 && !HasFailure(); n++) {
+    Good c(device_);
+    c.config.num_layers = 1, c.config.max_seq_len = 16;
+    c.groups[0].num_pages = random.Pick(3, 5);
+    cgr_kv_view &view = random.OneIn(2) ? c.layers[0].k : c.layers[0].v;
+    RandomView(random, c.layers[0], c.groups[0].num_pages, &view);
+    const int64_t before = 16 * random.Pick(0, 3), more = 16 * random.Pick(-2, 2), bytes = EndOf(c, view) + more;
+    void *memory = nullptr;
+    CGR_ASSERT_OK(cgr_memory_alloc(device_, size_t(before + bytes), &memory));
+    view.base = Bytes(memory, before);
+    if (more < 0) {
+      const std::string says = (&view == &c.layers[0].k ? "layers[0].k takes " : "layers[0].v takes ") +
+                               std::to_string(bytes - more) + " bytes from 0x ... with num_pages " +
+                               std::to_string(c.groups[0].num_pages) + " ... expected at most " + std::to_string(bytes);
+      RefusedAsItIs(c.config, { Found(kArgument, says) });
+    } else {
+      int32_t count = 0;
+      CGR_EXPECT_OK(cgr_validate(&c.config, nullptr, nullptr, 0, &count));
+    }
+    CGR_EXPECT_OK(cgr_memory_free(device_, memory));
+  }
+}
+
+// So do scales, slopes, sinks, a page table of the engine's own and the memory that a runtime is given.
+TEST_P(ConfigViews, AllThatAConfigurationNamesEndsInItsAllocation) {
+  void *memory = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(device_, 256, &memory));
+  auto *floats = static_cast<float *>(memory);
+  const auto scaled = [&](Good &c, cgr_kv_view *view) {
+    c.AddBackends();
+    c.backends[0].flags = CGR_BACKEND_APPENDS;
+    for (cgr_layer &layer : c.layers)
+      layer.backend = 1;
+    view->scale = floats + 8, view->scale_stride_page = 1; // of 64 pages
+  };
+  EachRefused({
+      { kArgument, "layers[1].k.scale takes 256 bytes ... most 224", [&](Good &c) { scaled(c, &c.layers[1].k); } },
+      { kArgument, "layers[0].v.scale takes 256 bytes ... most 224", [&](Good &c) { scaled(c, &c.layers[0].v); } },
+      { kArgument, "layers[1].alibi_slopes takes 16 bytes ... most 12",
+        [&](Good &c) { c.layers[1].alibi_slopes = floats + 61; } },
+      { kArgument, "layers[0].sinks takes 16 bytes ... most 4", [&](Good &c) { c.layers[0].sinks = floats + 63; } },
+      { kArgument, "groups[0].page_table takes ... max_rows + 1 rows ... most 256",
+        [&](Good &c) { c.groups[0].page_table = static_cast<int32_t *>(memory), c.groups[0].page_table_stride = 32; } },
+      { kArgument, "device_memory takes ... most 256",
+        [&](Good &c) { c.config.device_memory = memory, c.config.device_memory_size = size_t(1) << 30; } },
+  });
+  CGR_EXPECT_OK(cgr_memory_free(device_, memory));
+}
+
 TEST_P(ConfigViews, ThatShareAnElementAreRefusedAtRandom) {
   SeededRandom random;
   int shared = 0, apart = 0, careful = 0;

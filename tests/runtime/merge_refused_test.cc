@@ -82,6 +82,18 @@ TEST_P(MergeIsRefused, ForAViewThatEndsOutsideOfMemory) {
   });
 }
 
+TEST_P(MergeIsRefused, ForAViewThatEndsBeyondItsAllocation) {
+  void *small = nullptr;
+  CGR_ASSERT_OK(cgr_memory_alloc(engine_->dev, 16, &small));
+  EachRefused({
+      { kArgument, " a takes ... most 16", [&](cgr_merge &m) { m.a.data = small; } },
+      { kArgument, " b_lse takes ... most 16", [&](cgr_merge &m) { m.b_lse.data = small; } },
+      { kArgument, "out takes ... most 16", [&](cgr_merge &m) { m.out.data = small; } },
+      { kArgument, " lse takes ... most 16", [&](cgr_merge &m) { m.lse.data = small; } },
+  });
+  CGR_EXPECT_OK(cgr_memory_free(engine_->dev, small));
+}
+
 TEST_P(MergeIsRefused, ForADtype) {
   EachRefused({
       { kUnsupported, "a.dtype is i8 ... fp32, fp16 or bf16", [](cgr_merge &m) { m.a.dtype = CGR_DTYPE_I8; } },

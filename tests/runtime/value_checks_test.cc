@@ -189,6 +189,10 @@ TEST_P(ValueCheckIsRefused, ByName) {
       CGR_ERROR_INVALID_ARGUMENT,
       { "data is 0x", "multiple of 4" },
       [&](C *c) { c->data = reinterpret_cast<char *>(rows) + 2; } },
+    { "beyond its allocation",
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "data takes", "where its allocation" },
+      [](C *c) { c->stride = int64_t(1) << 30; } },
     { "no width", CGR_ERROR_INVALID_ARGUMENT, { "width is 0", "1 .. 2^31" }, [](C *c) { c->width = 0; } },
     { "large width", CGR_ERROR_INVALID_ARGUMENT, { "width is 2147483649" }, [](C *c) { c->width = (int64_t(1) << 31) + 1; } },
     { "small stride", CGR_ERROR_INVALID_ARGUMENT, { "stride is 32", "width (33)" }, [](C *c) { c->stride = kWidth - 1; } },
@@ -232,7 +236,7 @@ TEST_P(ValueCheckIsRefused, WithMoreStretchesThanAGridHolds) {
   EngineOptions options = OptionsFor(GetParam(), CGR_MODE_FULL, { { 64, 8 }, { kRows, 8 } });
   options.max_tokens = kRows;
   ASSERT_NO_FATAL_FAILURE(Make(options));
-  float *rows = static_cast<float *>(engine_->Alloc(sizeof(float)));
+  static float rows[1]; // of another allocator's memory, whose end cgr does not know
   cgr_key key = CGR_KEY_INIT;
   for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt) && key.num_tokens != kRows; i++)
     key = engine_->GraphStats(i).key;
