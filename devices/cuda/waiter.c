@@ -8,7 +8,7 @@
 #include "devices/cuda/scope.h"
 #include "devices/cuda/stream.h"
 
-#define ROUND_NS 2000000u /* between two looks at the word while the GPU waits for it, too */
+#define ROUND_NS 8000000u /* between two looks at the word while the GPU waits for it, too */
 #define SHORTEST_POLL_NS 20000u
 #define LONGEST_POLL_NS 100000u
 

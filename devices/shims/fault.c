@@ -1,5 +1,6 @@
 #include "devices/shims/fault.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 /* A stream that was made here, or on which a capture was begun here. */
@@ -102,8 +103,8 @@ static void finish_all(struct fault *fault) {
     s->capturing = false;
   }
   for (const struct known_stream *s = fault->streams; s; s = s->next)
-    if (s->made && !s->capturing)
-      in->ops->stream_sync(in, s->stream);
+    while (s->made && !s->capturing && in->ops->stream_query(in, s->stream) == CGR__DEVICE_NOT_READY)
+      sched_yield(); /* a wait would be refused inside `record` */
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the fault */

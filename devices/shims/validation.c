@@ -30,38 +30,22 @@
 #include "devices/shims/calls.h"
 #include "devices/shims/objects.h"
 #include "devices/shims/shim.h"
-
-struct validation {
-  struct cgr__shim shim;
-  struct cgr__objects objects;
-  struct cgr__freed freed;
-  cgr_violation_function on_violation;
-  void *context;
-};
-
-/* What a check has found: 0 and no text when the call is right. */
-struct violation {
-  int error, raw;
-  char text[200];
-};
+#include "devices/shims/validation.h"
 
 /* Why the last call of this thread was refused, for `explain`. */
 static _Thread_local struct {
-  const struct validation *layer; /* NULL: it was not refused */
+  const struct cgr__validation *layer; /* NULL: it was not refused */
   char text[200];
 } refusal;
 
 static _Thread_local int engine_depth; /* of the engine's functions in steps that this thread is in, over any device */
 
-static struct validation *validation_of(struct cgr__shim *shim) { return (struct validation *)(void *)shim; }
+static struct cgr__validation *validation_of(struct cgr__shim *shim) { return (struct cgr__validation *)(void *)shim; }
 
 /* --------------------------------------------------------------------------------------------------------- reporting */
 
-static void describe_error(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
-                           ...) __attribute__((format(printf, 5, 6)));
-
-static void describe_error(struct violation *violation, const struct cgr__shim_call *call, int error, int raw, const char *format,
-                           ...) {
+void cgr__violation_describe(struct cgr__violation *violation, const struct cgr__shim_call *call, int error, int raw,
+                             const char *format, ...) {
   int used = snprintf(violation->text, sizeof violation->text, "%s: ", cgr__call_name(call->op, call->kind));
   va_list arguments;
   va_start(arguments, format);
@@ -71,13 +55,13 @@ static void describe_error(struct violation *violation, const struct cgr__shim_c
   violation->raw = raw;
 }
 
-static void call_back(const struct validation *layer, const char *text) {
+static void call_back(const struct cgr__validation *layer, const char *text) {
   if (layer->on_violation)
     layer->on_violation(layer->context, text);
 }
 
 /* The last message gets the code of the violation besides its text; `told` is what the callback gets. */
-static int refuse(struct validation *layer, const struct violation *violation, const char *told) {
+static int refuse(struct cgr__validation *layer, const struct cgr__violation *violation, const char *told) {
   __atomic_store_n(&layer->shim.head.last_raw, violation->raw, __ATOMIC_RELAXED);
   refusal.layer = layer;
   memcpy(refusal.text, violation->text, sizeof refusal.text);
@@ -86,7 +70,7 @@ static int refuse(struct validation *layer, const struct violation *violation, c
 }
 
 /* Without the lock: the callback may take long, and other threads may go on. */
-static int report_violation(struct validation *layer, const struct violation *violation) {
+static int report_violation(struct cgr__validation *layer, const struct cgr__violation *violation) {
   return violation->error == CGR__DEVICE_OK ? CGR__DEVICE_OK : refuse(layer, violation, violation->text);
 }
 
@@ -106,15 +90,15 @@ static const char *explain_refusal(cgr_device *dev) {
 /* ------------------------------------------------------------------------------------------------------------- checks */
 
 /* The object behind a handle, which must be alive. False after describing the violation. */
-static bool check_alive(struct validation *layer, const struct cgr__shim_call *call, enum cgr__object_kind kind,
-                        const void *handle, struct cgr__object **object, struct violation *violation) {
+static bool check_alive(struct cgr__validation *layer, const struct cgr__shim_call *call, enum cgr__object_kind kind,
+                        const void *handle, struct cgr__object **object, struct cgr__violation *violation) {
   const char *name = cgr__object_kind_name(kind);
   *object = cgr__object_find(&layer->objects, kind, handle);
   if (*object && (*object)->state == CGR__OBJECT_ALIVE)
     return true;
   if (*object) {
-    describe_error(violation, call, CGR__DEVICE_INVALID, 400, "the %s has been %s", name,
-                   kind == CGR__OBJECT_MEMORY ? "freed" : "destroyed");
+    cgr__violation_describe(violation, call, CGR__DEVICE_INVALID, 400, "the %s has been %s", name,
+                            kind == CGR__OBJECT_MEMORY ? "freed" : "destroyed");
     return false;
   }
   if (layer->objects.incomplete)
@@ -125,21 +109,21 @@ static bool check_alive(struct validation *layer, const struct cgr__shim_call *c
       (*object)->foreign = true;
     return true;
   }
-  describe_error(violation, call, CGR__DEVICE_INVALID, 400, "the %s is not of this device", name);
+  cgr__violation_describe(violation, call, CGR__DEVICE_INVALID, 400, "the %s is not of this device", name);
   return false;
 }
 
-static void check_capture_end(struct validation *layer, const struct cgr__shim_call *call, const struct cgr__object *stream,
-                              struct violation *violation) {
+static void check_capture_end(struct cgr__validation *layer, const struct cgr__shim_call *call, const struct cgr__object *stream,
+                              struct cgr__violation *violation) {
   const struct cgr__shim_capture *capture = cgr__shim_capture_find(&layer->objects, stream->capture);
   if (!capture && !layer->objects.incomplete)
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 401, "the stream does not capture");
   if (!capture)
     return; /* it may have begun when there was no memory for an entry: the device knows */
   if (capture->origin != stream->handle)
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 903, "the capture began on another stream");
   else if (!pthread_equal(capture->owner, pthread_self()))
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_INVALID, 908, "the capture was begun by another thread");
 }
 
 static bool is_work(enum cgr__shim_op op) {
@@ -148,28 +132,29 @@ static bool is_work(enum cgr__shim_op op) {
 }
 
 /* Whether the stream joins a capture by this wait. */
-static bool joins_capture(const struct validation *layer, const struct cgr__shim_call *call) {
+static bool joins_capture(const struct cgr__validation *layer, const struct cgr__shim_call *call) {
   const struct cgr__object *event =
       call->op == CGR__OP_EVENT_WAIT ? cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object) : NULL;
   return event && event->capture != 0;
 }
 
 /* Whether the device says that the stream captures: an engine may fork it by calls that the layer does not see. */
-static bool captures_below(const struct validation *layer, cudaStream_t stream) {
+static bool captures_below(const struct cgr__validation *layer, cudaStream_t stream) {
   cgr_device *in = layer->shim.inner;
   int capturing = 0;
   return in->ops->capture_status(in, stream, &capturing) != CGR__DEVICE_OK || capturing;
 }
 
-static void check_stream_use(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_stream_use(struct cgr__validation *layer, const struct cgr__shim_call *call, struct cgr__violation *violation) {
   struct cgr__object *stream;
   if (!check_alive(layer, call, CGR__OBJECT_STREAM, (const void *)call->stream, &stream, violation) || !stream)
     return;
   if (engine_depth > 0 && is_work(call->op) && stream->capture == 0 && cgr__thread_captures(&layer->objects) &&
       !joins_capture(layer, call) && !captures_below(layer, call->stream)) {
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
-                   "inside `record` of a capture, stream %p is not in the capture, expected the recorder's or one forked from it",
-                   (const void *)call->stream);
+    cgr__violation_describe(
+        violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
+        "inside `record` of a capture, stream %p is not in the capture, expected the recorder's or one forked from it",
+        (const void *)call->stream);
     return;
   }
   if (call->op == CGR__OP_CAPTURE_END) {
@@ -183,115 +168,43 @@ static void check_stream_use(struct validation *layer, const struct cgr__shim_ca
   case CGR__OP_STREAM_QUERY:
   case CGR__OP_STREAM_DESTROY:
   case CGR__OP_EXEC_LAUNCH:
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the stream captures");
     return;
   case CGR__OP_CAPTURE_BEGIN:
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 401, "the stream captures already");
     return;
   default:
     return;
   }
 }
 
-static void check_event(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_event(struct cgr__validation *layer, const struct cgr__shim_call *call, struct cgr__violation *violation) {
   struct cgr__object *event;
   if (!check_alive(layer, call, CGR__OBJECT_EVENT, call->object, &event, violation) || !event || event->capture == 0)
     return;
   const struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   bool outside = stream && stream->capture == 0;
   if (call->op == CGR__OP_EVENT_QUERY || call->op == CGR__OP_EVENT_SYNC)
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture");
   else if (call->op == CGR__OP_EVENT_WAIT && outside && !cgr__shim_capture_find(&layer->objects, event->capture))
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907, "the event was recorded in a capture that is over");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 907,
+                            "the event was recorded in a capture that is over");
 }
 
-static void check_memory_free(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_memory_free(struct cgr__validation *layer, const struct cgr__shim_call *call,
+                              struct cgr__violation *violation) {
   struct cgr__object *memory;
   char text[160];
   if (cgr__objects_tell_inside(&layer->objects, layer->shim.inner, call->object, text, sizeof text)) {
-    describe_error(violation, call, CGR__DEVICE_INVALID, 1, "%s", text);
+    cgr__violation_describe(violation, call, CGR__DEVICE_INVALID, 1, "%s", text);
     return;
   }
   if (!call->object || !check_alive(layer, call, CGR__OBJECT_MEMORY, call->object, &memory, violation) || !memory)
     return;
   if (memory->memory_kind != call->kind)
-    describe_error(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory, which %s frees",
-                   memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device",
-                   cgr__call_name(CGR__OP_MEM_FREE, memory->memory_kind));
-}
-
-/* ---------------------------------------------------------------------------------------------------------- freed memory */
-
-static void describe_freed(struct violation *violation, const struct cgr__shim_call *call, const char *what, uint64_t address,
-                           const struct cgr__freed_block *block) {
-  describe_error(violation, call, CGR__DEVICE_INVALID, 1, "%s is %#llx, in %zu bytes of %s memory at %#llx that have been freed",
-                 what, (unsigned long long)address, block->bytes, block->kind == CGR__MEMORY_PINNED ? "pinned" : "device",
-                 (unsigned long long)block->base);
-}
-
-/* Memory that is read or written from an address on. */
-static void check_memory_range(struct validation *layer, const struct cgr__shim_call *call, const char *what, const void *address,
-                               struct violation *violation) {
-  char text[160];
-  const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, (uintptr_t)address, call->bytes, UINT64_MAX);
-  if (violation->error != CGR__DEVICE_OK)
-    return;
-  if (block)
-    describe_freed(violation, call, what, (uintptr_t)address, block);
-  else if (cgr__objects_tell_overrun(&layer->objects, layer->shim.inner, address, call->bytes, text, sizeof text))
-    describe_error(violation, call, CGR__DEVICE_INVALID, 1, "%s is %s", what, text);
-}
-
-static void check_args(struct validation *layer, const struct cgr__shim_call *call, const char *name, size_t bytes,
-                       struct violation *violation) {
-  char what[64];
-  for (size_t at = 0; call->args && at + sizeof(uint64_t) <= bytes && violation->error == CGR__DEVICE_OK;
-       at += sizeof(uint64_t)) {
-    uint64_t word;
-    memcpy(&word, (const unsigned char *)call->args + at, sizeof word);
-    const struct cgr__freed_block *block = cgr__freed_find(&layer->freed, word, 1, UINT64_MAX);
-    if (!block)
-      continue;
-    snprintf(what, sizeof what, "byte %zu of the arguments of %.30s", at, name);
-    describe_freed(violation, call, what, word, block);
-  }
-}
-
-static void check_nodes(struct validation *layer, const struct cgr__shim_call *call, struct cgr__walked *walked,
-                        struct violation *violation) {
-  char what[96];
-  const struct cgr__freed_block *block = NULL;
-  const struct cgr__walked_word *word = walked ? cgr__walked_find_freed(walked, &layer->freed, &block) : NULL;
-  if (!word || violation->error != CGR__DEVICE_OK)
-    return;
-  snprintf(what, sizeof what, "a parameter of node %lld (%s)", (long long)word->node, walked->name[word->node].text);
-  describe_freed(violation, call, what, word->value, block);
-}
-
-/* What the call would have the device read or write, now or later. */
-static void check_freed(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
-  const struct cgr__object *exec;
-  switch (call->op) {
-  case CGR__OP_COPY:
-    check_memory_range(layer, call, "dst", call->object, violation);
-    check_memory_range(layer, call, "src", call->input, violation);
-    return;
-  case CGR__OP_FILL:
-    check_memory_range(layer, call, "dst", call->object, violation);
-    return;
-  case CGR__OP_LAUNCH:
-    check_args(layer, call, ((const cgr__kernel *)call->object)->name, ((const cgr__kernel *)call->object)->args_size, violation);
-    return;
-  case CGR__OP_HOST_CALL:
-    check_args(layer, call, "a host function", call->bytes, violation);
-    return;
-  case CGR__OP_EXEC_LAUNCH:
-    exec = cgr__object_find(&layer->objects, CGR__OBJECT_EXEC, call->object);
-    check_nodes(layer, call, exec ? exec->walked : NULL, violation);
-    return;
-  default:
-    return;
-  }
+    cgr__violation_describe(violation, call, CGR__DEVICE_INVALID, 1, "the memory is %s memory, which %s frees",
+                            memory->memory_kind == CGR__MEMORY_PINNED ? "pinned" : "device",
+                            cgr__call_name(CGR__OP_MEM_FREE, memory->memory_kind));
 }
 
 static bool takes_stream(enum cgr__shim_op op) {
@@ -301,7 +214,7 @@ static bool takes_stream(enum cgr__shim_op op) {
 }
 
 /* What the call names besides a stream. */
-static void check_object(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_object(struct cgr__validation *layer, const struct cgr__shim_call *call, struct cgr__violation *violation) {
   struct cgr__object *object;
   switch (call->op) {
   case CGR__OP_MEM_FREE:
@@ -335,32 +248,33 @@ static void check_object(struct validation *layer, const struct cgr__shim_call *
 }
 
 /* What `record` must not do, whether it is captured now or not. */
-static void check_inside(const struct cgr__shim_call *call, struct violation *violation) {
+static void check_inside(const struct cgr__shim_call *call, struct cgr__violation *violation) {
   bool allocates = call->op == CGR__OP_MEM_ALLOC || call->op == CGR__OP_MEM_FREE || call->op == CGR__OP_STREAM_CREATE;
   if (engine_depth > 0 && (allocates || call->op == CGR__OP_STREAM_SYNC) && violation->error == CGR__DEVICE_OK)
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
-                   "inside `record` or a call of a step, which must not %s, expected the call outside of it: captures refuse it",
-                   allocates ? "allocate or free" : "wait");
+    cgr__violation_describe(
+        violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900,
+        "inside `record` or a call of a step, which must not %s, expected the call outside of it: captures refuse it",
+        allocates ? "allocate or free" : "wait");
 }
 
-static void check_call(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation) {
+static void check_call(struct cgr__validation *layer, const struct cgr__shim_call *call, struct cgr__violation *violation) {
   bool unsafe = call->op == CGR__OP_MEM_ALLOC || call->op == CGR__OP_MEM_FREE || call->op == CGR__OP_INSTANTIATE;
   if (unsafe && cgr__thread_captures(&layer->objects)) {
-    describe_error(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the calling thread captures");
+    cgr__violation_describe(violation, call, CGR__DEVICE_CAPTURE_ILLEGAL, 900, "the calling thread captures");
     return;
   }
   check_object(layer, call, violation);
   if (violation->error == CGR__DEVICE_OK && takes_stream(call->op))
     check_stream_use(layer, call, violation);
   if (violation->error == CGR__DEVICE_OK)
-    check_freed(layer, call, violation);
+    cgr__check_memory_use(layer, call, violation);
   check_inside(call, violation);
 }
 
 /* ------------------------------------------------------------------------------------------- what a good call changes */
 
 /* The object that a call destroys, or NULL. */
-static struct cgr__object *object_of_destroy(struct validation *layer, const struct cgr__shim_call *call) {
+static struct cgr__object *object_of_destroy(struct cgr__validation *layer, const struct cgr__shim_call *call) {
   switch (call->op) {
   case CGR__OP_MEM_FREE:
     return cgr__object_find(&layer->objects, CGR__OBJECT_MEMORY, call->object);
@@ -379,7 +293,7 @@ static struct cgr__object *object_of_destroy(struct validation *layer, const str
   }
 }
 
-static void note_event(struct validation *layer, const struct cgr__shim_call *call) {
+static void note_event(struct cgr__validation *layer, const struct cgr__shim_call *call) {
   struct cgr__object *event = cgr__object_find(&layer->objects, CGR__OBJECT_EVENT, call->object);
   struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   if (!event || !stream)
@@ -390,7 +304,7 @@ static void note_event(struct validation *layer, const struct cgr__shim_call *ca
     stream->capture = event->capture; /* the stream joins the capture */
 }
 
-static void note_memory(struct validation *layer, const struct cgr__shim_call *call) {
+static void note_memory(struct cgr__validation *layer, const struct cgr__shim_call *call) {
   struct cgr__object *memory = cgr__object_add(&layer->objects, CGR__OBJECT_MEMORY, call->object);
   if (!memory)
     return;
@@ -399,14 +313,14 @@ static void note_memory(struct validation *layer, const struct cgr__shim_call *c
   cgr__freed_hand_out(&layer->freed, call->object, call->bytes);
 }
 
-static void note_capture_begin(struct validation *layer, const struct cgr__shim_call *call) {
+static void note_capture_begin(struct cgr__validation *layer, const struct cgr__shim_call *call) {
   struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   if (stream)
     cgr__shim_capture_add(&layer->objects, stream);
 }
 
 /* A capture is over however it ended. */
-static void note_capture_end(struct validation *layer, const struct cgr__shim_call *call) {
+static void note_capture_end(struct cgr__validation *layer, const struct cgr__shim_call *call) {
   const struct cgr__object *stream = cgr__object_find(&layer->objects, CGR__OBJECT_STREAM, (const void *)call->stream);
   if (stream && stream->capture != 0)
     cgr__shim_capture_remove(&layer->objects, stream->capture);
@@ -414,7 +328,7 @@ static void note_capture_end(struct validation *layer, const struct cgr__shim_ca
     (void)cgr__object_add(&layer->objects, CGR__OBJECT_GRAPH, call->object);
 }
 
-static void note_exec(struct validation *layer, const struct cgr__shim_call *call, struct cgr__walked *walked, int error) {
+static void note_exec(struct cgr__validation *layer, const struct cgr__shim_call *call, struct cgr__walked *walked, int error) {
   struct cgr__object *exec = error == CGR__DEVICE_OK ? cgr__object_add(&layer->objects, CGR__OBJECT_EXEC, call->object) : NULL;
   if (exec)
     exec->walked = walked;
@@ -422,7 +336,7 @@ static void note_exec(struct validation *layer, const struct cgr__shim_call *cal
     cgr__walked_free(walked);
 }
 
-static void note_effect(struct validation *layer, const struct cgr__shim_call *call) {
+static void note_effect(struct cgr__validation *layer, const struct cgr__shim_call *call) {
   switch (call->op) {
   case CGR__OP_MEM_ALLOC:
     note_memory(layer, call);
@@ -450,7 +364,7 @@ static void note_effect(struct validation *layer, const struct cgr__shim_call *c
 
 /* -------------------------------------------------------------------------------------------------------------- hooks */
 
-static void tell_of_leak(const struct validation *layer, const struct cgr__object *o) {
+static void tell_of_leak(const struct cgr__validation *layer, const struct cgr__object *o) {
   static const enum cgr__shim_op ends[] = {
     [CGR__OBJECT_MEMORY] = CGR__OP_MEM_FREE,     [CGR__OBJECT_STREAM] = CGR__OP_STREAM_DESTROY,
     [CGR__OBJECT_EVENT] = CGR__OP_EVENT_DESTROY, [CGR__OBJECT_GRAPH] = CGR__OP_GRAPH_DESTROY,
@@ -468,7 +382,7 @@ static void tell_of_leak(const struct validation *layer, const struct cgr__objec
 }
 
 /* Reports everything that is left. No other thread is in a call, so no lock is held while it reports. */
-static void tell_of_leaks(struct validation *layer) {
+static void tell_of_leaks(struct cgr__validation *layer) {
   char text[160];
   for (const struct cgr__shim_capture *c = layer->objects.captures; c; c = c->next) {
     snprintf(text, sizeof text, "%s: a capture on stream %p has not been ended", cgr__call_name(CGR__OP_CLOSE, 0), c->origin);
@@ -481,7 +395,7 @@ static void tell_of_leaks(struct validation *layer) {
 }
 
 /* A graph's nodes are listed while nothing can happen to it: without the lock, since that takes long. */
-static int list_graph_nodes(struct validation *layer, const struct cgr__shim_call *call, struct violation *violation,
+static int list_graph_nodes(struct cgr__validation *layer, const struct cgr__shim_call *call, struct cgr__violation *violation,
                             uint64_t *word) {
   int error;
   struct cgr__walked *walked = cgr__walked_make(layer->shim.inner, (cgr__graph *)(uintptr_t)call->input, &error);
@@ -490,7 +404,7 @@ static int list_graph_nodes(struct validation *layer, const struct cgr__shim_cal
   pthread_mutex_lock(&layer->shim.lock);
   walked->made = UINT64_MAX; /* as for a launch: the address of a block that was given back may be in use again */
   walked->checked = UINT64_MAX;
-  check_nodes(layer, call, walked, violation);
+  cgr__check_node_memory(layer, call, walked, violation);
   walked->made = layer->freed.frees;
   pthread_mutex_unlock(&layer->shim.lock);
   if (violation->error == CGR__DEVICE_OK)
@@ -503,8 +417,8 @@ static int list_graph_nodes(struct validation *layer, const struct cgr__shim_cal
 /* An object that the call destroys leaves before the device releases its handle, since another thread may get the handle at once.
  */
 static int before_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t *word) {
-  struct validation *layer = validation_of(shim);
-  struct violation violation = { .error = CGR__DEVICE_OK };
+  struct cgr__validation *layer = validation_of(shim);
+  struct cgr__violation violation = { .error = CGR__DEVICE_OK };
   int error = CGR__DEVICE_OK;
   refusal.layer = NULL;
   if (call->op == CGR__OP_CLOSE) {
@@ -525,7 +439,7 @@ static int before_call(struct cgr__shim *shim, const struct cgr__shim_call *call
 }
 
 /* What the device itself refuses breaks a rule that only the device knows. */
-static int report_refusal(struct validation *layer, const struct cgr__shim_call *call, int error) {
+static int report_refusal(struct cgr__validation *layer, const struct cgr__shim_call *call, int error) {
   static const struct {
     int raw;
     const char *why;
@@ -539,19 +453,19 @@ static int report_refusal(struct validation *layer, const struct cgr__shim_call 
     { 907, "the event was recorded in a capture" },
   };
   const int raw = __atomic_load_n(&layer->shim.head.last_raw, __ATOMIC_RELAXED);
-  struct violation violation;
+  struct cgr__violation violation;
   char told[sizeof violation.text + 24];
   const char *why = "the device refuses its arguments";
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
     if (rules[i].raw == raw)
       why = rules[i].why;
-  describe_error(&violation, call, error, raw, "%s", why);
+  cgr__violation_describe(&violation, call, error, raw, "%s", why);
   snprintf(told, sizeof told, "%s (code %d)", violation.text, raw);
   return refuse(layer, &violation, told);
 }
 
 static int after_call(struct cgr__shim *shim, const struct cgr__shim_call *call, uint64_t word, int error) {
-  struct validation *layer = validation_of(shim);
+  struct cgr__validation *layer = validation_of(shim);
   struct cgr__object *object = call->op == CGR__OP_INSTANTIATE ? NULL : (struct cgr__object *)(uintptr_t)word;
   bool refused = error == CGR__DEVICE_INVALID || error == CGR__DEVICE_CAPTURE_ILLEGAL || error == CGR__DEVICE_CAPTURE_INVALID;
   pthread_mutex_lock(&shim->lock);
@@ -572,7 +486,7 @@ static int after_call(struct cgr__shim *shim, const struct cgr__shim_call *call,
 }
 
 static int mem_free(struct cgr__shim *shim, void *memory, enum cgr__memory_kind kind) {
-  struct validation *layer = validation_of(shim);
+  struct cgr__validation *layer = validation_of(shim);
   pthread_mutex_lock(&shim->lock);
   const struct cgr__object *object = memory ? cgr__object_find(&layer->objects, CGR__OBJECT_MEMORY, memory) : NULL;
   size_t bytes = object ? object->bytes : 0;
@@ -592,7 +506,7 @@ static int validation_open(cgr_device *inner, const cgr_device_config *config, c
   *dev = NULL;
   if (inner->magic != CGR__DEVICE_MAGIC) /* of another version of the library */
     return CGR__DEVICE_UNSUPPORTED;
-  int error = cgr__shim_open(sizeof(struct validation), inner, &hooks, &shim);
+  int error = cgr__shim_open(sizeof(struct cgr__validation), inner, &hooks, &shim);
   if (error != CGR__DEVICE_OK)
     return error;
   shim->head.explain = explain_refusal;

@@ -66,7 +66,7 @@ static cgr_status check_values(cgr__step_recorder *rec, const cgr_value_check *g
   CGR__TRY(check_kinds(&rec->base, &c));
   CGR__TRY(check_value_rows(&c, num_rows));
   const size_t bytes = ((size_t)(num_rows - 1) * (size_t)c.stride + (size_t)c.width) * cgr_dtype_size((cgr_dtype)c.dtype);
-  CGR__TRY(cgr__extent_check(rec, FUNCTION, "data", c.data, bytes));
+  CGR__TRY(cgr__memory_end_check(rec, FUNCTION, "data", c.data, bytes));
   rec->base.calls.count[CGR__RECORDED_CHECK]++;
   rec->base.calls.checked |= 1u << c.bit;
   if (rec->runtime->setup.limits.value_words == 0)

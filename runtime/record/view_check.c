@@ -25,8 +25,8 @@ static uint64_t view_bytes(const cgr_view *view, const cgr__view_shape *e) {
   return (uint64_t)(tokens * view->stride_token + heads * view->stride_head + e->dim) * cgr_dtype_size((cgr_dtype)e->dtype);
 }
 
-cgr_status cgr__extent_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
-                             uint64_t bytes) {
+cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
+                                 uint64_t bytes) {
   const cgr_runtime *rt = recorder->runtime;
   const void *first;
   size_t whole;
@@ -66,7 +66,7 @@ cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *funct
   if ((uint64_t)(uintptr_t)view->data > (uint64_t)INT64_MAX - view_bytes(view, e))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s.data is %p, expected %llu bytes from there on to be within memory",
                      function, e->name, view->data, (unsigned long long)view_bytes(view, e));
-  return cgr__extent_check(recorder, function, e->name, view->data, view_bytes(view, e));
+  return cgr__memory_end_check(recorder, function, e->name, view->data, view_bytes(view, e));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- overlaps */

@@ -29,8 +29,8 @@ cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *funct
                            const cgr__view_shape *shape);
 /* CGR_ERROR_INVALID_ARGUMENT if memory that begins in an allocation of the device's ends past it. In captures, and over a layer
  * that checks; in other eager steps this would take a lock. */
-cgr_status cgr__extent_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
-                             uint64_t bytes);
+cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
+                                 uint64_t bytes);
 
 /* A view, and what it holds. */
 typedef struct cgr__tensor {

@@ -85,15 +85,18 @@ TEST_P(NoCache, OutputsThatOverlapKeysAreRefused) {
   using Change = std::function<void(cgr_attention *)>;
   const std::vector<std::pair<Change, std::string>> changes = {
     { [](cgr_attention *a) { a->out.data = a->k.data; }, "out at" },
-    { [](cgr_attention *a) { a->out.data = a->v.data; }, "out at" }, // longer than v: it may reach k
+    { [](cgr_attention *a) { a->out.data = a->v.data; }, "out at" },
     { [](cgr_attention *a) { a->lse.data = a->k.data; }, "overlaps k at" },
     { [](cgr_attention *a) { a->lse.data = a->v.data; }, "lse at" },
   };
   SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
+  char *memory = static_cast<char *>(e.Alloc(size_t(2) << 20)); // of k and v, and long enough for an output over either
   for (const auto &[change, word] : changes) {
-    e.adjust_call = [&change = change](size_t l, cgr_attention *a) {
-      if (l == 0)
-        change(a);
+    e.adjust_call = [&change = change, memory](size_t l, cgr_attention *a) {
+      if (l != 0)
+        return;
+      a->k.data = memory, a->v.data = memory + (1 << 20);
+      change(a);
     };
     ExpectMessage(e.Capture(), CGR_ERROR_CALLBACK, { "CGR_ERROR_INVALID_ARGUMENT", "overlaps", word });
   }

