@@ -216,9 +216,10 @@ TEST(Words, WordsOfNamesThatAreNotUsed) {
     const std::string key = Key(banned.pattern);
     for (const File &file : Files())
       for (size_t i = 0; i < file.lines.size(); i++)
-        if (file.lower[i].find(Lower(key)) != std::string::npos)
+        if (file.lower[i].find(Lower(key)) != std::string::npos) {
           EXPECT_FALSE(std::regex_search(file.lines[i], pattern))
               << file.path << ":" << i + 1 << ": " << file.lines[i] << "\ninstead: " << banned.instead;
+        }
   }
 }
 
