@@ -77,6 +77,16 @@ void cgr__allocations_find(struct cgr__allocations *all, const void *address, co
   pthread_mutex_unlock(&all->lock);
 }
 
+bool cgr__allocations_is_short(struct cgr__allocations *all, const void *address, uint64_t bytes, size_t *left, size_t *whole) {
+  const void *base = NULL;
+  if (all)
+    cgr__allocations_find(all, address, &base, whole);
+  if (!base)
+    return false;
+  *left = (size_t)((uintptr_t)base + *whole - (uintptr_t)address);
+  return bytes > *left;
+}
+
 bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind) {
   pthread_mutex_lock(&all->lock);
   const struct cgr__allocation *entry = find_allocation(all, memory);

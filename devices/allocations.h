@@ -29,6 +29,10 @@ bool cgr__allocations_add(struct cgr__allocations *all, const void *memory, size
 /* The allocation that an address is in: NULL and 0 when there is none. */
 void cgr__allocations_find(struct cgr__allocations *all, const void *address, const void **base, size_t *bytes);
 
+/* Whether memory that begins in an allocation ends past it; `*left`: bytes from its beginning to the end of the allocation, which
+ * has `*whole`. False: it fits, it is of another allocator, or `all` is NULL. */
+bool cgr__allocations_is_short(struct cgr__allocations *all, const void *address, uint64_t bytes, size_t *left, size_t *whole);
+
 /* Whether memory is there that a free as this kind would refuse, since it is of the other kind. */
 bool cgr__allocations_is_other(struct cgr__allocations *all, const void *memory, enum cgr__memory_kind kind);
 

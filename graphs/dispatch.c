@@ -36,8 +36,8 @@ typedef struct search {
   cgr__graph_entry *usable; /* the best that can be replayed */
   /* Of the first variant that has graphs. All that are captured have the same keys. */
   bool searched, is_uniform;   /* is_uniform: some query length serves the batch */
-  cgr__graph_entry *best;      /* the best that there should be */
-  cgr__graph_entry *unlimited; /* the best without max_padding, or, of a list whose smallest is beyond it, that one */
+  cgr__graph_entry *best;      /* the best of those configured */
+  cgr__graph_entry *unlimited; /* the best without max_padding; of a list whose smallest key exceeds it, that key */
 } search;
 
 static search begin_search(const cgr__graphs *graphs, const cgr__batch_shape *shape) {
@@ -92,7 +92,7 @@ static bool uniform_serves(const cgr__graphs *graphs, const cgr__batch_shape *sh
   return graphs->exact_lengths ? shape->query_len == query_len : shape->max_query_len <= query_len;
 }
 
-/* What keeps a batch from the graphs that there are. */
+/* Why no graph serves the batch. */
 static cgr_reason reason_against(const search *s) {
   const cgr__graph_entry *best = s->best;
   if (best && best->key.num_tokens > s->most)
@@ -305,6 +305,6 @@ cgr_status cgr__graphs_check_fresh(const cgr__graphs *graphs, const cgr__graph_e
   return cgr__fail(
       CGR_ERROR_STALE_GRAPH,
       "step: what the graph of %d request%s and %d token%s was made from has changed since (a region has moved, or `record` is "
-      "another), expected cgr_runtime_capture to capture it again",
+      "another), expected cgr_runtime_capture to capture it again: cancel the step, if it is prepared, and prepare it anew",
       entry->key.num_requests, cgr__plural(entry->key.num_requests), entry->key.num_tokens, cgr__plural(entry->key.num_tokens));
 }

@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-/* Who follows the ranges. Bits of cgr_runtime.flags, too (CGR__RUNTIME_*), of which the recorder gets a copy. */
+/* Consumers of ranges. Bits of cgr_runtime.flags, too (CGR__RUNTIME_*), of which the recorder gets a copy. */
 enum {
-  CGR__WATCH_RANGES = 2, /* a tool: tracing/nvtx.h */
+  CGR__WATCH_RANGES = 2, /* a profiler: tracing/nvtx.h */
   CGR__WATCH_LABELS = 4  /* the labels of the graph that is being captured: labels.h */
 };
 

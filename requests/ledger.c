@@ -114,8 +114,8 @@ void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t index
   note_page(rows, row, group, index, page);
 }
 
-/* Of the requests that have given the page back, the one with the latest step is told apart from all others: it may have the page
- * again while only its own steps are in flight. */
+/* Of the requests that gave the page back, the one with the latest step is kept apart: it may have the page again while only its
+ * own steps are in flight. */
 void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
   cgr__ledger_page *entry = entry_of(rows, group, page);
   const uint32_t request = rows->ledger.request[row];

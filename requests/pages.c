@@ -258,13 +258,15 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
     return CGR_OK;
   if (has->first == has->end)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_drop_pages: pages %d .. %lld, expected none: row %d has no pages in group %d", first,
-                     (long long)end - 1, row, g);
-  if (first < has->first || end > has->end || (first != has->first && end != has->end))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_drop_pages: pages %d .. %lld, expected a beginning or an end of pages %d .. %d of row %d in "
+                     "cgr_request_drop_pages: first %d and count %d are pages %d .. %lld, expected none: row %d has no pages in "
                      "group %d",
-                     first, (long long)end - 1, has->first, has->end - 1, row, g);
+                     first, count, first, (long long)end - 1, row, g);
+  if (first < has->first || end > has->end || (first != has->first && end != has->end))
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_request_drop_pages: first %d and count %d are pages %d .. %lld, expected a beginning or an end of pages "
+        "%d .. %d of row %d in group %d",
+        first, count, first, (long long)end - 1, has->first, has->end - 1, row, g);
   CGR__TRY(check_set_length(rows, row, g, first == has->first ? 0 : first));
   if (first != has->first || !is_passed(rows, row, group, end))
     cgr__rows_leave_steady(rows);

@@ -108,7 +108,7 @@ typedef struct cgr__ledger {
   uint64_t ticket;                 /* of the step that was checked last */
   int32_t *sure[CGR__MAX_SETS];    /* [max_rows] by length set: tokens that are surely in the row's pages; in set 0 only of rows
                                       with a `shared_prefix`, the others' are all */
-  int32_t *known[CGR__MAX_GROUPS]; /* [max_rows][pages_per_row] of each page's tokens, those that were there as it was put below
+  int32_t *known[CGR__MAX_GROUPS]; /* [max_rows][pages_per_row] of each page: its tokens that were valid when it was set below
                                       the row's length; CGR__LEDGER_ALL: it was not, or the row has had a step since */
   int32_t *known_at;               /* [max_rows] `known` counts while the row has this many tokens in the cache; else all is
                                       CGR__LEDGER_ALL */

@@ -226,8 +226,7 @@ static void make_on_demand_args(cgr_runtime *rt) {
     make_on_demand_group(rt, i);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- what a
- * runtime owns */
+/* ------------------------------------------------------------------------------------------------- what a runtime owns */
 
 static cgr_status make_streams(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;

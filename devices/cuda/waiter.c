@@ -99,8 +99,8 @@ void cgr__cuda_waiters_free(struct cuda_device *cuda) {
     free_waiter(cuda, cuda->waiters);
 }
 
-/* What is still armed is a wait for a number that no step has reached. A lost device calls nothing, or does so at any time: until
- * it closes the waiter stays for it. */
+/* What is still armed is a wait for a number that no step has reached. A lost device calls its function at any time, or never, so
+ * the waiter is freed when the device closes. */
 int cgr__cuda_waiter_destroy(cgr_device *dev, cgr__waiter *waiter) {
   __atomic_store_n(waiter->word, INT64_MAX, __ATOMIC_RELEASE);
   int error = waiter->stream ? cgr__cuda_stream_destroy(dev, waiter->stream) : CGR__DEVICE_OK;

@@ -80,7 +80,7 @@ typedef struct cgr_group {
                                 with finite values (zeros, say) */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
   const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's. As there, a page that
-                                replaces another below a row's length must have its tokens before the row's next step */
+                                replaces another below a row's length must have its tokens before the row's next step with tokens */
   int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; for a group of another length
                                 set, with its max_other_lens */
   int32_t length_set;        /* whose tokens its pages hold; the same for all its layers with a cache; 0: the sequences */
@@ -338,8 +338,8 @@ typedef struct cgr_backend {
    * smallest numbers. NULL: it can run all. */
   int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
                    cgr_finding *findings, int32_t capacity);
-  /* What a FULL graph can hold of it, for layers of this group; asked once per group. What is not a cgr_graph_support counts as
-   * NEVER, as does NULL. */
+  /* What a FULL graph can hold of it, for layers of this group; asked once per group. NULL, or an unknown value, means
+   * NEVER. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
   /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at
    * every replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it
@@ -353,7 +353,7 @@ typedef struct cgr_backend {
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
-                                creation: each kind of layer takes a backend of its own, with another context. 0: it plans for all */
+                                creation: give each kind of layer its own cgr_backend, with its own context. 0: it plans for all */
   uint64_t on_demand;        /* CGR_ON_DEMAND bits (record.h) of the on-demand buffers that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Calls that are refused inside `record` are

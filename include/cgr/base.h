@@ -4,7 +4,8 @@
  * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
  *   or throws. After a failure cgr_last_message names the function, the argument, what it got and what it expected. Addresses are
  *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, even with the validation layer. What
- *   begins in memory of cgr_memory_alloc must end in it: a configuration, a capture and the layer check that.
+ *   begins in memory of cgr_memory_alloc must end in it: configurations, warm-ups, captures, regions and self-tests check that;
+ *   eager steps do over the layer.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
  *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`
  *   CGR_HEADER_VERSION, and all else is zero. A shorter struct (an older caller) is completed with zeros. A longer one (a newer
@@ -17,8 +18,8 @@
  * - A text is written as far as it fits into `capacity` bytes, a closing zero included; `*length` is the length of the whole text
  *   without that zero, so that a call with capacity 0 and `out` NULL asks for it. The next call may have more to write: steps have
  *   completed, and times get longer. A text is whole if *length < capacity.
- * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream of the
- *   engine's own. CUDA's default streams (NULL, legacy, per-thread) are refused: they belong to the calling thread's current
+ * - A function that enqueues work takes the stream as its last argument: one of cgr_stream_create, or a CUDA stream
+ *   that the engine created. CUDA's default streams (NULL, legacy, per-thread) are refused: they belong to the calling thread's current
  *   device, not to a handle.
  * - Every prototype carries one line:  Threads · Capture · Sync · Alloc
  *     Threads  any: callable from any thread at any time; one: one thread at a time per object

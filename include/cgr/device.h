@@ -49,7 +49,7 @@ typedef enum cgr_wait_mode {
 } cgr_wait_mode;
 
 /* Called for each violation that a device layer, or a runtime over it, finds, before the call that finds it returns; `message`
- * names the call and the rule. It may run on any thread that uses the device, and must not call cgr. */
+ * names the rule and, where one was refused, the device's call. It may run on any thread that uses the device, and must not call cgr. */
 typedef void (*cgr_violation_function)(void *context, const char *message);
 
 typedef struct cgr_device_config {
@@ -122,8 +122,8 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
 /* Memory of the device, or page-locked memory of the host that the device reads and writes at the same address. Aligned to
- * 256 bytes, content undefined. On the host device this is ordinary memory, as good as any other, and the engine may use it itself
- * while no work does.
+ * 256 bytes, content undefined. On the host device this is ordinary memory; the engine may access it
+ * while no enqueued work does.
  *
  * Freeing NULL is allowed; an address that this device did not return is refused with CGR_ERROR_INVALID_ARGUMENT. Refused with
  * CGR_ERROR_STATE is memory in which a runtime of the process that is neither destroyed nor dead has

@@ -102,7 +102,7 @@ CGR_API cgr_status cgr_runtime_warmup(cgr_runtime *runtime, const cgr_capture *c
 
 /* A region is memory whose address graphs may hold. The arena, the rings, the KV views and their scales are registered at
  * creation, and stay; an engine adds its weights and activations. There are at most 8192 regions, the runtime's included; one
- * more is CGR_ERROR_OUT_OF_MEMORY. Re-registering one, even at its old address, makes graphs that were captured before and hold it
+ * more is CGR_ERROR_OUT_OF_MEMORY. Moving one (cgr_region_move), even to its old address, makes graphs that were captured before and hold it
  * stale: their steps run eagerly (CGR_REASON_STALE), or are refused when strict or forced, until cgr_runtime_capture captures
  * them again; a step that is prepared for one of them already is refused at its launch (cgr_step_launch). Unregistering one does
  * the same, and its number may be given to another. A graph holds every region of the engine, also one that is registered after

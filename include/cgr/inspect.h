@@ -104,7 +104,7 @@ typedef struct cgr_self_test {
 
 /* Tests every graph that can be replayed against an eager step of the same padded counts, with other lengths than at the capture:
  * three runs of equal inputs, one eager and two replays; twice, first with fewer requests and tokens than the key holds, then with
- * as many, as far as the pages suffice, all of whose requests begin at position 0. Each run has four steps.
+ * as many as the key and the pages allow, each request from position 0. Each run has four steps.
  * - An eager step of one request, of another size than the key's, after which host code that does something once for each size
  *   has to do it again. It is the same in every run.
  * - A decoy: an eager step of the same padded key. In it the rows of the test begin at length 0, with other tokens, lengths and
@@ -112,7 +112,7 @@ typedef struct cgr_self_test {
  *   memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel, a copy, a fill or a call. In the
  *   replays' runs there are more decoys, which differ; one has the tested step's numbers of requests and tokens and its longest
  *   length, so that host code which keeps something for them does not do it again. It needs rows and pages of its own: max_rows
- *   of twice max_requests is enough. If max_rows (by default max_requests) or num_pages do not suffice, it has other numbers or
+ *   of twice max_requests is enough, and num_pages must hold its pages, too. If max_rows (by default max_requests) or num_pages do not suffice, it has other numbers or
  *   is left out, and the log says once what would be enough (WARNING).
  * - The step that is tested. Stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages
  *   vary.
@@ -128,8 +128,8 @@ typedef struct cgr_self_test {
  * which names the key, what differs and how. Of a buffer or the watched memory that is the first difference: "name[row][index]"
  * and both values. For buffers and tokens, which are integers, index and values are of elements; for watched memory, which has no
  * dtype, they are of bytes, the values as two hexadecimal digits. A finding is also a `record` that does not do the same for
- * equal inputs. The test finds only what changes one of these: watch what your sampler reads. What eager steps do wrong as well,
- * like host code that copies staged data only once ever, it does not find. Workspaces of backends hold zeros before a tested
+ * equal inputs. The test finds only what changes one of these: watch what your sampler reads. It cannot find errors
+ * that eager steps share, such as staged data that is copied only once. Workspaces of backends hold zeros before a tested
  * step.
  * *count says how many findings there are, of which `capacity` are written; the status is that of the first. A step that fails
  * ends the test with its status.

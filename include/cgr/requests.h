@@ -11,6 +11,7 @@ extern "C" {
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
 /* A request owns a row of the persistent tables from open to close. `tag` is the engine's name for it, handed back in results.
+ * With every row open, opening is refused (CGR_ERROR_TOO_MANY_REQUESTS).
  * These calls change the host's copy of the tables; the changes travel with the next step that is prepared, and none is lost when
  * a step is cancelled or fails. While a step is prepared its rows cannot be closed, change their length or lose a page
  * (CGR_ERROR_STATE); they may get more pages. Refused inside `record` and calls (CGR_ERROR_STATE).
@@ -18,7 +19,7 @@ extern "C" {
  * A page that was taken away, or whose row was closed, may go to another request once the last step that used the row has
  * completed: cgr_request_info.last, also after a failed launch and after the row was opened again. It may be in several rows,
  * as a shared prefix is; a step writes it for one of them at most, and over no other's tokens. A page that is put below a row's
- * length, in place of another say, gets its tokens before the row's next step: from an earlier step of another row, or from the
+ * length, in place of another say, gets its tokens before the row's next step with tokens: from an earlier step of another row, or from the
  * engine. cgr_validation_layer checks these rules; it does not see what the engine writes.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_open(cgr_runtime *runtime, uint64_t tag, int32_t *row);
@@ -43,9 +44,9 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
 /* Sets how many of the row's tokens are in the cache: fewer (preemption, rejected drafts), or more, over pages that the engine or
- * other rows fill (a shared prefix), at the latest in the row's next step. The row's pages must cover them, and that next step must
- * give its token. CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had
- * passed.
+ * other rows fill (a shared prefix), at the latest in the row's next step. The row's pages must reach that far; below its first
+ * page those may be missing that no layer sees (cgr_request_drop_pages). That next step must give its token.
+ * CGR_ERROR_PAGES_MISSING without the pages that the step will see; a shorter length may need some that windows had passed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens);
 

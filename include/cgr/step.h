@@ -104,7 +104,7 @@ typedef struct cgr_step {
   int32_t num_requests;  /* real */
   int32_t num_tokens;    /* real */
   uint64_t bytes_staged; /* that the device will read for this step */
-  cgr_mark mark;         /* what is waited for: its seq is there from launch on */
+  cgr_mark mark;         /* names the step for cgr_step_wait; seq is 0 until launch */
   uint64_t ticket;       /* of the runtime */
 } cgr_step;
 #define CGR_STEP_INIT \
@@ -195,7 +195,8 @@ typedef struct cgr_step_result {
   const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what is past
                                 num_tokens is undefined */
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */
-  const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity; NULL without check_values */
+  const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity, also of requests whose
+                                num_tokens is 0; NULL without check_values */
 } cgr_step_result;
 #define CGR_STEP_RESULT_INIT \
   { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, { 0, 0, 0 }, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 }, NULL }
@@ -204,8 +205,8 @@ typedef struct cgr_step_result {
  * timeout. CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.
  * CGR_ERROR_EXPIRED: it has, but ring_depth newer steps have been launched since. CGR_ERROR_INVALID_ARGUMENT: a step that has not
  * been launched, or seq 0. CGR_ERROR_STATE inside `record`, calls and functions of backends, also for a poll. `result` may be
- * NULL. A thread other than the one that launches must not wait here. It may call cgr_runtime_completed, and so may these
- * functions.
+ * NULL. A thread other than the one that launches must not wait here. Other threads, `record` and functions of backends
+ * may call cgr_runtime_completed.
  * Threads one · Capture no · Sync poll never, wait may · Alloc never */
 CGR_API cgr_status cgr_step_wait(cgr_runtime *runtime, cgr_mark mark, int32_t timeout_ms, cgr_step_result *result);
 

@@ -146,8 +146,8 @@ typedef struct cgr_flight_record {
   uint64_t at_ns;        /* when prepare began, or when a step of the runtime's was launched: CLOCK_MONOTONIC */
   uint64_t prepare_ns;   /* host time in cgr_step_prepare; 0: the step was not timed */
   uint64_t launch_ns;    /* the same for cgr_step_launch */
-  cgr_guard guard;       /* what the device refused of the step: known for ring_depth steps; for the last 16 such steps that
-                            cgr_step_wait told of, as long as the record */
+  cgr_guard guard;       /* what the device refused of the step: kept for ring_depth steps; for the last 16 that cgr_step_wait
+                            returned with CGR_ERROR_STEP, as long as the record */
   uint64_t launch_at_ns; /* when launch began, in a runtime with cgr_config.timing; 0: not known, or not launched */
   uint64_t repeats;      /* of a refused step: how often the same was refused again after it; times are those of the first */
   int32_t completed;     /* 1: the device has completed the step of this number */

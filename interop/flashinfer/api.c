@@ -303,8 +303,9 @@ static cgr_status build_plan(const char *function, cgr__flashinfer_key *key, boo
   CGR__TRY(check_flashinfer_lengths(function, key, arrays));
   if (!cgr__flashinfer_fill(key, arrays, int_workspace))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "%s: fixed_split_size cuts these lengths into more tiles than the graph has, expected at most %d", function,
-                     key->tiles);
+                     "%s: fixed_split_size is %d, which cuts these lengths into more tiles than the graph has, expected at most "
+                     "%d tiles: take a larger one, or a graph for more rows",
+                     function, key->fixed_chunk, key->tiles);
   if (output)
     cgr__sized_write(output, &plan, sizeof plan);
   return CGR_OK;

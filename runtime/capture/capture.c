@@ -322,7 +322,8 @@ static cgr_status warm_up(cgr_runtime *runtime, const cgr_capture *capture) {
     cgr__enqueue enqueue = { .key = cgr__capture_entry(runtime, &c, i)->key,
                              .stream = runtime->own_stream,
                              .record = runtime->record,
-                             .engine = runtime->engine };
+                             .engine = runtime->engine,
+                             .warms_up = true };
     enqueue.key.kind = CGR_KIND_NONE;
     CGR__TRY(cgr__launch_internal(runtime, "cgr_runtime_warmup", &enqueue, false));
     CGR__TRY(cgr__wait_completed(runtime, "cgr_runtime_warmup", runtime->lane.launched, runtime->setup.config.wait_timeout_ms));

@@ -32,13 +32,14 @@ typedef struct cgr__planning {
 typedef struct cgr__setup {
   cgr_config config;
   cgr_device_info device;
-  bool checks; /* it has a layer that checks */
+  bool checks;                          /* it has a layer that checks */
+  struct cgr__allocations *allocations; /* memory that the device gave; NULL: it is not known */
   cgr_group groups[CGR__MAX_GROUPS];
   int64_t pool_tokens[CGR__MAX_GROUPS]; /* that a group's pages hold, at most */
   cgr_layer *layers;                    /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
   int32_t num_declared;                        /* those of the engine first, then those of backends, then `lengths` */
-  int32_t lengths;                             /* the one of the rows' lengths in the sets after 0; -1: there are no such sets */
+  int32_t lengths;                             /* index of the buffer with the rows' lengths in sets 1 and up; -1: only set 0 */
   cgr_backend backends[1 + CGR__MAX_BACKENDS]; /* as layers name them: the library's own, then the engine's */
   bool backends_known;                         /* how many there are, and where */
   cgr__planning planning[1 + CGR__MAX_BACKENDS];
@@ -120,10 +121,12 @@ static inline bool cgr__owns_cache(const cgr_layer *layer) {
 /* The group of a layer. If it is not known: a stand-in with the smallest page size and number of pages. */
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i);
 
-/* memory.c: the caller's memory. `dev`: NULL if it could not be opened. */
-void cgr__check_memory(const cgr__setup *setup, cgr_device *dev, const cgr__layout *layout, cgr__findings *findings);
+/* memory.c: the caller's memory; and whether what layers are given ends in the allocations that it begins in (false: not all). */
+void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *findings);
+bool cgr__check_layer_ends(const cgr__setup *setup, cgr__findings *findings);
 
-/* views.c: a KV view, which loses its strides if it is bad: 0; and its scale, which is to be forgotten if it is (false). */
+/* views.c: a KV view and its scale. The first zeroes the strides of a bad view; the second returns false if the scale must be
+ * ignored. */
 void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr_kv_view *view, const char *name,
                         cgr__findings *findings);
 bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view,

@@ -275,5 +275,6 @@ void cgr__setup_layers(cgr__setup *setup, cgr__findings *f) {
   }
   f->layer = -1;
   cgr__check_planned(setup, f);
-  cgr__check_overlaps(setup, f);
+  if (cgr__check_layer_ends(setup, f)) /* what is too long reaches into what is next to it */
+    cgr__check_overlaps(setup, f);
 }

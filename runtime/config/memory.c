@@ -101,21 +101,18 @@ static void check_tables(const cgr__setup *setup, const claim *supplied, int32_t
   }
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- extents */
+/* -------------------------------------------------------------------------------------------------------------------- ends */
 
-/* Memory of another allocator's is not known, and passes. */
-static void check_extent(cgr_device *dev, const char *field, int64_t base, int64_t bytes, const char *taken, cgr__findings *f) {
-  const void *first;
-  size_t whole;
-  cgr__allocations_find(dev->allocations, (const void *)(uintptr_t)base, &first, &whole);
-  int64_t left = first ? (int64_t)((uintptr_t)first + whole - (uintptr_t)base) : bytes;
-  if (bytes > left)
+static void check_end(const cgr__setup *setup, const char *field, int64_t base, int64_t bytes, const char *taken,
+                      cgr__findings *f) {
+  size_t left, whole;
+  if (cgr__allocations_is_short(setup->allocations, (const void *)(uintptr_t)base, (uint64_t)bytes, &left, &whole))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
-                      "takes %lld bytes from %p on%s, expected at most %lld, where its allocation of %zu bytes ends",
-                      (long long)bytes, (const void *)(uintptr_t)base, taken, (long long)left, whole);
+                      "takes %lld bytes from %p on%s, expected at most %zu, where its allocation of %zu bytes ends",
+                      (long long)bytes, (const void *)(uintptr_t)base, taken, left, whole);
 }
 
-static void check_layer_extents(const cgr__setup *setup, cgr_device *dev, int32_t layer, cgr__findings *f) {
+static void check_layer_ends(const cgr__setup *setup, int32_t layer, cgr__findings *f) {
   const cgr_layer *l = &setup->layers[layer];
   cgr__strided_set s;
   for (int tensor = 0; tensor < CGR__NUM_LAYER_TENSORS && l->size != 0 && l->group >= 0; tensor++) {
@@ -126,31 +123,36 @@ static void check_layer_extents(const cgr__setup *setup, cgr_device *dev, int32_
     if (tensor < CGR__LAYER_TENSOR_SLOPES)
       snprintf(taken, sizeof taken, " with num_pages %lld", (long long)group->num_pages);
     cgr__field field = cgr__field_of("layers", layer, cgr__layer_tensor_name((cgr__layer_tensor)tensor));
-    check_extent(dev, field.name, s.base, s.span, taken, f);
+    check_end(setup, field.name, s.base, s.span, taken, f);
   }
 }
 
-static void check_extents(const cgr__setup *setup, cgr_device *dev, const claim *supplied, int32_t count, cgr__findings *f) {
-  for (int32_t i = 0; i < count; i++)
-    if (supplied[i].bytes > 0 && supplied[i].base % 256 == 0)
-      check_extent(dev, supplied[i].field, supplied[i].base, supplied[i].bytes, "", f);
+bool cgr__check_layer_ends(const cgr__setup *setup, cgr__findings *f) {
+  const int32_t before = f->count;
   for (int32_t i = 0; i < setup->config.num_layers; i++) {
     f->layer = i;
-    check_layer_extents(setup, dev, i, f);
+    check_layer_ends(setup, i, f);
   }
   f->layer = -1;
+  return f->count == before;
+}
+
+static void check_ends(const cgr__setup *setup, const claim *supplied, int32_t count, cgr__findings *f) {
+  for (int32_t i = 0; i < count; i++)
+    if (supplied[i].bytes > 0 && supplied[i].base % 256 == 0)
+      check_end(setup, supplied[i].field, supplied[i].base, supplied[i].bytes, "", f);
   for (int32_t i = 0; i < setup->limits.num_groups; i++) {
     const cgr_group *g = &setup->groups[i];
     const int64_t size = sizeof *g->page_table, rows = setup->config.max_rows;
     f->group = i;
     if (g->page_table && g->page_table_stride > 0)
-      check_extent(dev, cgr__field_of("groups", i, "page_table").name, (int64_t)(uintptr_t)g->page_table,
-                   (rows * g->page_table_stride + setup->limits.pages_per_row[i]) * size, " for max_rows + 1 rows", f);
+      check_end(setup, cgr__field_of("groups", i, "page_table").name, (int64_t)(uintptr_t)g->page_table,
+                (rows * g->page_table_stride + setup->limits.pages_per_row[i]) * size, " for max_rows + 1 rows", f);
   }
   f->group = -1;
 }
 
-void cgr__check_memory(const cgr__setup *setup, cgr_device *dev, const cgr__layout *layout, cgr__findings *f) {
+void cgr__check_memory(const cgr__setup *setup, const cgr__layout *layout, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   const claim supplied[] = {
     claim_of("device_memory", c->device_memory, (int64_t)min_of(c->device_memory_size, layout->bytes)),
@@ -162,6 +164,5 @@ void cgr__check_memory(const cgr__setup *setup, cgr_device *dev, const cgr__layo
     check_layers(setup, supplied[i].field, claim_overlaps, &supplied[i], f);
   check_apart(&supplied[1], &supplied[0], f);
   check_tables(setup, supplied, 2, f);
-  if (dev && dev->allocations)
-    check_extents(setup, dev, supplied, 2, f);
+  check_ends(setup, supplied, 2, f);
 }

@@ -71,6 +71,7 @@ static cgr_device *find_device(const cgr_config *config, bool *owns, cgr__findin
 static void ask_device_abilities(cgr__setup *setup, cgr_device *dev, cgr__findings *f) {
   setup->device = (cgr_device_info)CGR_DEVICE_INFO_INIT;
   setup->checks = dev && dev->report;
+  setup->allocations = dev ? dev->allocations : NULL;
   int error = dev ? dev->ops->info(dev, &setup->device) : 0;
   if (!error)
     return;
@@ -86,13 +87,13 @@ static void check_limit(cgr__findings *f, const char *field, int32_t *value, int
     *value = placeholder;
 }
 
-/* One that is max_requests at least, which stands in for it. */
+/* A limit of at least max_requests; max_requests replaces a bad value. */
 static void check_limit_of_requests(cgr__findings *f, const char *field, int32_t *value, int32_t max_requests, int32_t high) {
   if (!cgr__in_range_why(f, field, *value, max_requests, high, "at least max_requests"))
     *value = max_requests;
 }
 
-/* Afterwards those of sets that are there are what bounds their rows. */
+/* Afterwards max_other_lens[s] bounds the rows of every set that exists. */
 static void check_other_lens(cgr_config *c, cgr__findings *f) {
   for (int32_t s = 0; s < CGR__MAX_SETS; s++) {
     cgr__field field = cgr__field_of("max_other_lens", s, "");
@@ -247,7 +248,7 @@ cgr_status cgr__setup_read(const cgr_config *config, cgr_device **dev, bool *own
   ask_device_abilities(setup, *dev, f);
   make_setup(setup, f);
   lay_out_buffers(setup, layout, f);
-  cgr__check_memory(setup, *dev, layout, f);
+  cgr__check_memory(setup, layout, f);
   return CGR_OK;
 }
 

@@ -51,8 +51,8 @@ static cgr_status end_branch(cgr_runtime *rt) {
   return cgr__runtime_device_error(rt, error, "step: ending the branch of plans and on-demand buffers");
 }
 
-/* A function of the engine's has failed: the step is given up, but it is whole. After any other failure it is not, nor in a
- * capture, which ends with the first failure: what would be enqueued after it may fail for that alone, and hide the cause. */
+/* Whether a function of the engine has failed: the step is given up, but the rest of it is still enqueued. After any other
+ * failure, or in a capture, nothing more is enqueued: it might fail for the same cause, and hide it. */
 static bool gives_up(const cgr__step_recorder *recorder, cgr_status status) {
   return status == CGR_ERROR_CALLBACK && !recorder->base.capture;
 }
@@ -289,6 +289,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->states = cgr__backend_plans_states(rt, enqueue->entry);
   recorder->of_eager = !enqueue->entry;
   recorder->records = enqueue->record != NULL;
+  recorder->checks_ends = enqueue->capture || enqueue->warms_up || rt->setup.checks;
   recorder->base.find_plan = cgr__backend_plans_find;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
   recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt, recorder->set) : 0;

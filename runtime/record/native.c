@@ -1,5 +1,5 @@
 /* What the library's own backend does in a step; what it is asked at creation is in config/native.c. It is called through the
- * same struct as the backends of engines, and as there the append is not its affair. */
+ * same struct as the backends of engines and, like most of them, does not append. */
 #include "runtime/record/record.h"
 
 static cgr_status enqueue_planner(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {

@@ -18,8 +18,9 @@ typedef struct cgr__enqueue {
   cudaStream_t stream;
   cgr_record_function record; /* NULL: nothing between prologue and epilogue */
   void *engine;
-  cgr__open_capture *capture;         /* NULL: the step executes */
-  bool empty;                         /* what its ring slot holds does not count */
+  cgr__open_capture *capture; /* NULL: the step executes */
+  bool empty;                 /* what its ring slot holds does not count */
+  bool warms_up;
   int32_t real_tokens, real_requests; /* -1 in a capture */
   const cgr__batch_layout *batch;     /* NULL: in a capture, or without requests */
   const cgr__graph_entry *entry;      /* whose states the backends use; NULL: those of eager steps */

@@ -24,17 +24,18 @@ typedef struct cgr__step_recorder {
   void *const *states;            /* of the backends, for this step's key */
   bool of_eager;                  /* the states are those of eager steps */
   int32_t backend;                /* the one whose function is running, plus 1; 0: none */
-  cgr_status refused;             /* what a kernel of the library's has come to in that function, if the device refused it */
+  cgr_status refused;             /* status of a library kernel that failed to launch in that function; else CGR_OK */
   bool after_append;              /* for that function: it may begin while the append, the call before it, runs */
   bool plans_first;               /* the plans of backends with PLANS_FIRST are being enqueued */
   bool branched;                  /* there is a branch alongside the step */
   bool branch_joined;             /* the step need not wait for it (any more) */
   bool fetch_forked;              /* and not joined */
+  bool checks_ends;               /* of the memory that calls name: cgr__memory_end_check */
   bool records;                   /* the step has a `record`, or what it has captured */
   int32_t layer_open;             /* the layer whose range is open, plus 1; 0: none is */
   int32_t timed_layer;            /* the layer that is under way, plus 1; 0: none, or layers are not timed */
-  int32_t layers_left; /* that `record` comes to before the next step's ring slot is fetched; 0: it is not, or has been */
-  int32_t set;         /* the length set whose tokens the step has */
+  int32_t layers_left;            /* still to come before the fetch of the next ring slot forks; 0: it has, or never will */
+  int32_t set;                    /* the length set whose tokens the step has */
   cgr__layer_marks marks;
   cgr_plan_key plan_key; /* of the backend's function that has asked for it last */
 } cgr__step_recorder;

@@ -27,14 +27,8 @@ static uint64_t view_bytes(const cgr_view *view, const cgr__view_shape *e) {
 
 cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
                                  uint64_t bytes) {
-  const cgr_runtime *rt = recorder->runtime;
-  const void *first;
-  size_t whole;
-  if ((!recorder->base.capture && !rt->setup.checks) || !rt->dev->allocations)
-    return CGR_OK;
-  cgr__allocations_find(rt->dev->allocations, data, &first, &whole);
-  const size_t left = first ? (size_t)((uintptr_t)first + whole - (uintptr_t)data) : 0;
-  if (!first || bytes <= left)
+  size_t left, whole;
+  if (!recorder->checks_ends || !cgr__allocations_is_short(recorder->runtime->dev->allocations, data, bytes, &left, &whole))
     return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                    "%s: %s takes %llu bytes from %p on, expected at most %zu, where its allocation of %zu bytes ends", function,

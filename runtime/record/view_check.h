@@ -27,8 +27,8 @@ static inline cgr__view_shape cgr__view_shape_of_lse(const char *name, int32_t t
 
 cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *function, const cgr_view *view,
                            const cgr__view_shape *shape);
-/* CGR_ERROR_INVALID_ARGUMENT if memory that begins in an allocation of the device's ends past it. In captures, and over a layer
- * that checks; in other eager steps this would take a lock. */
+/* CGR_ERROR_INVALID_ARGUMENT if memory that begins in an allocation of the device's ends past it. Not in eager steps
+ * without a layer that checks: it takes a lock. */
 cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
                                  uint64_t bytes);
 

@@ -58,7 +58,7 @@ static inline cgr_status cgr__timing_try(cgr_runtime *rt, cudaStream_t stream, c
 }
 
 /* At creation. _init places what is kept in `memory` (cgr__setup_timing_bytes). _start loads the kernel and compares the clocks,
- * so that even a runtime that dies before anybody has read a time can report its clock's error. */
+ * so that even a runtime that dies before a time has been read can report its clock's error. */
 void cgr__timing_init(cgr_runtime *rt, unsigned char *memory);
 cgr_status cgr__timing_start(cgr_runtime *rt);
 /* Compares the clocks; if not `now`, at most once a second. */

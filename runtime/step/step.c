@@ -1,5 +1,5 @@
-/* The hot path: prepare, launch, cancel. No allocation, lock, wait, file or environment below this line; what an eager step
- * enqueues is in record/enqueue.c, what a ring slot holds in stage.c, what becomes of a launch that fails in recover.c. */
+/* The hot path: prepare, launch, cancel. On success no allocation, lock, wait, file or environment below this line; what an eager
+ * step enqueues is in record/enqueue.c, what a ring slot holds in stage.c, what becomes of a launch that fails in recover.c. */
 #include "cgr/names.h"
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"

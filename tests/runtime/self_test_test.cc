@@ -486,6 +486,8 @@ TEST_P(SelfTest, RefusesBadArguments) {
   watched(CGR_ERROR_INVALID_ARGUMENT, { "watched[0].row_bytes is 0" });
   watch.stride_bytes = 7;
   watched(CGR_ERROR_INVALID_ARGUMENT, { "watched[0].stride_bytes is 7", "(8)" });
+  watch.row_bytes = watch.stride_bytes = 1 << 20;
+  watched(CGR_ERROR_INVALID_ARGUMENT, { "watched[0] takes", "where its allocation" });
   test = Test(8);
   test.num_watched = 33;
   refused(CGR_ERROR_INVALID_ARGUMENT, { "num_watched is 33" }, test);

@@ -2,9 +2,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "devices/allocations.h"
 #include "runtime/capture/self_test/self_test.h"
 
-static cgr_status check_watched(const cgr_self_test *g) {
+/* That the rows of the largest step are within the allocation. */
+static cgr_status check_watched_end(const cgr_runtime *rt, const cgr_watch *w, int32_t i) {
+  const int64_t rows = w->dimension == CGR_DIMENSION_TOKENS ? rt->setup.config.max_tokens : rt->setup.config.max_requests;
+  const int64_t bytes = (rows - 1) * w->stride_bytes + w->row_bytes;
+  size_t left, whole;
+  if (!cgr__allocations_is_short(rt->dev->allocations, w->data, (uint64_t)bytes, &left, &whole))
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_runtime_self_test: watched[%d] takes %lld bytes in %lld rows, expected at most %zu, where its allocation "
+                   "of %zu bytes ends",
+                   i, (long long)bytes, (long long)rows, left, whole);
+}
+
+static cgr_status check_watched(const cgr_runtime *rt, const cgr_self_test *g) {
   if (g->num_watched < 0 || g->num_watched > CGR__MAX_WATCHED)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: num_watched is %d, expected 0 .. %d", g->num_watched,
                      CGR__MAX_WATCHED);
@@ -26,6 +40,7 @@ static cgr_status check_watched(const cgr_self_test *g) {
     char what[40];
     snprintf(what, sizeof what, "watched[%d].dimension", i);
     CGR__TRY(cgr__check_choice("cgr_runtime_self_test", what, &cgr__dimensions_of_steps, w->dimension));
+    CGR__TRY(check_watched_end(rt, w, i));
   }
   return CGR_OK;
 }
@@ -76,7 +91,7 @@ cgr_status cgr__test_check(const cgr_runtime *rt, cgr_self_test *g) {
   if (g->max_token < 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_self_test: max_token is %d, expected the size of the vocabulary",
                      g->max_token);
-  CGR__TRY(check_watched(g));
+  CGR__TRY(check_watched(rt, g));
   CGR__TRY(cgr__check_unused("cgr_runtime_self_test: reserved_end", g->reserved_end));
   CGR__TRY(cgr__test_check_data(rt, g));
   CGR__TRY(check_state(rt));

@@ -100,7 +100,7 @@ typedef struct cgr__test_lacks {
 typedef struct cgr__self_test {
   cgr_runtime *rt;
   cgr_self_test given;
-  int32_t *pages; /* [num_groups][num_pages] the given ones, shuffled: the list that everything here means */
+  int32_t *pages; /* [num_groups][num_pages] the given pages, shuffled; page numbers in this folder are places in this list */
   cgr__findings findings;
   uint64_t random;
   int32_t next_free[CGR__MAX_GROUPS]; /* where in the list the pages begin that the next graph's requests leave alone */
