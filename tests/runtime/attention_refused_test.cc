@@ -79,14 +79,18 @@ TEST_P(AttentionIsRefused, ForAViewThatEndsBeyondItsAllocationInAWarmUpAndACaptu
   Make(options);
   void *small = nullptr;
   CGR_ASSERT_OK(cgr_memory_alloc(engine_->dev, 16, &small));
-  void *&data = engine_->state.call[1].attention.out.data, *good = data;
-  data = small;
+  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+    cgr_attention a = engine_->state.call[0].attention;
+    a.out.data = small;
+    return at == 0 ? cgr_record_attention(recorder, &a) : CGR_OK;
+  };
   const cgr_capture capture = engine_->CaptureStruct();
   CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
   for (auto call : { cgr_runtime_warmup, cgr_runtime_capture })
     ExpectMessage(call(engine_->rt, &capture), CGR_ERROR_CALLBACK, { "cgr_record_attention: out takes", "most 16" });
-  data = good;
+  engine_->hook = nullptr;
   CGR_ASSERT_OK(cgr_runtime_capture(engine_->rt, &capture));
+  engine_->launched = cgr_test::Completed(engine_->rt);
   CGR_EXPECT_OK(cgr_memory_free(engine_->dev, small));
 }
 
