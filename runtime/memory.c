@@ -2,27 +2,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "devices/allocations.h"
 #include "devices/holders.h"
 #include "runtime/config/strided_set.h"
 #include "runtime/runtime.h"
 
 /* --------------------------------------------------------------------------------------------------------------- regions */
 
-static cgr_status check_region_end(const cgr_runtime *rt, const char *function, const void *base, size_t bytes) {
-  size_t left, whole;
-  if (!cgr__allocations_is_short(rt->dev->allocations, base, bytes, &left, &whole))
-    return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                   "%s: bytes is %zu from %p on, expected at most %zu, where its allocation of %zu ends", function, bytes, base,
-                   left, whole);
-}
-
 cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t bytes, int32_t *region) {
   CGR__ONE_THREAD(runtime, "cgr_region_register");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_register"));
   CGR__REQUIRE(region, "cgr_region_register");
-  CGR__TRY(check_region_end(runtime, "cgr_region_register", base, bytes));
   cgr__holders_lock();
   cgr_status status = cgr__regions_register(&runtime->regions, base, bytes, region);
   cgr__holders_unlock();
@@ -32,7 +21,6 @@ cgr_status cgr_region_register(cgr_runtime *runtime, const void *base, size_t by
 cgr_status cgr_region_move(cgr_runtime *runtime, int32_t region, const void *base, size_t bytes) {
   CGR__ONE_THREAD(runtime, "cgr_region_move");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_region_move"));
-  CGR__TRY(check_region_end(runtime, "cgr_region_move", base, bytes));
   cgr__holders_lock();
   cgr_status status = cgr__regions_move(&runtime->regions, region, base, bytes);
   if (status == CGR_OK)

@@ -4,7 +4,7 @@
  * - A function that can fail returns a cgr_status; the others return a name, a number or an address. Nothing aborts, exits, prints
  *   or throws. After a failure cgr_last_message names the function, the argument, what it got and what it expected. Addresses are
  *   taken on trust: a handle that was destroyed, or memory that does not exist, may crash, even with the validation layer. What
- *   begins in memory of cgr_memory_alloc must end in it: configurations, warm-ups, captures, regions and self-tests check that;
+ *   begins in memory of cgr_memory_alloc must end in it: configurations, warm-ups, captures and self-tests check that;
  *   eager steps do over the layer.
  * - Sized structs. A struct whose first field is `size` may grow: new fields are added at the end. Initialise it with its _INIT
  *   macro, or as a binding for another language does: `size` is its size, in cgr_config `magic` is CGR_CONFIG_MAGIC and `version`

@@ -83,7 +83,7 @@ protected:
     EXPECT_EQ(Count([](const cgr_graph_stats &s) { return s.state == CGR_GRAPH_READY; }), cgr_test::NumKeys(engine_->rt));
     EXPECT_EQ(Count([](const cgr_graph_stats &s) { return s.device_bytes < 0 || s.device_bytes > 8 * kMega; }), 0);
     const int64_t all = int64_t(engine_->Stats().graph_bytes);
-    EXPECT_GE(all, metered.taken / 2);
+    EXPECT_GE(all, metered.taken / 2 - 2 * kMega); // a step may be taken just when a neighbour gives memory back
     EXPECT_LE(all, 4 * metered.taken + 8 * kMega);
   }
   uint64_t seed_ = Seed();
