@@ -106,8 +106,11 @@ cgr__plans AttentionRun::Plans() {
   cgr__findings_init(&findings, nullptr, 0);
   cgr__kernel_kinds_plan(&info, &layer_, &kernel_kind_, 1, &options, &plans, &findings);
   EXPECT_EQ(findings.count, 0);
-  if (s.decode_query_len != 0)
-    plans.classes[0].decode_query_len = s.decode_query_len;
+  if (s.decode_query_len != 0) { // shorter decodes leave more for the prefill queue
+    cgr__plan_class &c = plans.classes[0];
+    c.decode_query_len = s.decode_query_len;
+    c.max_entries = int32_t(cgr__plan_max_entries(&c, options.max_requests, options.max_tokens));
+  }
   return plans;
 }
 
