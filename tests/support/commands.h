@@ -36,8 +36,8 @@ inline Outcome RunCommand(const std::string &command) {
   return outcome;
 }
 
-// The same at a terminal without input. Status -1: no terminal is available.
-inline Outcome RunAtTerminal(const std::string &command) {
+// The same at a terminal, where `typed` has been typed. Status -1: no terminal is available.
+inline Outcome RunAtTerminal(const std::string &command, const std::string &typed = "") {
   Outcome outcome;
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -48,6 +48,8 @@ inline Outcome RunAtTerminal(const std::string &command) {
   if (child < 0)
     return outcome;
   char buffer[4096];
+  const ssize_t written = write(terminal, typed.data(), typed.size());
+  EXPECT_EQ(written, static_cast<ssize_t>(typed.size()));
   for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;)
     outcome.text.append(buffer, static_cast<size_t>(n));
   int status = 0;

@@ -9,7 +9,7 @@ namespace {
 constexpr const char *kAptGet = R"sh(echo "$*" >> "$LOG"
 root() { [[ $(id -u) == 0 || -n ${AS_ROOT:-} ]]; }
 case "$*" in
-  update)
+  *update)
     root && [[ ! -f $BIN/offline ]] || exit 100
     touch "$BIN/lists" ;;
   *--assume-no*)
@@ -21,7 +21,10 @@ case "$*" in
     echo "After this operation, 745 MB of additional disk space will be used."
     exit 1 ;;
   *install*-y*)
-    root && [[ -f $BIN/lists && ! -f $BIN/offline ]] || exit 100
+    root && [[ -f $BIN/lists && ! -f $BIN/offline ]] || { echo "E: no network"; exit 100; }
+    echo "Get:1 somewhere g++ [9 MB]"
+    echo "dlstatus:1:20.5:Retrieving file 1"
+    echo "pmstatus:g++:60.0:Unpacking g++"
     printf '#!/bin/bash\necho "bazel $*"\n' > "$BIN/bazel"
     cp "$BIN/bazel" "$BIN/gcc"; cp "$BIN/bazel" "$BIN/g++"
     chmod +x "$BIN/bazel" "$BIN/gcc" "$BIN/g++" ;;
@@ -43,7 +46,7 @@ class Bazelw : public testing::Test {
 protected:
   void SetUp() override {
     for (const char *program : { "awk", "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste",
-                                 "rm", "sed", "sort", "touch" })
+                                 "rm", "sed", "sort", "tail", "touch" })
       bin_.Link(program);
     bin_.WriteProgram("apt-get", kAptGet);
     bin_.WriteProgram("id", "echo 0\n");
@@ -62,9 +65,10 @@ protected:
     bin_.WriteProgram("g++", "");
   }
   void Remove(const char *name) { fs::remove(bin_.path() / name); }
-  std::string Command(const std::string &arguments) const {
+  std::string Command(const std::string &arguments, const std::string &environment = "") const {
     const std::string bin = bin_.path().string();
-    return "env -i PATH=" + bin + " BIN=" + bin + " LOG=" + bin + "/log bash ./bazelw " + arguments;
+    return "env -i PATH=" + bin + " BIN=" + bin + " LOG=" + bin + "/log CUDA_HOME=/nowhere " + environment + " bash ./bazelw " +
+           arguments;
   }
   Outcome RunBazelw(const std::string &arguments) { return RunCommand(Command(arguments)); }
   std::string Log() const { return bin_.Read("log"); }
@@ -167,7 +171,7 @@ TEST_F(Bazelw, UsesSudoThatNeedsNoPassword) {
 
 TEST_F(Bazelw, LetsSudoAskAtATerminal) {
   BeUserWithSudo("-n) exit 1 ;; -v) echo password; exit 0 ;;");
-  const Outcome outcome = RunAtTerminal(Command("build //x"));
+  const Outcome outcome = RunAtTerminal(Command("build //x"), "y\n");
   if (outcome.status == -1)
     GTEST_SKIP() << "no pseudo terminals";
   EXPECT_EQ(outcome.status, 0) << outcome.text;
@@ -177,7 +181,7 @@ TEST_F(Bazelw, LetsSudoAskAtATerminal) {
 
 TEST_F(Bazelw, AsksOnceForAPassword) {
   BeUserWithSudo("-n) exit 1 ;; -v) echo password; exit 1 ;;");
-  const Outcome outcome = RunAtTerminal(Command("build //x"));
+  const Outcome outcome = RunAtTerminal(Command("build //x"), "y\n");
   if (outcome.status == -1)
     GTEST_SKIP() << "no pseudo terminals";
   EXPECT_EQ(outcome.status, 1) << outcome.text;
@@ -193,7 +197,86 @@ TEST_F(Bazelw, SaysWhatIsNeededWhereThereIsNoApt) {
   EXPECT_EQ(outcome.text.rfind("bazelw: the build needs Bazel and a C and C++ compiler.", 0), 0u) << outcome.text;
   Says(outcome, "bazel-bootstrap");
   Says(outcome, "Bazel 7 or later");
-  Says(outcome, "CMake");
+  Says(outcome, "cmake --preset try");
+}
+
+// At a terminal the user decides, unless BAZELW_INSTALL has decided; elsewhere the packages are installed.
+TEST_F(Bazelw, AsksAtATerminal) {
+  struct {
+    const char *decided, *typed;
+    bool asks, installs;
+  } const cases[] = { { "", "y\n", true, true },   { "", "Yes\n", true, true }, { "", "n\n", true, false },
+                      { "", "\n", true, false },   { "", "\x04", true, false }, { "1", "", false, true },
+                      { "0", "y\n", false, false } };
+  for (const auto &c : cases) {
+    SCOPED_TRACE(std::string(c.decided) + "/" + c.typed);
+    fs::remove(bin_.path() / "log"), Remove("bazel"), Remove("gcc"), Remove("g++");
+    const Outcome outcome = RunAtTerminal(Command("build //x", "BAZELW_INSTALL=" + std::string(c.decided)), c.typed);
+    if (outcome.status == -1)
+      GTEST_SKIP() << "no pseudo terminals";
+    EXPECT_EQ(outcome.status, c.installs ? 0 : 1) << outcome.text;
+    EXPECT_EQ(outcome.text.find("bazelw: install them? [y/N] ") != std::string::npos, c.asks) << outcome.text;
+    EXPECT_EQ(Log().find(" -y ") != std::string::npos, c.installs) << Log();
+    Says(outcome, c.installs ? "\rbazelw: installing 60% g++" : "    apt-get install --no-install-recommends g++");
+  }
+}
+
+// Apt's own log is not shown, but for its end when it fails.
+TEST_F(Bazelw, ShowsOneLineInPlaceOfAptsLog) {
+  const Outcome good = RunBazelw("build //x");
+  EXPECT_EQ(good.text.find("Get:1"), std::string::npos) << good.text;
+  EXPECT_EQ(good.text.find("status:"), std::string::npos) << good.text;
+  Remove("bazel"), Remove("g++");
+  bin_.Write("offline", "");
+  Says(RunBazelw("build //x"), "bazelw: apt-get install ended with status 100:\n    E: no network\n");
+}
+
+class BazelwCuda : public Bazelw {
+protected:
+  void SetUp() override {
+    Bazelw::SetUp();
+    HaveBazel7();
+    fs::create_directories(bin_.path() / "cuda/bin");
+    fs::create_directory(bin_.path() / "dev");
+    bin_.WriteProgram("cuda/bin/nvcc", "");
+  }
+  Outcome RunWith(const std::string &arguments, const std::string &environment = "") {
+    return RunCommand("B=" + bin_.path().string() + "; " + Command(arguments, "CGR_DEV=$B/dev CUDA_HOME=$B/cuda " + environment));
+  }
+};
+
+constexpr const char *kHostAlone =
+    "bazelw: no GPU is visible, so the host device alone is built (--config=cuda adds CUDA: about ";
+
+TEST_F(BazelwCuda, LeavesItOutWhereNoGpuIsVisible) {
+  bin_.Write("events", "");
+  for (const char *command : { "test //...", "test //tests/base:all", "run //examples/llama", "run -c opt //examples:minimal" }) {
+    const Outcome outcome = RunWith(command);
+    Says(outcome, kHostAlone);
+    Says(outcome, " --config=nocuda ");
+  }
+  bin_.Write("dev/nvidia0", "");
+  Says(RunWith("run //examples/llama", "CUDA_VISIBLE_DEVICES="), kHostAlone);
+  Says(RunWith("run //examples/llama", "CUDA_VISIBLE_DEVICES=-1"), kHostAlone);
+}
+
+// What is built for others, what names a configuration, and where a GPU is, is built as before.
+TEST_F(BazelwCuda, IsOtherwiseBuilt) {
+  for (const char *command :
+       { "build //:dist", "build //examples/llama", "run //tests/abi:update", "run --config=cuda //examples/llama",
+         "test --config=asan //...", "test --config cuda //...", "run --repo_env=CGR_CUDA=1 //examples/llama" })
+    EXPECT_EQ(RunWith(command).text.find("--config=nocuda"), std::string::npos) << command;
+  for (const char *environment : { "CGR_REQUIRE_GPU=1", "CGR_CUDA=1" })
+    EXPECT_EQ(RunWith("run //examples/llama", environment).text, "bazel run //examples/llama\n") << environment;
+  for (const char *device : { "dev/nvidia3", "dev/dxg" }) {
+    bin_.Write(device, "");
+    const Outcome outcome = RunWith("run //examples/llama", "CUDA_VISIBLE_DEVICES=0");
+    EXPECT_EQ(outcome.text.find("--config=nocuda "), std::string::npos) << outcome.text;
+    if (!fs::exists("bazel-out/k8-opt/bin/kernels/cuda")) // compiled before
+      Says(outcome, "bazelw: CUDA kernels are compiled, too: about ");
+    Remove(device);
+  }
+  EXPECT_EQ(RunWith("run //examples/llama", "CUDA_HOME=/nowhere").text, "bazel run //examples/llama\n");
 }
 
 // With package lists and without.
@@ -268,6 +351,15 @@ TEST_F(BazelwTest, SaysWhatItCannotCount) {
 // If Bazel did not get as far as testing, earlier results are not summed up.
 TEST_F(BazelwTest, HasNoResultsOfABuildThatFailed) {
   Ends("1", 1, "bazel test ended with status 1: no results\n0 passed, 0 failed, 0 skipped\n");
+}
+
+TEST_F(BazelwTest, CountsWhatWasTestedBeforeAnInterruption) {
+  const std::string programs =
+      "{\"targetKind\":\"cc_test rule\"}\n{\"targetKind\":\"cc_library rule\"}\n{\"targetKind\":\"cc_test rule\"}\n";
+  bin_.Write("events", programs + kEvent);
+  Ends("8", 8, "bazelw: interrupted after 1 of 2 test programs\nskipped 1: no GPU\n1 passed, 0 failed, 1 skipped\n");
+  bin_.Write("events", programs);
+  Ends("8", 8, "bazelw: interrupted after 0 of 2 test programs\n0 passed, 0 failed, 0 skipped\n");
 }
 
 } // namespace

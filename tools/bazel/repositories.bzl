@@ -109,6 +109,9 @@ def _usable_cuda(ctx):
     root = _cuda_root(ctx) if ctx.os.environ.get("CGR_CUDA") != "0" else None
     lib = _lib_dir(ctx, root) if root else None
     version = _cudart_version(ctx, root) if lib else 0
+    if ctx.os.environ.get("CGR_CUDA") == "1" and version < _MIN_CUDA:
+        fail("CGR_CUDA is 1 (--config=cuda), expected a CUDA toolkit of 12.4 or later with libcudart_static.a: %s" %
+             ("%s is %d" % (root, version) if lib else "CUDA_HOME, nvcc on PATH and /usr/local/cuda name none"))
     if not lib:
         return None, None, None
     if version < _MIN_CUDA:
@@ -140,7 +143,7 @@ def _local_cuda_impl(ctx):
 local_cuda = repository_rule(
     implementation = _local_cuda_impl,
     configure = True,
-    doc = "The toolkit of CUDA_HOME, of the nvcc on PATH or of /usr/local/cuda. Empty if there is none or CGR_CUDA=0.",
+    doc = "The toolkit of CUDA_HOME, of the nvcc on PATH or of /usr/local/cuda. Empty if there is none or CGR_CUDA=0; with CGR_CUDA=1 there has to be one.",
     environ = ["CGR_CUDA", "CUDA_HOME"],
     local = True,
 )
