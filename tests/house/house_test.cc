@@ -111,16 +111,16 @@ TEST(House, FilesIncludeOnlyWhatIsBelowThem) {
   }
 }
 
-TEST(House, TheReadmeListsTheFloorsFromTheGroundUp) {
-  std::ifstream in("README.md");
-  const std::string readme{ std::istreambuf_iterator<char>(in), {} };
+TEST(House, ContributingListsTheFloorsFromTheGroundUp) {
+  std::ifstream in("CONTRIBUTING.md");
+  const std::string page{ std::istreambuf_iterator<char>(in), {} };
   ASSERT_GT(Floors().size(), 10u) << "the test does not see the floors";
   size_t above = 0;
   for (const Floor &floor : Floors()) {
     const std::string top = floor.folder.substr(0, floor.folder.find('/'));
-    const size_t row = readme.find("\n| `" + (top == "include" ? "include/cgr" : top) + "/`");
-    ASSERT_NE(row, std::string::npos) << "README.md has no row of " << top << "/";
-    EXPECT_GE(row, above) << "README.md lists " << top << "/ too high";
+    const size_t row = page.find("\n| `" + (top == "include" ? "include/cgr" : top) + "/`");
+    ASSERT_NE(row, std::string::npos) << "CONTRIBUTING.md has no row of " << top << "/";
+    EXPECT_GE(row, above) << "CONTRIBUTING.md lists " << top << "/ too high";
     above = row;
   }
 }
