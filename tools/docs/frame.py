@@ -69,7 +69,8 @@ p:has(> img) + p { color: var(--soft); font-size: 14.5px; } /* the caption */
   #menu:checked ~ .columns nav { display: block; }
   main { padding: .6rem 1rem 3rem; }
   h1 { font-size: 1.6rem; overflow-wrap: anywhere; }
-  td, th { min-width: 8rem; } td[align=right], th[align=right] { min-width: 0; }
+  td, th { min-width: 5rem; } td:last-child:not([align=right]) { min-width: 12rem; }
+  .members td:last-child:not([align]) { min-width: 9rem; }
 }
 @media print { nav, .bar, .turn { display: none; } .columns { display: block; } }
 """
@@ -118,6 +119,8 @@ SEARCH = """
   document.querySelector("nav").addEventListener("click", function (event) { // on a phone the menu covers the page
     if (event.target.closest("a")) document.getElementById("menu").checked = false;
   });
+  var nav = document.querySelector("nav"), here = nav.querySelector("a[aria-current]");
+  if (here && here.offsetTop > nav.clientHeight - 100) nav.scrollTop = here.offsetTop - nav.clientHeight / 3;
   if (field.value) show(); // a browser that goes back keeps it
 })();
 """
