@@ -10,8 +10,8 @@ protected:
     if (RunCommand("python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'").status != 0)
       GTEST_SKIP() << "no python3 of version 3.9 or later";
   }
-  static void Pass(const std::string &tests) {
-    const Outcome outcome = RunCommand("python3 -B tests/docs/docs_test.py " + tests);
+  static void Pass(const std::string &tests, const std::string &script = "docs_test.py") {
+    const Outcome outcome = RunCommand("python3 -B tests/docs/" + script + " " + tests);
     EXPECT_EQ(outcome.status, 0) << outcome.text;
   }
 };
@@ -28,12 +28,14 @@ TEST_F(Docs, CodeCompiles) {
 
 TEST_F(Docs, TheReferenceHasEverything) { Pass("Reference"); }
 
-TEST_F(Docs, TheReferenceIsLinkedInItself) { Pass("Html"); }
+TEST_F(Docs, TheReferenceIsLinkedInItself) { Pass("Html", "guide_test.py"); }
+
+TEST_F(Docs, ATraceBecomesAPicture) { Pass("Trace", "guide_test.py"); }
 
 TEST_F(Docs, ThePagesBecomeHtml) {
   if (RunCommand("cmark-gfm --version >/dev/null 2>&1").status != 0)
     GTEST_SKIP() << "no cmark-gfm (Debian's package of that name): the guide has the reference alone";
-  Pass("Pages");
+  Pass("Pages", "guide_test.py");
 }
 
 } // namespace

@@ -4,19 +4,19 @@ import glob
 import os
 import re
 import sys
-import tarfile
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pages  # noqa: E402
-from pages import guide, headers, read  # noqa: E402
+from pages import headers, read  # noqa: E402
 
 HEADERS = sorted(glob.glob("include/cgr/**/*.h", recursive=True))
 OLD = "docs/porting_0_11.md"  # names what was there before 0.11
 NAMED = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "buffers/PROTOCOL.md", "profiles/README.md"] + sorted(set(glob.glob("docs/*.md")) - {OLD})
 # The changelog may name what is no longer there: its links are checked, its names are not.
-PAGES = NAMED + [OLD, "CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md"]
+PAGES = NAMED + [OLD, "CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md", "profiles/decode.md"]
+PAGES += [path for path in ["profiles/RESULTS.md"] if os.path.exists(path)]
 
 
 def items():
@@ -25,13 +25,6 @@ def items():
 
 def known_names():
     return headers.names_of(items())
-
-
-def make_guide(folder):
-    out = os.path.join(folder, "guide.tar")
-    guide.main(out, *HEADERS, *[path for path in PAGES if path.startswith("docs/") or path in ("README.md", "buffers/PROTOCOL.md")])
-    with tarfile.open(out) as tar:
-        return {os.path.basename(member.name): tar.extractfile(member).read().decode() for member in tar.getmembers()}
 
 
 class Links(unittest.TestCase):
@@ -172,98 +165,6 @@ class Reference(unittest.TestCase):
                 for names, _, _, after in item.members:
                     if names[0] not in ("CGR_BUFFER_COUNT_", "CGR_BUFFER_DECLARED"):
                         self.assertRegex(after, r"^i(32|64) ", names[0])
-
-
-class Html(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        with tempfile.TemporaryDirectory() as folder:
-            cls.files = make_guide(folder)
-
-    def dead(self, files):
-        ids = {name: set(re.findall(r' id="([^"]+)"', text)) for name, text in files.items()}
-        out = []
-        for name, text in files.items():
-            for href in re.findall(r'href="([^"]+)"', text):
-                if not re.match(r"[a-z]+:", href):
-                    file, _, anchor = href.partition("#")
-                    file = file or name
-                    if file not in files or (anchor and anchor not in ids[file]):
-                        out.append("%s: %s" % (name, href))
-        return out
-
-    def test_reference_is_linked(self):
-        reference = self.files["reference.html"]
-        for name in ("cgr_step_prepare", "cgr_config.max_rows", "CGR_ERROR_BUSY"):
-            anchor = "cgr_status." + name if name.startswith("CGR_") else name
-            self.assertIn('id="%s"' % anchor, reference)
-        self.assertEqual(self.dead(self.files), [])
-
-    def test_a_comment_of_several_stands_once_over_them(self):
-        found = re.search(r'<h3>((?:<code id="cgr_standing_\w+">.*?)+)</h3>(.*?)(?=<h[23])', self.files["reference.html"], re.S)
-        self.assertEqual(re.findall(r'id="(\w+)"', found.group(1)), ["cgr_standing_" + verb for verb in ("add", "update", "remove", "swap")])
-        self.assertEqual(self.files["reference.html"].count("The standing batch stays from step to step"), 1)
-        self.assertLess(found.group(2).index("The standing batch"), found.group(2).index("<pre>"))
-        self.assertEqual(re.sub(r"<[^>]*>", "", found.group(2)).count("cgr_status cgr_standing_"), 4)
-        contracts = [item for item in items() if item.contract() and not item.shares]
-        self.assertEqual(self.files["reference.html"].count('<p class="contract">'), len(contracts))
-
-    def test_parts_of_a_struct_have_a_line_of_their_own(self):
-        reference = self.files["reference.html"]
-        self.assertIn('<tr class="part"><td colspan="2">Limits.</td></tr><tr><td><a id="cgr_config.max_requests">', reference)
-        self.assertIn('<p id="CGR_CONFIG_INIT">', reference)
-
-    def test_needs_nothing_else(self):
-        for name, text in self.files.items():
-            self.assertNotRegex(text, r"<script|<img|<link|src=|url\(", name)
-
-    def test_dead_links_are_seen(self):
-        files = dict(self.files)
-        files["reference.html"] = files["reference.html"].replace(' id="cgr_step_prepare"', "")
-        self.assertNotEqual(self.dead(files), [])
-
-    def test_without_a_converter_the_index_says_so(self):
-        path = os.environ["PATH"]
-        try:
-            os.environ["PATH"] = ""
-            with tempfile.TemporaryDirectory() as folder:
-                files = make_guide(folder)
-        finally:
-            os.environ["PATH"] = path
-        self.assertEqual(set(files), {"index.html", "reference.html"})
-        self.assertIn("no cmark-gfm", files["index.html"])
-        self.assertEqual(self.dead(files), [])
-
-    def test_equal_sources_make_equal_files(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(make_guide(folder), self.files)
-
-
-class Pages(unittest.TestCase):
-    """Needs cmark-gfm."""
-
-    def test_are_rendered_and_linked_to_the_reference(self):
-        with tempfile.TemporaryDirectory() as folder:
-            files = make_guide(folder)
-        self.assertEqual(len(files), len(glob.glob("docs/*.md")) + 3)
-        self.assertIn('<code><a href="reference.html#cgr_step_prepare">cgr_step_prepare</a></code>', files["life_of_a_step.html"])
-        self.assertIn('href="errors.html#what-a-guard-refused"', files["life_of_a_step.html"])
-        self.assertIn("<table>", files["errors.html"])
-
-    def test_the_least_that_an_engine_writes_is_one_of_them(self):
-        with tempfile.TemporaryDirectory() as folder:
-            files = make_guide(folder)
-        embed = files["embed_it.html"]
-        for name in ("cgr_runtime_create", "cgr_record_attention", "cgr_step_launch"):
-            self.assertIn('<a href="reference.html#%s">' % name, re.sub(r"<nav>.*</nav>", "", embed, flags=re.S))
-        self.assertNotIn("Install it", embed)  # a section of its own, about the sources
-        self.assertIn('<a href="embed_it.html">README</a>', files["embedding.html"])
-        self.assertIn('<a href="reference.html"><code>include/cgr</code></a>', embed)
-        self.assertRegex(files["index.html"], r'<nav><a href="index.html">[^<]*</a><a href="embed_it.html">Embed it</a>')
-
-    def test_a_readme_without_that_section_is_an_error(self):
-        with self.assertRaises(ValueError):
-            guide.read_section("# cgr\n## Try it\n", guide.SHOWN)
 
 
 if __name__ == "__main__":

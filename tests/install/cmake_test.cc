@@ -244,6 +244,18 @@ TEST(CMakeBuild, PkgConfigEscapesSpacesInItsFolders) {
   EXPECT_EQ(flags.text, "my include\nmy lib\n-lcgr\n");
 }
 
+TEST(CMakeBuild, ItsOptionsAreOnThePageOnInstalling) {
+  CGR_SKIP_WITHOUT_ROOT();
+  const std::string lists = ReadFile(root / "CMakeLists.txt"), page = ReadFile(root / "docs/install.md");
+  const std::regex option("\n(?:option\\((CGR_\\w+)|set\\((CGR_\\w+) [^\n]*CACHE)");
+  int count = 0;
+  for (std::sregex_iterator it(lists.begin(), lists.end(), option), end; it != end; ++it, count++) {
+    const std::string name = (*it)[1].str() + (*it)[2].str();
+    EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << "docs/install.md lacks " << name;
+  }
+  EXPECT_GT(count, 8);
+}
+
 TEST(CMakeBuild, IsNotDoneAmongTheSources) {
   CGR_SKIP_WITHOUT_TOOL("cmake");
   CGR_SKIP_WITHOUT_ROOT();

@@ -55,6 +55,33 @@ TEST_F(Consumers, PkgConfigTellsCompilersOfBothLanguages) {
   }
 }
 
+// The page's command lines that compile engine.c, as they stand, against this tree.
+TEST_F(Consumers, ThePageOnInstallingTellsCompilers) {
+  CGR_SKIP_WITHOUT_TOOL("pkg-config");
+  CGR_SKIP_WITHOUT_TOOL("cc");
+  const Folder plain; // whose name needs no quotes, as the lines have none
+  const fs::path tree = Unpack(plain.path());
+  fs::copy_file("tests/install/consumer/consumer.c", plain.path() / "engine.c");
+  const bool cuda = ReadFile(tree / "lib/pkgconfig/cgr.pc").find("cudart_static") != std::string::npos;
+  std::istringstream page(ReadFile("docs/install.md"));
+  int ran = 0;
+  for (std::string line; std::getline(page, line);) {
+    const bool is_static = line.find("-l:libcgr.a") != std::string::npos;
+    if (line.rfind("    cc engine.c ", 0) != 0 || line.find("CGR/") != std::string::npos ||
+        (is_static && cuda != (line.find("cudart") != std::string::npos)))
+      continue;
+    for (size_t place; (place = line.find("DIR/")) != std::string::npos;)
+      line.replace(place, 3, tree.string());
+    const std::string lib = (tree / "lib").string();
+    const Outcome ran_line = RunCommand("cd " + plain.path().string() + "; export PKG_CONFIG_PATH=" + lib + "/pkgconfig; " +
+                                        line.substr(0, line.find(" #")) + " && LD_LIBRARY_PATH=" + lib + " ./a.out");
+    EXPECT_EQ(ran_line.status, 0) << line << "\n" << ran_line.text;
+    EXPECT_NE(ran_line.text.find("replays"), std::string::npos) << line << "\n" << ran_line.text;
+    ran++;
+  }
+  EXPECT_EQ(ran, cuda ? 3 : 4);
+}
+
 TEST_F(Consumers, PkgConfigTellsTheVersionOfTheHeaders) {
   CGR_SKIP_WITHOUT_TOOL("pkg-config");
   EXPECT_EQ("cgr-" + PkgConfig("--modversion"), tree_.filename().string());

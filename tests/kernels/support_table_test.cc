@@ -1,13 +1,17 @@
-// The README's table of the kinds of attention must say what the registry of kernel kinds says: each of its lines is made here by
-// asking the registry. After a change, the failure prints what the README should have.
+// docs/support.md must say what the library does: the limits are those of base/limits.h, and each line about attention is made
+// here by asking the registry of kernel kinds. After a change, this writes both tables anew:
+//   CGR_UPDATE_SUPPORT=1 ./bazelw run //tests/kernels:support_table_test
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "cgr/names.h"
 #include "tests/support/attention_kinds.h"
 #include "tests/support/layer_case.h"
@@ -15,8 +19,13 @@
 namespace cgr_test {
 namespace {
 
-constexpr char kBegin[] = "<!-- kinds of attention: tests/kernels/support_table_test.cc -->\n";
-constexpr char kEnd[] = "<!-- end of kinds -->\n";
+// A generated part of the page is between two comments.
+struct Part {
+  const char *name;
+  std::string text;
+  std::string begin() const { return std::string("<!-- ") + name + ": tests/kernels/support_table_test.cc -->\n"; }
+  std::string end() const { return std::string("<!-- end of ") + name + " -->\n"; }
+};
 
 using Ask = std::function<void(cgr_layer *)>;
 
@@ -93,44 +102,90 @@ std::string Pairs(const cgr_device_info &device) {
     for (size_t b = a + 1; b < kinds.size(); b++) {
       const Ask both = [&](cgr_layer *l) { kinds[a].ask(l), kinds[b].ask(l); };
       if (Serves(device, kinds[a].ask) != nullptr && Serves(device, kinds[b].ask) != nullptr && Serves(device, both) == nullptr)
-        text += std::string(text.empty() ? "" : "; ") + kinds[a].name + " and " + kinds[b].name;
+        text += std::string("- ") + kinds[a].name + " and " + kinds[b].name + "\n";
     }
-  return text.empty() ? "none" : text;
+  return text.empty() ? "- none\n" : text;
 }
 
-// -------------------------------------------------------------------------------------------------------------------- table
+// ------------------------------------------------------------------------------------------------------------------- tables
 
-std::string Table() {
+std::string KindsOfAttention() {
   const cgr_device_info cuda = CudaInfo(80, 0, 108, 163 * 1024), host = HostInfo();
-  std::string text = kBegin;
+  std::string text = "| | CUDA, compute capability 8.0 and later | host |\n|---|---|---|\n";
   auto row = [&](const std::string &name, const std::string &on_cuda, const std::string &on_host) {
     text += "| " + name + " | " + on_cuda + " | " + on_host + " |\n";
   };
-  row("attention with the library's own kernels", "CUDA, compute capability 8.0 and later", "host");
-  text += "|---|---|---|\n";
   row("dtypes of q, K, V, out", Dtypes(cuda), Dtypes(host));
-  row("head dims", HeadDims(cuda, false), HeadDims(host, false));
-  row("head dims of v apart from q and k", HeadDims(cuda, true), HeadDims(host, true));
+  row("head dims of q and k", HeadDims(cuda, false), HeadDims(host, false));
+  row("other head dims of v", HeadDims(cuda, true), HeadDims(host, true));
   for (const Kind &kind : Kinds()) {
-    auto answer = [&](const cgr_device_info &device) { return Serves(device, kind.ask) != nullptr ? "yes" : "refused by name"; };
+    auto answer = [&](const cgr_device_info &device) { return Serves(device, kind.ask) != nullptr ? "yes" : "no"; };
     row(kind.row, answer(cuda), answer(host));
   }
-  row("refused together, by name", Pairs(cuda), Pairs(host));
-  return text + kEnd;
+  const bool alike = Pairs(cuda) == Pairs(host);
+  text += std::string("\nNot combined, on ") + (alike ? "either device" : "CUDA") + ":\n\n" + Pairs(cuda);
+  return alike ? text : text + "\nNot combined, on the host:\n\n" + Pairs(host);
 }
 
-std::string ReadMe() {
-  std::ifstream file("README.md");
-  EXPECT_TRUE(file.good()) << "no README.md next to the test";
-  return { std::istreambuf_iterator<char>(file), {} };
+std::string Limits() {
+  std::string text = "| what | at most |\n|---|---:|\n";
+  const std::pair<const char *, int64_t> limits[] = {
+    { "requests in a step (`max_requests`)", CGR__MAX_REQUESTS },
+    { "tokens in a step (`max_tokens`)", CGR__MAX_TOKENS },
+    { "tokens of a sequence (`max_seq_len`)", CGR__MAX_SEQ_LEN },
+    { "open requests (`max_rows`)", CGR__MAX_ROWS },
+    { "layers with attention", CGR__MAX_LAYERS },
+    { "groups of layers with their own page table", CGR__MAX_GROUPS },
+    { "length sets (the sequences, and the tokens of encoders)", CGR__MAX_SETS },
+    { "tokens in a page", CGR__MAX_PAGE_SIZE },
+    { "captured sizes of decode steps; of mixed steps", CGR__MAX_BUCKETS },
+    { "variants of steps (with and without adapters, say)", CGR__MAX_VARIANTS },
+    { "attention backends of the engine", CGR__MAX_BACKENDS },
+    { "steps in flight (`ring_depth`)", CGR__MAX_RING_DEPTH },
+  };
+  for (const auto &[name, value] : limits)
+    text += std::string("| ") + name + " | " +
+            (value < 65536 ? std::to_string(value) : "2^" + std::to_string(std::ilogb(value))) + " |\n";
+  return text;
 }
 
-TEST(SupportTable, OfTheReadMeIsWhatTheRegistrySays) {
-  const std::string text = ReadMe(), expected = Table();
-  const size_t begin = text.find(kBegin), end = text.find(kEnd);
-  ASSERT_NE(begin, std::string::npos) << "the README lacks\n" << expected;
-  ASSERT_NE(end, std::string::npos) << "the README lacks\n" << expected;
-  EXPECT_EQ(text.substr(begin, end + sizeof kEnd - 1 - begin), expected) << "the README should have\n" << expected;
+// --------------------------------------------------------------------------------------------------------------------- page
+
+// `bazel run` names the source tree; a test has it as its folder.
+std::string PagePath() {
+  const char *root = std::getenv("BUILD_WORKSPACE_DIRECTORY");
+  return (root != nullptr ? root + std::string("/") : "") + "docs/support.md";
+}
+
+// The page with these parts in place; "" if it lacks the comments around one.
+std::string WithParts(std::string page, const std::vector<Part> &parts) {
+  for (const Part &part : parts) {
+    const size_t begin = page.find(part.begin()), end = page.find(part.end());
+    if (begin == std::string::npos || end == std::string::npos || end < begin)
+      return "";
+    page.replace(begin, end - begin, part.begin() + part.text);
+  }
+  return page;
+}
+
+TEST(SupportTable, OfThePageIsWhatTheLibraryDoes) {
+  std::ifstream file(PagePath());
+  ASSERT_TRUE(file.good()) << "no " << PagePath();
+  const std::string page{ std::istreambuf_iterator<char>(file), {} };
+  const std::string expected = WithParts(page, { { "limits", Limits() }, { "kinds of attention", KindsOfAttention() } });
+  ASSERT_NE(expected, "") << "the page lacks a comment before or after a table";
+  if (std::getenv("CGR_UPDATE_SUPPORT") != nullptr)
+    std::ofstream(PagePath()) << expected;
+  else
+    EXPECT_EQ(page, expected) << "CGR_UPDATE_SUPPORT=1 ./bazelw run //tests/kernels:support_table_test writes it anew";
+}
+
+TEST(SupportTable, ReplacesOnlyWhatIsBetweenItsComments) {
+  const Part part = { "x", "new\n" };
+  EXPECT_EQ(WithParts("a\n" + part.begin() + "old\n" + part.end() + "b\n", { part }),
+            "a\n" + part.begin() + "new\n" + part.end() + "b\n");
+  EXPECT_EQ(WithParts("a\n" + part.begin() + "old\n", { part }), "");
+  EXPECT_EQ(WithParts(part.end() + part.begin(), { part }), "");
 }
 
 // The code that makes the lines distinguishes what is served from what is not.

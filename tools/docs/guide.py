@@ -1,14 +1,15 @@
-"""Makes the guide: the pages of docs/ and a reference of the public headers, as HTML that needs nothing else.
+"""Makes the guide: the project's pages and a reference of the public headers, as HTML that needs nothing else.
 
-    guide.py OUT.tar FILE...      FILE: the headers (.h) and the pages (.md), by their paths from the project's root
+    guide.py OUT.tar        in the project's root
 
-If the project's README is among them, its section on the least that an engine writes becomes a page of the guide. The pages go
-through cmark-gfm. Without it, only the reference is made, and the index says so.
+docs/README.md is the index: its tables are the menu. Each page that a page links becomes one, too, and so does each file and folder of
+sources, so that no link leads out of the guide. The pages go through cmark-gfm. Without it, only the reference is made, and the
+index says so.
 """
 
+import glob
 import html
 import io
-import itertools
 import os
 import posixpath
 import re
@@ -18,24 +19,12 @@ import sys
 import tarfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import headers  # noqa: E402
+import frame  # noqa: E402
+import reference  # noqa: E402
 
-ORDER = ["base.h", "cgr.h", "device.h", "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h",
-         "names.h", "planners.h", "fa3.h", "flashinfer.h", "flashmla.h", "block_table.h", "bindings.h"]
-README, SHOWN = "README.md", "Embed it"
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --faint: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0; display: flex; flex-wrap: wrap; }
-nav { flex: 0 0 13em; padding: 1.5em 1em; font-size: 90%; border-right: 1px solid var(--line); }
-nav a { display: block; padding: .1em 0; text-decoration: none; }
-main { flex: 1 1 30em; min-width: 0; max-width: 58em; padding: 1em 2em 4em; }
-code, pre { font: 13.5px/1.45 ui-monospace, monospace; }
-pre { background: var(--faint); padding: .7em 1em; overflow-x: auto; }
-code a { text-decoration: none; border-bottom: 1px dotted; color: inherit; }
-table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
-td, th { border: 1px solid var(--line); padding: .25em .6em; text-align: left; vertical-align: top; }
-h3 { margin-top: 2.2em; } .part { background: var(--faint); } nav { box-sizing: border-box; } .contract { opacity: .75; font-size: 90%; } :target { background: #fc05; }
-"""
+START = "docs/README.md"
+RESULTS = ("profiles/RESULTS.md", "Results")  # in the menu even if the index does not name it
+PUBLIC = "include/cgr"
 
 
 def slug(heading):
@@ -44,218 +33,216 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-def read_section(text, title):
-    """The part of a page under a heading of the second level, as a page of its own."""
-    found = re.search(r"^## %s\n(.*?)(?=^## |\Z)" % re.escape(title), text, re.S | re.M)
-    if not found:
-        raise ValueError("README has no section \"%s\"" % title)
-    return "# %s\n%s" % (title, found.group(1))
-
-
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
 
 
+def is_text(path):
+    with open(path, "rb") as file:
+        begin = file.read(4096)
+    return b"\0" not in begin
+
+
+def files_below(folder):
+    """Those that are the project's: neither hidden nor made by running it."""
+    out = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        out += [posixpath.join(place, name) for name in sorted(files) if not name.startswith(".")]
+    return sorted(out)
+
+
+def resolve(path, target):
+    """A link of the page at `path`: the file that it names, and its anchor with the #."""
+    file, _, anchor = target.partition("#")
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
+    return file, "#" + anchor if anchor else ""
+
+
+def read_menu(text):
+    """The index's tables, by the headings over them: titles, with (path, label) of each row."""
+    groups = []
+    for line in text.split("\n"):
+        heading, row = re.match(r"## (.*)", line), re.match(r"\| \[([^]]+)\]\(([^)#]+\.md)\)", line)
+        if heading:
+            groups.append((heading.group(1).strip(), []))
+        elif row and groups:
+            groups[-1][1].append((resolve(START, row.group(2))[0], row.group(1)))
+    return [(title, rows) for title, rows in groups if rows]
+
+
 class Guide:
-    def __init__(self, paths):
-        self.texts = {path: read(path) for path in paths}
-        if README in self.texts:
-            self.texts[README] = read_section(self.texts[README], SHOWN)
-        self.pages = {path: self.page_name(path) for path in paths if path.endswith(".md")}
-        by_name = {posixpath.basename(path): text for path, text in self.texts.items() if path.endswith(".h")}
-        self.headers = {name: by_name[name] for name in ORDER + sorted(set(by_name) - set(ORDER)) if name in by_name}
-        self.items = [item for name, text in self.headers.items() for item in headers.read_header(text, name)]
-        self.anchors = headers.names_of(self.items)
+    def __init__(self):
+        self.reference = reference.Reference({os.path.basename(path): read(path)
+                                              for path in sorted(glob.glob(PUBLIC + "/**/*.h", recursive=True))})
+        self.rendered = shutil.which("cmark-gfm") is not None
+        self.names = {}     # path to the name of its page
+        self.pages = {}     # name of a page to its title and body
+        self.pictures = {}  # name to bytes
+        self.linked_by = {}  # path of a source to the titles of pages that link it
+        self.wanted = []
 
-    @staticmethod
-    def page_name(path):
-        if path == README:
-            return SHOWN.lower().replace(" ", "_") + ".html"
-        name = posixpath.basename(path)[:-len(".md")].lower()
-        return "index.html" if name == "readme" else name + ".html"
+    # Names of pages.
 
-    # Links of names to their entries.
-
-    def link_names(self, text, own=""):
-        """`text` is HTML without links; `own` is the name whose entry it is in."""
-        def link(found):
-            anchor = self.anchors.get(found.group(0)) or self.anchors.get(found.group(1))
-            anchor = None if anchor == own else anchor
-            return '<a href="reference.html#%s">%s</a>' % (anchor, found.group(0)) if anchor else found.group(0)
-        return re.sub(r"\b(cgr_[a-z0-9_]+|CGR_[A-Z0-9_]+)(?:\.[a-z_0-9]+)?\b", link, text)
-
-    def link_code(self, page):
-        """Names within <code> that is in no link already."""
-        parts = re.split(r"(<a\b.*?</a>)", page, flags=re.S)
-        code = re.compile(r"(<code[^>]*>)(.*?)(</code>)", re.S)
-        return "".join(part if i % 2 else code.sub(lambda m: m.group(1) + self.link_names(m.group(2)) + m.group(3), part)
-                       for i, part in enumerate(parts))
-
-    # The reference.
-
-    def words(self, text, own=""):
-        """Text of a comment as HTML: names are links, but for the entry's own, and `this` is code."""
-        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
-        return self.link_names(text, own)
-
-    def prose(self, doc, own=""):
-        """A comment as HTML: paragraphs, lists, and lines that are indented by more than a list's as they are."""
-        parts = []  # (kind, lines)
-        for line in doc.split("\n"):
-            kind = ("pre" if re.match(r" {3,}\S|  \{", line) else "li" if line.startswith("- ") else
-                    "contract" if line.startswith("Threads ") else "p")
-            if not line.strip():
-                parts.append(("", []))
-            elif parts and kind == parts[-1][0] and kind in ("p", "pre"):
-                parts[-1][1].append(line)
-            elif parts and kind == "p" and line.startswith("  ") and parts[-1][0] == "li":
-                parts[-1][1].append(line)
-            else:
-                parts.append((kind, [line]))
-        form = {"p": "<p>%s</p>", "contract": '<p class="contract">%s</p>', "li": "<ul><li>%s</li></ul>"}
-        out = []
-        for kind, lines in parts:
-            if kind == "pre":
-                out.append("<pre>%s</pre>" % self.link_names(html.escape("\n".join(lines), quote=False), own))
-            elif kind:
-                text = " ".join(line.strip() for line in lines)
-                out.append(form[kind] % self.words(text[2:] if kind == "li" else text, own))
-        return "\n".join(out).replace("</ul>\n<ul>", "\n")
-
-    def members(self, item):
-        rows = []
-        for member in item.members:
-            if member.part:
-                rows.append('<tr class="part"><td colspan="2">%s</td></tr>' % self.words(member.part, item.name))
-            ids = "".join('<a id="%s.%s"></a>' % (item.name, name) for name in member.names)
-            code = html.escape(member.code, quote=False)
-            rows.append("<tr><td>%s<code>%s</code></td><td>%s</td></tr>" %
-                        (ids, code if item.kind == "enum" else self.link_names(code, item.name), self.words(member.doc, item.name)))
-        table = "<table>%s</table>" % "".join(rows)
-        if item.init:
-            table += '<p id="%s">Begins as <code>%s</code>.</p>' % (item.init, item.init)
-        return table
-
-    def code(self, items):
-        """Declarations as they stand in the header; structs and enums as tables."""
-        out = []
-        for tabled, group in itertools.groupby(items, lambda item: item.kind in ("struct", "enum")):
-            if tabled:
-                out += [self.members(item) for item in group]
-            else:
-                lines = [self.link_names(html.escape(item.code.replace("CGR_API ", ""), quote=False), item.name) for item in group]
-                out.append("<pre>%s</pre>" % "\n".join(lines))
-        return "".join(out)
-
-    def entry(self, items):
-        """What one comment is about: a declaration, or several, over which it stands once."""
-        item = items[0]
-        title = headers.section(item.doc)
-        if item.kind == "text":
-            if title:
-                return "<h2>%s</h2>" % html.escape(title)
-            return self.prose(item.doc)
-        names = ", ".join('<code id="%s">%s</code>' % (each.name, each.name) for each in items)
-        doc = "" if title else self.prose(item.doc, item.name if len(items) == 1 else "")
-        parts = [doc, self.code(items)] if len(items) > 1 or item.members else [self.code(items), doc]
-        return "<h3>%s</h3>%s" % (names, "".join(parts))
-
-    @staticmethod
-    def together(items):
-        """The items in lists: those that share a comment are in one."""
-        lists = []
-        for item in items:
-            if item.shares:
-                lists[-1].append(item)
-            else:
-                lists.append([item])
-        return lists
-
-    def reference(self):
-        version = ".".join(re.search(r"#define CGR_VERSION_%s (\d+)" % part, self.headers["base.h"]).group(1)
-                           for part in ("MAJOR", "MINOR", "PATCH"))
-        out = ["<h1>Reference</h1><p>cgr %s. Made from the comments of the headers, in their order.</p><ul>" % version]
-        out += ['<li><a href="#%s">%s</a></li>' % (name, name) for name in self.headers]
-        out += ['<li><a href="#functions">all functions</a></li></ul>']
-        for name in self.headers:
-            out.append('<h2 id="%s">%s</h2>' % (name, name))
-            out += [self.entry(items) for items in self.together(item for item in self.items if item.header == name)]
-        names = sorted(item.name for item in self.items if item.kind == "function")
-        out.append('<h2 id="functions">All functions</h2><p>%s</p>' %
-                   " · ".join('<a href="#%s"><code>%s</code></a>' % (name, name) for name in names))
-        return "\n".join(out)
-
-    # The pages.
+    def name_of(self, path):
+        """The page of a file or folder of the project, which is made if it is not there yet."""
+        if path in self.names:
+            return self.names[path]
+        flat = path.replace("/", "_")
+        if path == START:
+            name = "index.html"
+        elif path.endswith(".md"):
+            name = (flat[len("docs_"):] if path.startswith("docs/") else flat)[:-len(".md")].lower() + ".html"
+        else:
+            name = ("folder_" if os.path.isdir(path) else "source_") + flat + ".html"
+        if name in self.names.values():
+            raise ValueError("%s would be the page of two files, one of them %s" % (name, path))
+        self.names[path] = name
+        self.wanted.append(path)
+        return name
 
     def link_target(self, path, target):
-        """Where a link of the page at `path` leads in the guide; None: to a file that is not part of it."""
+        """Where a link of the page at `path` leads in the guide."""
         if re.match(r"[a-z]+:", target):
             return target
-        file, _, anchor = target.partition("#")
-        file = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
-        anchor = "#" + anchor if anchor else ""
-        if file == README and anchor.lower() == "#" + slug(SHOWN) and file in self.pages:
-            return self.pages[file]
-        if file in self.pages and file != README:  # of which the guide has that part alone
-            return self.pages[file] + anchor
-        if any(path.endswith(".h") and posixpath.dirname(path) == file for path in self.texts):
-            return "reference.html"
-        if file.endswith(".h") and file in self.texts:
-            return "reference.html#" + posixpath.basename(file)
-        return None
+        file, anchor = resolve(path, target)
+        if not os.path.exists(file):
+            raise ValueError("%s links %s: there is no such file, or //tests/docs:linked does not name it" % (path, target))
+        if file == PUBLIC or posixpath.dirname(file) == PUBLIC and os.path.isdir(file):
+            return reference.INDEX
+        if file.startswith(PUBLIC + "/"):
+            return reference.page_of(posixpath.basename(file)) + anchor
+        if not file.endswith(".md"):
+            self.linked_by.setdefault(file, set()).add(path)
+        return self.name_of(file) + anchor
 
-    def page(self, path):
-        run = subprocess.run(["cmark-gfm", "-e", "table"], input=self.texts[path].encode(), stdout=subprocess.PIPE, check=True)
-        page = run.stdout.decode().replace("<!-- raw HTML omitted -->\n", "")
-        page = re.sub(r"<h([1-6])>(.*?)</h\1>", lambda m: '<h%s id="%s">%s</h%s>' % (m.group(1), slug(m.group(2)), m.group(2), m.group(1)), page)
-
-        def link(found):
-            target = self.link_target(path, html.unescape(found.group(1)))
-            if target is None:
-                return '<span title="%s">%s</span>' % (found.group(1), found.group(2))
-            return '<a href="%s">%s</a>' % (html.escape(target), found.group(2))
-        return self.link_code(re.sub(r'<a href="([^"]*)">(.*?)</a>', link, page, flags=re.S))
+    # Bodies of pages.
 
     def title(self, path):
-        return re.search(r"^# (.*)$", self.texts[path], re.M).group(1)
+        found = re.search(r"^# (.*)$", read(path), re.M)
+        return re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", r"\1", found.group(1)) if found else path
 
-    def ordered(self):
-        """The pages as the index names them, then the others."""
-        index = next((path for path, name in self.pages.items() if name == "index.html"), None)
-        linked = re.findall(r"\]\(([^)#]+\.md)\)", self.texts[index]) if index else []
-        linked = [posixpath.normpath(posixpath.join(posixpath.dirname(index), target)) for target in linked]
-        first = [path for path in (index, README) if path in self.pages]
-        return list(dict.fromkeys(first + [path for path in linked if path in self.pages] + sorted(self.pages)))
+    def page(self, path):
+        run = subprocess.run(["cmark-gfm", "-e", "table"], input=read(path).encode(), stdout=subprocess.PIPE, check=True)
+        page = run.stdout.decode().replace("<!-- raw HTML omitted -->\n", "").replace("<!-- raw HTML omitted -->", "")
+        used = []
+
+        def heading(found):
+            anchor = slug(found.group(2))
+            used.append(anchor)
+            if used.count(anchor) > 1:
+                anchor += "-%d" % (used.count(anchor) - 1)
+            return '<h%s id="%s">%s</h%s>' % (found.group(1), anchor, found.group(2), found.group(1))
+
+        def link(found):
+            return '<a href="%s"%s>%s</a>' % (html.escape(self.link_target(path, html.unescape(found.group(1)))), found.group(2), found.group(3))
+
+        def picture(found):
+            file = resolve(path, html.unescape(found.group(1)))[0]
+            with open(file, "rb") as data:
+                self.pictures[posixpath.basename(file)] = data.read()
+            return '<img src="%s"' % posixpath.basename(file)
+        page = re.sub(r"<h([1-6])>(.*?)</h\1>", heading, page)
+        page = re.sub(r'<a href="([^"]*)"([^>]*)>(.*?)</a>', link, page, flags=re.S)
+        page = re.sub(r'<img src="([^":]*)"', picture, page)
+        page = page.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
+        return self.reference.link_code(page)
+
+    def source_page(self, path):
+        lines = self.reference.link_names(html.escape(read(path))).rstrip("\n").split("\n")
+        code = "".join('<span id="L%d">%s</span>' % (i + 1, line) for i, line in enumerate(lines))
+        return '<pre class="source">%s</pre>' % code
+
+    def folder_page(self, path):
+        rows = []
+        for file in files_below(path):
+            shown = html.escape(file[len(path) + 1:])
+            if is_text(file):
+                self.linked_by.setdefault(file, set()).add(path)
+                shown = '<a href="%s">%s</a>' % (html.escape(self.name_of(file)), shown)
+            rows.append("<li>%s</li>" % shown)
+        return "<ul>%s</ul>" % "".join(rows)
+
+    def linked_from(self, path):
+        """Links back to what has led here."""
+        pages = sorted(self.linked_by[path])
+        links = ['<a href="%s">%s</a>' % (self.names[page], html.escape(self.label(page))) for page in pages]
+        return "<p>Linked from %s.</p>" % ", ".join(links)
+
+    def label(self, path):
+        return self.labels.get(path) or (self.title(path) if path.endswith(".md") else path + "/")
+
+    def make(self, path):
+        if path.endswith(".md"):
+            return self.title(path), self.page(path)
+        body = self.folder_page(path) if os.path.isdir(path) else self.source_page(path)
+        return path, "<h1><code>%s</code></h1>%s%s" % (html.escape(path), self.linked_from(path), body)
+
+    # The whole.
+
+    def menu(self):
+        """Groups of the frame: the index's, and the reference."""
+        groups = read_menu(read(START)) if self.rendered else []
+        if groups and os.path.exists(RESULTS[0]) and not any(path == RESULTS[0] for _, rows in groups for path, _ in rows):
+            groups[-1][1].append(RESULTS)
+        self.labels = {path: label for _, rows in groups for path, label in rows}
+        out = [(title, [(self.name_of(path), label, False) for path, label in rows]) for title, rows in groups]
+        listed = next((entries for title, entries in out if title == "Reference"), None)
+        if listed is None:
+            listed = []
+            out.append(("Reference", listed))
+        listed.append((reference.INDEX, "Functions and structs", False))
+        listed += [(reference.page_of(name), name, True) for name in self.reference.headers]
+        return out
+
+    def sections(self, body):
+        """The headings of the second level: anchor and text."""
+        return [(anchor, re.sub(r"<[^>]*>", "", text)) for anchor, text in re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body)]
+
+    def search_entries(self):
+        """What the search finds: pages, their sections, and public names."""
+        out = []
+        for name, (title, body) in self.pages.items():
+            if name.startswith(("source_", "folder_")):
+                continue
+            out.append([title, name, "page"])
+            if not name.startswith("reference"):
+                found = re.findall(r'<h([23]) id="([^"]+)">(.*?)</h\1>', body)
+                out += [[html.unescape(re.sub(r"<[^>]*>", "", text)), "%s#%s" % (name, anchor), title] for _, anchor, text in found]
+        kinds = {item.name: item.kind for item in self.reference.items}
+        for name, target in self.reference.targets.items():
+            owner = target.partition("#")[2].split(".")[0]
+            out.append([name, target, kinds.get(name) or kinds.get(owner, "macro")])
+        return out
 
     def files(self):
-        """Name to HTML."""
-        rendered = shutil.which("cmark-gfm") is not None
-        order = self.ordered() if rendered else []
-        nav = "".join('<a href="%s">%s</a>' % (self.pages[path], html.escape(self.title(path))) for path in order)
-        nav += '<a href="reference.html">Reference</a>' + "".join(
-            '<a href="reference.html#%s">&nbsp;&nbsp;%s</a>' % (name, name) for name in self.headers)
-
-        def whole(title, body):
-            return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-                    "<title>%s</title><style>%s</style></head><body><nav>%s</nav><main>\n%s\n</main></body></html>\n"
-                    % (html.escape(title), STYLE, nav, body))
-        out = {self.pages[path]: whole(self.title(path), self.page(path)) for path in order}
-        out["reference.html"] = whole("Reference", self.reference())
-        if not rendered:
-            out["index.html"] = whole("cgr", "<h1>cgr</h1><p>There was no cmark-gfm where this was made, so the guide's pages are missing: "
-                                      'read docs/*.md. Here is the <a href="reference.html">reference</a>.</p>')
+        """Name to contents, as bytes."""
+        self.name_of(START)
+        framing = frame.Frame("cgr " + self.reference.version, self.menu())
+        while self.rendered and self.wanted:
+            path = self.wanted.pop(0)
+            self.pages[self.names[path]] = self.make(path)
+        if not self.rendered:
+            self.pages["index.html"] = ("cgr", "<h1>cgr</h1><p>There was no cmark-gfm where this was made, so the guide's pages are missing: "
+                                        'read docs/*.md. Here is the <a href="reference.html">reference</a>.</p>')
+        self.pages.update(self.reference.pages())
+        out = {name: framing.whole(name, title, body, self.sections(body)).encode() for name, (title, body) in self.pages.items()}
+        out["style.css"] = frame.STYLE.lstrip().encode()
+        out["search.js"] = frame.search_script(self.search_entries()).encode()
+        out.update(self.pictures)
         return out
 
 
-def main(out, *paths):
+def main(out):
     with tarfile.open(out, "w") as tar:
-        for name, text in sorted(Guide(paths).files().items()):
+        for name, data in sorted(Guide().files().items()):
             info = tarfile.TarInfo("guide/" + name)  # time 0: equal sources make equal files
-            data = text.encode()
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])
