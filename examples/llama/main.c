@@ -326,6 +326,10 @@ static int run(program *p, int argc, char **argv) {
     llama_options_help();
     return 0;
   }
+  if (p->options.version) {
+    printf("%s\n", cgr_build_info());
+    return 0;
+  }
   TRY(read_names(&p->options, &p->limits, &p->dtype));
   TRY(open_outputs(p));
   TRY(open_model(p));

@@ -6,9 +6,11 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "cgr/cgr.h"
 #include "tests/examples/model_folder.h"
 #include "tests/support/commands.h"
 #include "tests/tracing/json_reader.h"
@@ -273,13 +275,18 @@ TEST(LlamaProgram, CountsOneThingAsOne) {
   EXPECT_SAYS(outcome.text, "reasons, of 1 step:\n");
 }
 
-TEST(LlamaProgram, HelpSaysWhatIsClaimed) {
-  Outcome outcome = RunProgram("--help");
+TEST(LlamaProgram, HelpFitsATerminal) {
+  const Outcome outcome = RunProgram("--help");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_SAYS(outcome.text, "What is claimed of numbers:");
-  EXPECT_SAYS(outcome.text, "there is no temperature");
-  EXPECT_SAYS(outcome.text, "tokenizer.json is not read");
-  EXPECT_SAYS(outcome.text, "not claimed to have the same bits alone and in a batch");
+  EXPECT_EQ(outcome.text.rfind("Usage: llama [OPTIONS]\n", 0), 0u);
+  for (const char *text : { "\nModel and prompts:\n  -m, --model DIR  ", "\n  -p, --prompt TEXT ", "\n  -n, --tokens N ",
+                            "\nExamples:\n  llama ", "the bundled 1.8M-parameter model", "same bits whether a graph replays it" })
+    EXPECT_SAYS(outcome.text, text);
+  std::istringstream lines(outcome.text);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.size(), 100u) << line;
+  EXPECT_EQ(RunProgram("-h").text, outcome.text);
+  EXPECT_EQ(RunProgram("--version").text, std::string(cgr_build_info()) + "\n");
 }
 
 // ----------------------------------------------------------------------------------------------------------- what it refuses
@@ -295,6 +302,19 @@ TEST(LlamaProgram, SaysWhatANumberWas) {
                 "--mode is maybe, expected default, none, piecewise, full, full-decode-only or full-and-piecewise");
   ExpectRefused("--dtype fp8", "--dtype is fp8, expected bf16 or fp32");
   ExpectRefused("--quiet=1", "--quiet=1: --quiet takes no value");
+  ExpectRefused("-n", "--tokens: expected a value after it, N (see --help)");
+  ExpectRefused("--colour", "--colour is no option: --help lists them");
+  ExpectRefused("--colour=3", "--colour=3 is no option: --help lists them");
+  ExpectRefused("''", "an empty argument is no option: --help lists them");
+  ExpectRefused("'Model and prompts'", "Model and prompts is no option: --help lists them");
+  ExpectRefused("--prompt-ids 1,a,b",
+                "--prompt-ids is 1,a,b, expected token ids from 0 to 255 with commas between them, not \"a,b\"");
+  ExpectRefused("--prompt-ids 256",
+                "--prompt-ids is 256, expected token ids from 0 to 255 with commas between them, not \"256\"");
+  ExpectRefused("-p a --force-ids ''",
+                "--force-ids is empty, expected token ids from 0 to 255 with commas between them, not \"\"");
+  ExpectRefused("-p a --force-ids 1 --force-ids 2", "--force-ids is given 2 times for 1 prompt, expected at most once for each");
+  ExpectRefused("-p '' --no-bos", "--prompt is empty, expected a text: this model has no token that begins one");
 }
 
 TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
@@ -309,6 +329,20 @@ TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
   ExpectRefused("--check --trace a", "--trace: expected without --check, which writes no file");
   ExpectRefused("--check --json a", "--json: expected without --check, which writes no file");
   ExpectRefused("--check --metrics a", "--metrics: expected without --check, which writes no file");
+}
+
+// `bazel run` starts the program in a folder of its own, and tells where the user is.
+TEST(LlamaProgram, FindsRelativePathsFromTheUsersFolder) {
+  Folder folder;
+  WriteModel(&folder, CountingTensors());
+  const std::string program = "BUILD_WORKING_DIRECTORY=" + std::string(folder.path()) + " examples/llama/llama --device host ";
+  const Outcome outcome = cgr_test::RunCommand(program + "-m . --prompt-ids 9 -n 1 --json out.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_SAYS(ReadFile(folder.File("out.json")), "\"generated\": [10]");
+  const Outcome absolute =
+      cgr_test::RunCommand(program + "-m none -m " + folder.path() + " --prompt-ids 8 -n 1 --json " + folder.File("out.json"));
+  EXPECT_EQ(absolute.status, 0) << absolute.text;
+  EXPECT_SAYS(ReadFile(folder.File("out.json")), "\"generated\": [9]");
 }
 
 TEST(LlamaProgram, AFailedRunLeavesAnOlderFile) {
