@@ -57,6 +57,10 @@ static int arrive(check *c) {
   found->request.num_prompt = a < b ? a : b;
   found->request.max_new = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_NEW);
   found->request.generated = found->generated;
+  /* Half of them take the likeliest tokens. */
+  found->request.seed = llama_random_between(&c->random, 0, INT32_MAX - 1);
+  found->request.temperature =
+      0.25f * (float)llama_random_between(&c->random, 0, 1) * (float)llama_random_between(&c->random, 1, 6);
   for (int32_t i = 0; i < found->request.num_prompt; i++)
     found->prompt[i] = llama_random_between(&c->random, 0, vocab - 1);
   return llama_scheduler_add(c->scheduler, &found->request);

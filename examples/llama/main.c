@@ -171,6 +171,8 @@ static int make_requests(program *p, int32_t *longest) {
     const llama_prompt *prompt = &p->prompts.items[i % p->prompts.count];
     llama_request *r = &p->requests[i];
     r->id = i;
+    r->seed = o->seed;
+    r->temperature = o->temperature;
     r->prompt = prompt->tokens;
     r->num_prompt = prompt->num_tokens;
     r->forced = prompt->forced;

@@ -9,7 +9,7 @@
 
 #include "examples/llama/error.h"
 
-typedef enum kind { GROUP, SWITCH, NUMBER, TEXT, TEXTS, PATH } kind;
+typedef enum kind { GROUP, SWITCH, NUMBER, REAL, TEXT, TEXTS, PATH } kind;
 
 /* What --help prints, in this order. A GROUP is a heading: its name is all it has. */
 static const struct option {
@@ -32,7 +32,9 @@ static const struct option {
 
   { "Sampling", NULL, GROUP, 0, 0, 0, NULL, NULL },
   { "--tokens", "-n", NUMBER, FIELD(tokens), 1, 1 << 20, "N", "tokens to generate per request; default: 80 to 200" },
-  { "--seed", NULL, NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of the requests of --check; default: 1" },
+  { "--temperature", NULL, REAL, FIELD(temperature), 0, 100, "T",
+    "divides the logits before sampling; 0: the likeliest token; default: 0.7" },
+  { "--seed", NULL, NUMBER, FIELD(seed), 0, INT32_MAX, "N", "for sampling, and for the requests of --check; default: 1" },
   { "--ignore-eos", NULL, SWITCH, FIELD(ignore_eos), 0, 0, NULL, "continue after an end token" },
 
   { "Load", NULL, GROUP, 0, 0, 0, NULL, NULL },
@@ -82,6 +84,15 @@ static int parse_number(const struct option *o, const char *text, int32_t *value
   return 0;
 }
 
+static int parse_real(const struct option *o, const char *text, float *value) {
+  char *end;
+  double number = strtod(text, &end);
+  if (end == text || *end || !(number >= o->low && number <= o->high))
+    return llama_fail("%s is %s, expected a number from %d to %d", o->name, *text ? text : "empty", o->low, o->high);
+  *value = (float)number;
+  return 0;
+}
+
 static int add_string(llama_strings *strings, const char *text) {
   const char **items = realloc(strings->items, (size_t)(strings->count + 1) * sizeof(*items));
   if (!items)
@@ -117,6 +128,8 @@ static int apply(const struct option *o, const char *value, llama_options *optio
     return 0;
   case NUMBER:
     return parse_number(o, value, field);
+  case REAL:
+    return parse_real(o, value, field);
   case TEXT:
     *(const char **)field = value;
     return 0;
@@ -143,7 +156,7 @@ static const struct option *find_option(const char *text, size_t length) {
 
 /* --name value, --name=value and -n value. */
 int llama_options_parse(int argc, char **argv, llama_options *options) {
-  *options = (llama_options){ .chunk = 64, .steps = 500, .seed = 1 };
+  *options = (llama_options){ .chunk = 64, .steps = 500, .seed = 1, .temperature = 0.7f };
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
     const struct option *o = find_option(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
@@ -185,8 +198,8 @@ static const char notes[] =
     "  llama --check                                compare replayed and eager steps bit for bit\n"
     "\nA step has the same bits whether a graph replays it or it runs eagerly at the same padded size. A\n"
     "request's logits may differ by rounding between batches: how attention splits its sums, and which\n"
-    "kernel multiplies matrices on a GPU, depends on all requests of a step.\n"
-    "Each token is the likeliest one.\n";
+    "kernel multiplies matrices on a GPU, depends on all requests of a step. A request's random numbers\n"
+    "depend on the seed, the request and the position alone.\n";
 
 void llama_options_help(void) {
   fputs(usage, stdout);

@@ -15,6 +15,7 @@ typedef struct llama_options {
   llama_strings paths; /* that were made absolute: freed with the options */
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
   int32_t seed, steps; /* steps: of --check */
+  float temperature;   /* 0: the likeliest token */
   int32_t check, ignore_eos, no_bos, stats, quiet, help, version;
 } llama_options;
 

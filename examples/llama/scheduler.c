@@ -106,6 +106,18 @@ static llama_request *take_waiting(llama_scheduler *s, llama_request **link) {
   return r;
 }
 
+/* On each runtime: a row, and the data that the sampler reads of it. */
+static int open_rows(llama_scheduler *s, llama_request *r) {
+  const int32_t noise[2] = { r->seed, r->id };
+  for (int32_t i = 0; i < s->config.num_runtimes; i++) {
+    cgr_runtime *runtime = s->config.runtimes[i];
+    TRY_CGR(cgr_request_open(runtime, (uint64_t)(uintptr_t)r, &r->rows[i]));
+    TRY_CGR(cgr_request_set_data(runtime, r->rows[i], LLAMA_DATA_NOISE, noise));
+    TRY_CGR(cgr_request_set_data(runtime, r->rows[i], LLAMA_DATA_TEMPERATURE, &r->temperature));
+  }
+  return 0;
+}
+
 static int admit(llama_scheduler *s) {
   while (s->waiting && s->num_running < s->config.max_requests) {
     int32_t needed = pages_for(s, longest(s->waiting));
@@ -116,8 +128,7 @@ static int admit(llama_scheduler *s) {
     if (!r->pages)
       return llama_fail("no memory");
     take_waiting(s, &s->waiting);
-    for (int32_t i = 0; i < s->config.num_runtimes; i++)
-      TRY_CGR(cgr_request_open(s->config.runtimes[i], (uint64_t)(uintptr_t)r, &r->rows[i]));
+    TRY(open_rows(s, r));
     r->reserved_pages = needed;
     s->promised += needed;
     r->state = LLAMA_RUNNING;

@@ -29,6 +29,8 @@ typedef struct llama_request {
   const int32_t *forced; /* [max_new - 1] fed in place of the tokens that were sampled; or NULL */
   int32_t *generated;    /* [max_new] the caller's memory */
   int32_t num_generated; /* so far */
+  int32_t seed;          /* of its noise, with `id` (noise.h) */
+  float temperature;     /* 0: the likeliest token */
 
   /* The scheduler's. */
   llama_state state;   /* RELEASED: the scheduler holds nothing of it any more */

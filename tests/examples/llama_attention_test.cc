@@ -108,7 +108,7 @@ private:
     // Bazel builds it for the host alone as well, CMake does not.
     static const std::string program =
         cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
-    const cgr_test::Outcome outcome = cgr_test::RunCommand(program + " --device host " + arguments);
+    const cgr_test::Outcome outcome = cgr_test::RunCommand(program + " --device host --temperature 0 " + arguments);
     return outcome.status == 0 ? outcome.text : "failed: " + outcome.text;
   }
 

@@ -78,7 +78,7 @@ Outcome RunProgram(const std::string &arguments) {
 }
 
 Outcome RunModel(const Folder &folder, const std::string &arguments) {
-  return RunProgram("--model " + std::string(folder.path()) + " " + arguments);
+  return RunProgram("--model " + std::string(folder.path()) + " --temperature 0 " + arguments);
 }
 
 std::string ReadFile(const std::string &path) {
@@ -168,6 +168,30 @@ TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
     }
     remove(json.c_str());
   }
+}
+
+// A model without an opinion: its tokens are the noise. That of a request depends on nothing but the seed, its number and the
+// position, whatever rows, batches, chunks and graphs it meets.
+TEST(LlamaProgram, DrawsTheSameTokensInEverySetting) {
+  Folder folder;
+  std::vector<Tensor> tensors = CountingTensors();
+  tensors[1] = Zeros("lm_head.weight", { kVocab, kVocab });
+  WriteModel(&folder, tensors);
+  const std::string json = folder.File("out.json");
+  const auto tokens = [&](const std::string &arguments) {
+    const Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --prompt-ids 4 --prompt-ids 5,6,7,8,9,10,11 --requests 9 -n 40 "
+                                             "--quiet --json " +
+                                                 json + " --temperature 1 " + arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    const std::string text = ReadFile(json);
+    return text.substr(text.find("\"requests\": ["));
+  };
+  const std::string first = tokens("");
+  for (const char *setting : { "--concurrent 2", "--concurrent 5 --chunk 2", "--mode none", "--mode piecewise --concurrent 3",
+                               "--mode full-decode-only", "--max-changes 2 --page-size 32", "--dtype bf16 --seed 1" })
+    EXPECT_EQ(tokens(setting), first) << setting;
+  EXPECT_NE(tokens("--seed 2"), first);
+  remove(json.c_str());
 }
 
 // More changes than the ring carries at once: they are sent ahead, and the step numbers that this takes lose no result.
@@ -296,6 +320,11 @@ TEST(LlamaProgram, SaysWhatANumberWas) {
   ExpectRefused("--tokens 0", "--tokens is 0, expected a whole number from 1 to 1048576");
   ExpectRefused("--tokens=", "--tokens is empty, expected a whole number from 1 to 1048576");
   ExpectRefused("--concurrent 1.5", "--concurrent is 1.5, expected a whole number from 1 to 4096");
+  for (const char *value : { "-0.1", "101", "nan", "inf", "warm", "0.5x" })
+    ExpectRefused(std::string("--temperature ") + value,
+                  std::string("--temperature is ") + value + ", expected a number from 0 to 100");
+  ExpectRefused("--temperature=", "--temperature is empty, expected a number from 0 to 100");
+  ExpectRefused("--seed -1", "--seed is -1, expected a whole number from 0 to 2147483647");
   ExpectRefused("--chunk 99999999999999999999", "--chunk is 99999999999999999999, expected a whole number from 1 to 65536");
   ExpectRefused("--page-size 20", "--page-size is 20, expected 16, 32 or 64");
   ExpectRefused("--mode maybe",

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "examples/llama/cuda/kernels.h"
+#include "examples/llama/noise.h"
 
 namespace {
 
@@ -152,13 +153,27 @@ __device__ __forceinline__ void Better(float *value, int *index, float other, in
   }
 }
 
-__global__ void Argmax(llama_argmax_args a) {
+// A thread takes four tokens at a time: those that share a call of the generator.
+__global__ void Sample(llama_sample_args a) {
   const float *logits = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocab;
-  float best = -INFINITY;
+  int data = Clamp(a.request_rows[blockIdx.x], a.num_data), position = a.positions[Clamp(a.indices[blockIdx.x], a.tokens)];
+  int seed = a.noise[2 * data], request = a.noise[2 * data + 1];
+  float temperature = a.temperatures[data], best = -INFINITY;
   int index = 0, broken = 0;
-  for (int i = threadIdx.x; i < a.vocab; i += kThreads) {
-    broken |= !isfinite(logits[i]);
-    Better(&best, &index, logits[i], i);
+  for (int first = 4 * threadIdx.x; first < a.vocab; first += 4 * kThreads) {
+    uint32_t words[4];
+    if (temperature > 0.0f)
+      llama_noise(seed, request, position, first / 4, words);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      if (first + j >= a.vocab)
+        break;
+      float value = logits[first + j];
+      broken |= !isfinite(value);
+      if (temperature > 0.0f)
+        value += temperature * llama_gumbel(words[j]);
+      Better(&best, &index, value, first + j);
+    }
   }
   broken = __syncthreads_or(broken);
   __shared__ float values[kThreads];
@@ -209,7 +224,7 @@ int llama_cuda_silu(const llama_silu_args *a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-int llama_cuda_argmax(const llama_argmax_args *a, cudaStream_t stream) {
-  Argmax<<<a->rows, kThreads, 0, stream>>>(*a);
+int llama_cuda_sample(const llama_sample_args *a, cudaStream_t stream) {
+  Sample<<<a->rows, kThreads, 0, stream>>>(*a);
   return cudaGetLastError();
 }

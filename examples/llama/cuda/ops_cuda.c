@@ -20,7 +20,7 @@ ENQUEUE(rmsnorm)
 ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
-ENQUEUE(argmax)
+ENQUEUE(sample)
 
 static cgr_status enqueue_gemm(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream) {
   return llama_cuda_gemm_run(((cuda_ops *)ops)->gemm, args, stream);
@@ -41,7 +41,7 @@ int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
                            .rope = enqueue_rope,
                            .silu = enqueue_silu,
                            .gather = enqueue_gather,
-                           .argmax = enqueue_argmax,
+                           .sample = enqueue_sample,
                            .gemm = enqueue_gemm,
                            .close = close_cuda };
   if (llama_cuda_gemm_create(device, max_rows, &cuda->gemm) != 0) {
