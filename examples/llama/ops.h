@@ -95,6 +95,8 @@ struct llama_ops {
   cgr_status (*gather)(llama_ops *ops, const llama_gather_args *args, cudaStream_t stream);
   cgr_status (*sample)(llama_ops *ops, const llama_sample_args *args, cudaStream_t stream);
   cgr_status (*gemm)(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream);
+  /* Launches a graph of `nodes` empty kernels without cgr: what each of the calls took. NULL: the device has no such graphs. */
+  cgr_status (*bare_launch)(llama_ops *ops, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream);
   void (*close)(llama_ops *ops);
 };
 

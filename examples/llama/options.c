@@ -55,6 +55,7 @@ static const struct option {
     "words of page tables that one step may send; default: that of cgr" },
 
   { "Output", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--texts", NULL, SWITCH, FIELD(texts), 0, 0, NULL, "print the text of every request, not of the first alone" },
   { "--quiet", NULL, SWITCH, FIELD(quiet), 0, 0, NULL, "print no text" },
   { "--stats", NULL, SWITCH, FIELD(stats), 0, 0, NULL, "print a table of the graphs, and why each step ran as it did" },
   { "--json", NULL, PATH, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },

@@ -16,7 +16,7 @@ typedef struct llama_options {
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
   int32_t seed, steps; /* steps: of --check */
   float temperature;   /* 0: the likeliest token */
-  int32_t check, ignore_eos, no_bos, stats, quiet, help, version;
+  int32_t check, ignore_eos, no_bos, texts, stats, quiet, help, version;
 } llama_options;
 
 /* Relative paths are resolved against BUILD_WORKING_DIRECTORY, if it is set: `bazel run` sets it. */

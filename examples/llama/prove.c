@@ -17,9 +17,9 @@ static int audit(const llama_engine *e) {
     return llama_fail("audit: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_plural(count));
   if (status != CGR_OK)
     return llama_fail("audit: %s", cgr_last_message());
-  printf("  audit: %d graph%s of %lld nodes: %lld addresses, all in regions; %lld node%s cannot be looked into\n",
-         seen.num_graphs, llama_plural(seen.num_graphs), (long long)seen.num_nodes, (long long)seen.num_addresses,
-         (long long)seen.num_hidden, llama_plural(seen.num_hidden));
+  printf("  audit: %d graph%s of %lld nodes: %lld addresses, all in regions; %lld opaque node%s\n", seen.num_graphs,
+         llama_plural(seen.num_graphs), (long long)seen.num_nodes, (long long)seen.num_addresses, (long long)seen.num_hidden,
+         llama_plural(seen.num_hidden));
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "examples/llama/engine.h"
+#include "examples/llama/meter.h"
 
 #define RESERVED_PAGES 2 /* cgr's read-trash and write-trash pages: 0 and 1 */
 
@@ -131,6 +132,7 @@ static int admit(llama_scheduler *s) {
     TRY(open_rows(s, r));
     r->reserved_pages = needed;
     s->promised += needed;
+    r->last_time = llama_now();
     r->state = LLAMA_RUNNING;
     s->running[s->num_running++] = r;
   }
@@ -226,6 +228,9 @@ int llama_scheduler_compose(llama_scheduler *s, llama_work *work) {
   work->batch.num_requests = s->num_chosen;
   work->batch.rows = s->rows[0];
   work->phase = num_decodes == s->num_chosen ? LLAMA_DECODE : num_decodes == 0 ? LLAMA_PREFILL : LLAMA_MIXED;
+  work->prompt_tokens = s->num_tokens - num_decodes;
+  for (int32_t i = 0; i < s->num_chosen; i++)
+    work->num_samples += !(s->flags[i] & CGR_REQUEST_PARTIAL);
   work->batch.tokens = all_tokens_last(s) ? NULL : s->tokens;
   if (work->phase != LLAMA_DECODE) {
     work->batch.query_lens = s->query_lens;

@@ -189,6 +189,8 @@ __global__ void Sample(llama_sample_args a) {
     a.out[blockIdx.x] = broken ? LLAMA_NOT_FINITE : indices[0];
 }
 
+__global__ void Empty() {}
+
 int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {
   CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit,
                                            hidden / kWidth);
@@ -221,6 +223,11 @@ int llama_cuda_rope(const llama_rope_args *a, cudaStream_t stream) {
 int llama_cuda_silu(const llama_silu_args *a, cudaStream_t stream) {
   int vectors = a->inner / kWidth;
   Silu<<<dim3(a->rows, (vectors + kThreads - 1) / kThreads), kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}
+
+int llama_cuda_empty(cudaStream_t stream) {
+  Empty<<<1, 1, 0, stream>>>();
   return cudaGetLastError();
 }
 
