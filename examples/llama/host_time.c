@@ -56,14 +56,20 @@ static int open_rows(trial *t) {
   return 0;
 }
 
-static int run_step(trial *t, llama_series *series) {
+static int wait_step(trial *t, cgr_mark mark) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
+  return mark.seq ? llama_cgr(cgr_step_wait(t->engine->runtime, mark, -1, &result), "cgr_step_wait") : 0;
+}
+
+/* As in serve.c, a step is launched before the host waits for the one before it. */
+static int run_step(trial *t, llama_series *series) {
+  const cgr_mark before = t->step.mark;
   llama_cost cost;
   t->step = (cgr_step)CGR_STEP_INIT;
   TRY(llama_step(t->engine, &t->batch, &t->step, &cost));
   if (t->step.state != CGR_STEP_LAUNCHED)
     return llama_fail("%s", cgr_last_message());
-  TRY_CGR(cgr_step_wait(t->engine->runtime, t->step.mark, -1, &result));
+  TRY(wait_step(t, before));
   t->batch.query_lens = NULL; /* after the prompt: one token each, which is on the device */
   t->batch.tokens = NULL;
   return series ? llama_series_add(series, cost.prepare + cost.launch) : 0;
@@ -82,7 +88,7 @@ static int run_rounds(trial *t) {
     if (i > WARM && llama_now() - start > MAX_SECONDS)
       break;
   }
-  return 0;
+  return wait_step(t, t->step.mark);
 }
 
 /* The nodes of the graph that `key` names; 0 if a replay launches several graphs. */

@@ -26,27 +26,37 @@ static cudaError_t capture_chain(int32_t nodes, cudaStream_t stream, cudaGraphEx
   return error;
 }
 
-static cudaError_t launch_all(cudaGraphExec_t exec, int32_t launches, float *microseconds, cudaStream_t stream) {
+/* One launch ahead of the device, as the steps are that this is compared with. */
+static cudaError_t launch_all(cudaGraphExec_t exec, cudaEvent_t done[2], int32_t launches, float *microseconds,
+                              cudaStream_t stream) {
   TRY_CUDA(cudaGraphUpload(exec, stream));
   for (int32_t i = -WARM; i < launches; i++) {
     double start = llama_now();
     TRY_CUDA(cudaGraphLaunch(exec, stream));
     double end = llama_now();
-    TRY_CUDA(cudaStreamSynchronize(stream));
+    TRY_CUDA(cudaEventRecord(done[i & 1], stream));
+    if (i > -WARM)
+      TRY_CUDA(cudaEventSynchronize(done[~i & 1]));
     if (i >= 0)
       microseconds[i] = (float)(1e6 * (end - start));
   }
-  return cudaSuccess;
+  return cudaStreamSynchronize(stream);
 }
 
 cudaError_t llama_cuda_bare_launch(int device, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream) {
   cudaGraphExec_t exec = NULL;
+  cudaEvent_t done[2] = { NULL, NULL };
   int before = 0;
   TRY_CUDA(cudaGetDevice(&before));
   TRY_CUDA(cudaSetDevice(device));
   cudaError_t error = capture_chain(nodes, stream, &exec);
+  for (int i = 0; i < 2 && error == cudaSuccess; i++)
+    error = cudaEventCreateWithFlags(&done[i], cudaEventDisableTiming);
   if (error == cudaSuccess)
-    error = launch_all(exec, launches, microseconds, stream);
+    error = launch_all(exec, done, launches, microseconds, stream);
+  for (int i = 0; i < 2; i++)
+    if (done[i])
+      cudaEventDestroy(done[i]);
   if (exec)
     cudaGraphExecDestroy(exec);
   cudaSetDevice(before);
