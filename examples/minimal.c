@@ -1,6 +1,5 @@
-/* The least that an engine writes: a model of two layers and a sampler, on any device. minimal_model.h says what it does.
- *     cc minimal.c minimal_model.c $(pkg-config --cflags --libs cgr) -lm -o minimal      (the host device alone)
- *     minimal [DEVICE [TEXT]]        DEVICE: host, cuda or cuda:N, the best there is by default; TEXT: letters and spaces */
+/* The minimum that an engine has to write: a model of two layers and a sampler, on any device. For the host device alone:
+ *     cc minimal.c minimal_model.c $(pkg-config --cflags --libs cgr) -lm -o minimal && ./minimal --help */
 #include <cgr/cgr.h>
 #include <stdio.h>
 #include "minimal_model.h"
@@ -63,13 +62,14 @@ static cgr_status start(struct engine *e, const char *device) {
 static cgr_status show(const struct engine *e, cgr_mark mark) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   TRY(cgr_step_wait(e->runtime, mark, -1, &result));
-  putchar(minimal_letter(result.tokens[0]));
+  minimal_print(result.tokens, 1);
   return CGR_OK;
 }
 
 /* Each step is launched before the host waits for the previous one, whose token is already on the device. */
 static cgr_status generate(struct engine *e, const char *text) {
   int32_t row, prompt[MAX_TOKENS], length = minimal_tokens(text, prompt), pages = 0, steps = 0, replays = 0;
+  minimal_print(prompt, length);
   cgr_batch batch = CGR_BATCH_INIT; /* the prompt first */
   batch.num_requests = 1, batch.rows = &row, batch.query_lens = &length, batch.tokens = prompt;
   cgr_step step = CGR_STEP_INIT;
@@ -102,8 +102,8 @@ static cgr_status run(const char *device, const char *text) { /* a failure ends 
 }
 
 int main(int argc, char **argv) {
-  cgr_status status = run(argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : "graphs g");
-  if (status != CGR_OK)
-    fprintf(stderr, "minimal: %s\n", cgr_last_message());
-  return status != CGR_OK;
+  if (minimal_help("minimal", argc, argv) || run(argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : "graphs g") == CGR_OK)
+    return 0;
+  fprintf(stderr, "minimal: %s\n", cgr_last_message());
+  return 1;
 }

@@ -1,5 +1,5 @@
 // minimal.c in C++11: owners close what was opened, and a failed call throws an exception, which never leaves a callback.
-//     minimal_cc [DEVICE [TEXT]]        as minimal
+//     minimal_cc --help tells its arguments
 #include <cgr/cgr.h>
 
 #include <iostream>
@@ -46,6 +46,7 @@ public:
     std::vector<int32_t> prompt(kMaxTokens);
     const int32_t length = minimal_tokens(text, prompt.data());
     int32_t row = -1, pages = 0, steps = 0, replays = 0;
+    minimal_print(prompt.data(), length);
     cgr_batch batch = CGR_BATCH_INIT; // the prompt first
     batch.num_requests = 1, batch.rows = &row, batch.query_lens = &length, batch.tokens = prompt.data();
     cgr_step step = CGR_STEP_INIT;
@@ -59,11 +60,12 @@ public:
       Check(cgr_step_prepare(rt, &batch, &step));
       Check(cgr_step_launch(rt, &step, stream_.get()));
       if (before.seq) // wait for it only while the next step runs, which needs nothing of it from the host
-        std::cout << Wait(before);
+        Show(before);
       steps++, replays += step.key.kind != CGR_KIND_NONE;
       batch.query_lens = batch.tokens = nullptr; // after the prompt: one token, which is on the device
     }
-    std::cout << Wait(step.mark) << "\n" << steps << " steps, " << replays << " of them graph replays\n";
+    Show(step.mark);
+    std::cout << "\n" << steps << " steps, " << replays << " of them graph replays\n";
     Check(cgr_request_close(rt, row));
   }
 
@@ -90,10 +92,10 @@ private:
     return CGR_ERROR_CALLBACK; // cgr_last_message says which call it was
   }
 
-  char Wait(cgr_mark mark) const {
+  void Show(cgr_mark mark) const {
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     Check(cgr_step_wait(runtime_.get(), mark, -1, &result));
-    return minimal_letter(result.tokens[0]);
+    minimal_print(result.tokens, 1);
   }
 
   // Destroyed from the last to the first: the runtime, whose graphs hold addresses of the others, goes before them.
@@ -107,6 +109,8 @@ private:
 } // namespace
 
 int main(int argc, char **argv) try {
+  if (minimal_help("minimal_cc", argc, argv))
+    return 0;
   Engine(argc > 1 ? argv[1] : nullptr).Generate(argc > 2 ? argv[2] : "graphs g");
   return 0;
 } catch (const std::exception &error) {

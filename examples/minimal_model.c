@@ -1,5 +1,6 @@
 /* The model on the host: functions that a stream calls. On CUDA they are kernels, those of minimal_model.cu. */
 #include <stdio.h>
+#include <string.h>
 
 #include "minimal_arithmetic.h"
 
@@ -84,3 +85,21 @@ int32_t minimal_tokens(const char *text, int32_t *tokens) {
 }
 
 char minimal_letter(int32_t token) { return token == 0 ? ' ' : (char)('a' + token - 1); }
+
+void minimal_print(const int32_t *tokens, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    putchar(minimal_letter(tokens[i]));
+}
+
+int minimal_help(const char *program, int argc, char **argv) {
+  if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0))
+    return 0;
+  printf("Usage: %s [DEVICE [TEXT]]\n\n"
+         "Continues TEXT to 65 letters, with a model of two layers whose weights were written by hand. Its rule: after\n"
+         "each letter comes the one that followed it most often so far. \"graphs g\" becomes \"graphs graphs graphs\".\n"
+         "If a letter is new, or two have followed it equally often, the rule does not say what comes.\n\n"
+         "  DEVICE  host, cuda or cuda:N; default: a GPU if there is one, else host\n"
+         "  TEXT    letters and spaces, of which the first %d count; default: \"graphs g\"\n",
+         program, MINIMAL_TOKENS);
+  return 1;
+}

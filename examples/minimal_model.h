@@ -1,8 +1,8 @@
 /* The model of the small examples, as four operations that run on the host and on CUDA.
  *
- * Its weights were not trained but written by hand, so its answer is known: it continues with what followed the same letter last
- * time. "graphs g" becomes "graphs graphs graphs". Two layers can do that and one cannot: layer 0 finds, by position, which
- * letter precedes each letter; layer 1 looks for letters that follow one like the last.
+ * Its weights were not trained but written by hand, so its answer is known: each letter is followed by what followed it most
+ * often so far. "graphs g" becomes "graphs graphs graphs". Two layers can do that and one cannot: layer 0 finds, by position,
+ * which letter precedes each letter; layer 1 looks for letters that follow one like the last.
  *
  * A token's vector x has three parts of 32 numbers, one for each letter: which letter this is, which one precedes it, and
  * which ones may come next. Layer l adds its output to part l + 1, and the sampler takes the largest number of the last part. */
@@ -53,6 +53,10 @@ cgr_status minimal_sample(const minimal_model *model, int32_t num_requests, cuda
 /* Text as tokens, at least one (a space) and at most MINIMAL_TOKENS: returns how many. And a token as a letter. */
 int32_t minimal_tokens(const char *text, int32_t *tokens);
 char minimal_letter(int32_t token);
+void minimal_print(const int32_t *tokens, int32_t count);
+
+/* Whether the first argument is -h or --help, for which it prints the arguments of `program` and the model's rule. */
+int minimal_help(const char *program, int argc, char **argv);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,10 @@ static int arrive(check *c) {
   found->request.num_prompt = a < b ? a : b;
   found->request.max_new = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_NEW);
   found->request.generated = found->generated;
+  /* Half of them take the likeliest tokens. */
+  found->request.seed = llama_random_between(&c->random, 0, INT32_MAX - 1);
+  found->request.temperature =
+      0.25f * (float)llama_random_between(&c->random, 0, 1) * (float)llama_random_between(&c->random, 1, 6);
   for (int32_t i = 0; i < found->request.num_prompt; i++)
     found->prompt[i] = llama_random_between(&c->random, 0, vocab - 1);
   return llama_scheduler_add(c->scheduler, &found->request);
@@ -227,14 +231,13 @@ static int judge(const check *c) {
   cgr_graph_mode mode;
   TRY_CGR(cgr_runtime_graph_mode(c->engines[0]->runtime, &mode, NULL));
   printf("Graph mode %s: %lld step%s compared with eager ones, %lld request%s (%lld left early), %lld token%s: every token and "
-         "logit "
-         "has the "
-         "same bits.\n",
+         "logit has the same bits.\n",
          cgr_graph_mode_name(mode), (long long)n->steps, llama_plural(n->steps), (long long)n->arrivals,
          llama_plural(n->arrivals), (long long)n->cancelled, (long long)n->tokens, llama_plural(n->tokens));
   printf("  %lld full, %lld piecewise and %lld eager steps; %d different graph%s; %lld step%s smaller than the graph\n",
          (long long)n->by_kind[CGR_KIND_FULL], (long long)n->by_kind[CGR_KIND_PIECEWISE], (long long)n->by_kind[CGR_KIND_NONE],
          used, llama_plural(used), (long long)n->padded, llama_plural(n->padded));
+  fflush(stdout);
   return mode != CGR_MODE_NONE && used == 0 ? llama_fail("no graph was replayed: nothing was compared") : 0;
 }
 
@@ -284,6 +287,9 @@ static int run_all(check *c, const llama_check_config *config) {
 int llama_check(const llama_check_config *config, const llama_limits *limits, const llama_weights *weights, llama_ops *ops,
                 cudaStream_t stream) {
   check c = { 0 };
+  printf("Checking graph mode %s: %d step%s, each replayed and eager ...\n",
+         cgr_graph_mode_name((cgr_graph_mode)limits->graph_mode), config->steps, llama_plural(config->steps));
+  fflush(stdout);
   int result = make(&c, config, limits, weights, ops, stream);
   if (result == 0)
     result = run_all(&c, config);

@@ -303,7 +303,8 @@ def ask(args, folder, prompts, setting, forced=None):
     """One run of the program: its answer, and what is wrong with its files."""
     with tempfile.TemporaryDirectory() as outputs:
         paths = {name: os.path.join(outputs, name) for name in ("json", "logits")}
-        command = [args.binary, "--model", folder, "--device", args.device, "--dtype", args.dtype, "--ignore-eos", "--quiet"]
+        command = [args.binary, "--model", folder, "--device", args.device, "--dtype", args.dtype, "--temperature", "0",
+                   "--ignore-eos", "--quiet"]
         command += [word for name, value in {**setting, **paths}.items() for word in (f"--{name}", str(value))]
         command += [] if forced else ["--tokens", str(TOKENS)]
         for prompt in prompts:

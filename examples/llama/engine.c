@@ -130,9 +130,9 @@ static int describe_attention(llama_engine *e, int32_t l) {
   return 0;
 }
 
-static int find_buffer(llama_engine *e, cgr_buffer which, int32_t **data) {
+static int find_buffer(llama_engine *e, cgr_buffer which, int32_t index, void **data) {
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  TRY_CGR(cgr_buffer_get(e->runtime, NULL, which, 0, &view));
+  TRY_CGR(cgr_buffer_get(e->runtime, NULL, which, index, &view));
   *data = view.data;
   return 0;
 }
@@ -147,15 +147,36 @@ static int register_regions(llama_engine *e) {
 }
 
 static int find_buffers(llama_engine *e) {
-  int32_t *input_ids, *positions, *indices;
-  TRY(find_buffer(e, CGR_BUFFER_INPUT_IDS, &input_ids));
-  TRY(find_buffer(e, CGR_BUFFER_POSITIONS, &positions));
-  TRY(find_buffer(e, CGR_BUFFER_LOGITS_INDICES, &indices));
-  TRY(find_buffer(e, CGR_BUFFER_NEXT_TOKENS, &e->next_tokens));
+  void *input_ids, *positions, *indices, *rows, *next, *noise, *temperatures;
+  TRY(find_buffer(e, CGR_BUFFER_INPUT_IDS, 0, &input_ids));
+  TRY(find_buffer(e, CGR_BUFFER_POSITIONS, 0, &positions));
+  TRY(find_buffer(e, CGR_BUFFER_LOGITS_INDICES, 0, &indices));
+  TRY(find_buffer(e, CGR_BUFFER_REQUEST_ROWS, 0, &rows));
+  TRY(find_buffer(e, CGR_BUFFER_NEXT_TOKENS, 0, &next));
+  TRY(find_buffer(e, CGR_BUFFER_DECLARED, LLAMA_DATA_NOISE, &noise));
+  TRY(find_buffer(e, CGR_BUFFER_DECLARED, LLAMA_DATA_TEMPERATURE, &temperatures));
   e->input_ids = input_ids;
   e->positions = positions;
   e->logits_indices = indices;
+  e->request_rows = rows;
+  e->next_tokens = next;
+  e->noise = noise;
+  e->temperatures = temperatures;
   return 0;
+}
+
+/* Padded requests keep the padding: a temperature of 0, so no noise is computed for them. */
+static void declare_data(cgr_buffer_decl *data) {
+  for (int i = 0; i < LLAMA_NUM_DATA; i++) {
+    data[i] = (cgr_buffer_decl)CGR_BUFFER_DECL_INIT;
+    data[i].dimension = CGR_DIMENSION_ROWS;
+    data[i].source = CGR_SOURCE_STAGED;
+  }
+  data[LLAMA_DATA_NOISE].name = "noise";
+  data[LLAMA_DATA_NOISE].dtype = CGR_DTYPE_I32;
+  data[LLAMA_DATA_NOISE].width = 2;
+  data[LLAMA_DATA_TEMPERATURE].name = "temperature";
+  data[LLAMA_DATA_TEMPERATURE].dtype = CGR_DTYPE_FP32;
 }
 
 static int create_runtime(llama_engine *e, const cgr_layer *layers) {
@@ -167,6 +188,10 @@ static int create_runtime(llama_engine *e, const cgr_layer *layers) {
   config.device_handle = e->device;
   config.groups = &group;
   config.num_groups = 1;
+  cgr_buffer_decl data[LLAMA_NUM_DATA];
+  declare_data(data);
+  config.buffers = data;
+  config.num_buffers = LLAMA_NUM_DATA;
   config.layers = layers;
   config.num_layers = e->weights->config.num_layers;
   config.max_requests = n->max_requests;

@@ -58,6 +58,9 @@ typedef struct llama_limits {
   int32_t timing;       /* as in cgr_config */
 } llama_limits;
 
+/* What the sampler reads of a request: data of its row (cgr_request_set_data). */
+enum { LLAMA_DATA_NOISE, LLAMA_DATA_TEMPERATURE, LLAMA_NUM_DATA };
+
 typedef struct llama_engine {
   llama_limits limits;
   cgr_device *device;
@@ -79,7 +82,9 @@ typedef struct llama_engine {
   void **caches;            /* [layers] */
   cgr_attention *attention; /* [layers] */
 
-  const int32_t *input_ids, *positions, *logits_indices; /* of the runtime */
+  const int32_t *input_ids, *positions, *logits_indices, *request_rows; /* of the runtime */
+  const int32_t *noise;                                                 /* [rows + 1, 2] seed and request */
+  const float *temperatures;                                            /* [rows + 1] */
   int32_t *next_tokens;
   int64_t records; /* calls of llama_record: eager steps and captures */
 } llama_engine;

@@ -106,8 +106,18 @@ static cgr_status sample(cgr_recorder *recorder, const void *pointer) {
   const llama_engine *e = ((const sample_args *)pointer)->engine;
   pass p;
   PASS(begin(recorder, e, &p));
-  llama_argmax_args args = { e->next_tokens, e->logits, p.requests, p.config->vocab_size };
-  return p.ops->argmax(p.ops, &args, p.stream);
+  llama_sample_args args = { e->next_tokens,
+                             e->logits,
+                             e->request_rows,
+                             e->noise,
+                             e->temperatures,
+                             e->positions,
+                             e->logits_indices,
+                             p.requests,
+                             p.config->vocab_size,
+                             e->limits.max_requests + 1,
+                             p.tokens };
+  return p.ops->sample(p.ops, &args, p.stream);
 }
 
 cgr_status llama_record(cgr_recorder *recorder, void *engine) {

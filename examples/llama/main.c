@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "examples/llama/check.h"
+#include "examples/llama/intro.h"
 #include "examples/llama/options.h"
 #include "examples/llama/output.h"
 #include "examples/llama/prompts.h"
+#include "examples/llama/report.h"
 #include "examples/llama/serve.h"
-
-#define OWN_MODEL "examples/llama/model"
+#include "examples/llama/settings.h"
+#include "examples/llama/summary.h"
 
 typedef struct program {
   llama_options options;
@@ -30,86 +32,34 @@ typedef struct program {
   llama_engine *engine;
   llama_scheduler *scheduler;
   llama_meter meter;
+  llama_host_time host_time;
+  cgr_stats stats; /* of the requests' steps */
+  bool on_host;
+  double start; /* of the program */
   llama_output json, logits, metrics, trace;
 } program;
 
 /* ------------------------------------------------------------------------------------------------------------ settings */
-
-static bool is_model(const char *format, const char *folder, char *path, size_t size) {
-  char config[4096];
-  if (!folder || snprintf(path, size, format, folder) >= (int)size ||
-      snprintf(config, sizeof(config), "%s/config.json", path) >= (int)sizeof(config))
-    return false;
-  return access(config, R_OK) == 0;
-}
-
-/* The bundled model is in Bazel's runfiles, in the workspace, or next to the program. */
-static int find_own_model(char *path, size_t size) {
-  char self[2048] = "";
-  ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-  self[length < 0 ? 0 : length] = 0;
-  char *slash = strrchr(self, '/');
-  if (is_model("%s", OWN_MODEL, path, size) || is_model("%s/cgr/" OWN_MODEL, getenv("RUNFILES_DIR"), path, size) ||
-      is_model("%s.runfiles/cgr/" OWN_MODEL, self, path, size) || is_model("%s.runfiles/_main/" OWN_MODEL, self, path, size) ||
-      is_model("%s/" OWN_MODEL, getenv("BUILD_WORKSPACE_DIRECTORY"), path, size))
-    return 0;
-  if (slash) {
-    *slash = 0;
-    if (is_model("%s/model", self, path, size))
-      return 0;
-  }
-  return llama_fail("the model that comes along (" OWN_MODEL ") is not found: give --model DIR");
-}
-
-/* Finds an option's value in a NULL-terminated list of names; without a value, `index` is unchanged. The names of cgr's
- * enumerators have spaces, which a command line writes as dashes. */
-static int choose(const char *option, const char *value, const char *const *names, int32_t *index) {
-  char expected[256] = "", name[32];
-  size_t length = 0;
-  for (int32_t i = 0; value && names[i]; i++) {
-    snprintf(name, sizeof(name), "%s", names[i]);
-    for (char *space = strchr(name, ' '); space; space = strchr(space, ' '))
-      *space = '-';
-    if (strcmp(value, name) == 0) {
-      *index = i;
-      return 0;
-    }
-    const char *separator = i == 0 ? "" : names[i + 1] ? ", " : " or ";
-    length += (size_t)snprintf(expected + length, sizeof(expected) - length, "%s%s", separator, name);
-  }
-  return value ? llama_fail("%s is %s, expected %s", option, *value ? value : "empty", expected) : 0;
-}
-
-/* Reads the options that are names, before anything is loaded. */
-static int read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
-  const char *modes[CGR_MODE_FULL_AND_PIECEWISE + 2] = { NULL };
-  const char *const layouts[] = { cgr_kv_layout_name(CGR_LAYOUT_NHD), cgr_kv_layout_name(CGR_LAYOUT_HND), NULL };
-  const char *const dtypes[] = { cgr_dtype_name(CGR_DTYPE_BF16), cgr_dtype_name(CGR_DTYPE_FP32), NULL };
-  static const char *const pages[] = { "16", "32", "64", NULL };
-  int32_t layout = 0, page = 0, type = -1;
-  for (int32_t mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
-    modes[mode] = cgr_graph_mode_name((cgr_graph_mode)mode);
-  TRY(choose("--mode", o->mode, modes, &n->graph_mode));
-  TRY(choose("--kv-layout", o->kv_layout, layouts, &layout));
-  TRY(choose("--page-size", o->page_size, pages, &page));
-  TRY(choose("--dtype", o->dtype, dtypes, &type));
-  n->layout = layout == 0 ? CGR_LAYOUT_NHD : CGR_LAYOUT_HND;
-  n->page_size = 16 << page;
-  *dtype = type < 0 ? CGR_DTYPE_NONE : type == 0 ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
-  return 0;
-}
 
 /* The model's tokens and limits, in the folder that was asked for. */
 static int open_model(program *p) {
   char path[4096];
   const char *folder = p->options.model;
   if (!folder) {
-    TRY(find_own_model(path, sizeof(path)));
+    TRY(llama_find_own_model(path, sizeof(path)));
     folder = path;
   }
   TRY(llama_model_open(folder, &p->model));
   if (p->model->tie_broken)
     fprintf(stderr, "llama: %s: tie_word_embeddings is true, but lm_head.weight differs from the embedding: not tied\n", folder);
+  return 0;
+}
+
+static int introduce(const program *p) {
+  char name[256];
+  llama_model_name(&p->options, name, sizeof(name));
+  TRY(llama_intro_device(stdout, p->device));
+  llama_intro_model(stdout, name, p->model, p->dtype);
   return 0;
 }
 
@@ -122,11 +72,13 @@ static int open_device(program *p) {
   TRY_CGR(cgr_device_open(name, NULL, &p->device));
   TRY_CGR(cgr_device_get_info(p->device, &info));
   TRY_CGR(cgr_stream_create(p->device, &p->stream));
+  p->on_host = info.kind == CGR_DEVICE_KIND_HOST;
   if (p->dtype == CGR_DTYPE_NONE)
-    p->dtype = info.kind == CGR_DEVICE_KIND_HOST ? CGR_DTYPE_FP32 : CGR_DTYPE_BF16;
-  if (info.kind == CGR_DEVICE_KIND_CUDA && p->dtype != CGR_DTYPE_BF16)
+    p->dtype = p->on_host ? CGR_DTYPE_FP32 : CGR_DTYPE_BF16;
+  if (!p->on_host && p->dtype != CGR_DTYPE_BF16)
     return llama_fail("--dtype is fp32, expected bf16 on a GPU");
-  if (info.kind == CGR_DEVICE_KIND_HOST)
+  TRY(introduce(p));
+  if (p->on_host)
     TRY(llama_ops_host(p->device, &p->ops));
   else
 #ifdef LLAMA_CUDA
@@ -156,8 +108,8 @@ static int set_limits(program *p, int32_t longest) {
 
 /* ------------------------------------------------------------------------------------------------------------ requests */
 
-/* Without --tokens the requests end at different times, as those of real clients do: 80 .. 200 tokens. */
-static int32_t own_length(int32_t i) { return 80 + 24 * (5 * i % 6); }
+/* Without --tokens the requests end at different times, as those of real clients do: 200 .. 80 tokens. */
+static int32_t own_length(int32_t i) { return 200 - 24 * (5 * i % 6); }
 
 static int make_requests(program *p, int32_t *longest) {
   const llama_options *o = &p->options;
@@ -171,6 +123,8 @@ static int make_requests(program *p, int32_t *longest) {
     const llama_prompt *prompt = &p->prompts.items[i % p->prompts.count];
     llama_request *r = &p->requests[i];
     r->id = i;
+    r->seed = o->seed;
+    r->temperature = o->temperature;
     r->prompt = prompt->tokens;
     r->num_prompt = prompt->num_tokens;
     r->forced = prompt->forced;
@@ -203,19 +157,6 @@ static int make_scheduler(program *p) {
 
 /* -------------------------------------------------------------------------------------------------------------- output */
 
-/* Output that ends at its limit may end in the middle of a word: the dots say so. */
-static void print_text(const program *p) {
-  for (int32_t i = 0; i < p->num_requests; i++) {
-    const llama_request *r = &p->requests[i];
-    printf("--- %d: %d token%s of prompt, %d generated, %s\n", i, r->num_prompt, llama_plural(r->num_prompt), r->num_generated,
-           r->ended_early ? "ended by an end token" : "cut at the limit");
-    llama_tokens_print(stdout, r->prompt, r->num_prompt, p->prompts.bytes);
-    printf(p->prompts.bytes ? "|" : " | ");
-    llama_tokens_print(stdout, r->generated, r->num_generated, p->prompts.bytes);
-    printf("%s\n\n", r->ended_early ? "" : " [...]");
-  }
-}
-
 /* Before anything is loaded or run. */
 static int open_outputs(program *p) {
   const llama_options *o = &p->options;
@@ -241,7 +182,7 @@ static int write_json(program *p) {
     return 0;
   TRY(llama_output_begin(&p->json));
   fprintf(out, "{\n");
-  TRY(llama_report_json(out, &p->meter, p->engine->runtime));
+  TRY(llama_report_json(out, &p->meter, p->engine->runtime, &p->stats, &p->host_time));
   fprintf(out, ",\n\"requests\": [");
   for (int32_t i = 0; i < p->num_requests; i++) {
     fprintf(out, "%s\n  {\"prompt\": [", i ? "," : "");
@@ -267,18 +208,47 @@ static int write_metrics(program *p) {
 static int serve(program *p) {
   llama_logits logits;
   llama_trace trace;
+  llama_text text = { .request = NULL };
+  bool quiet = p->options.quiet;
   TRY(llama_output_begin(&p->logits));
   TRY(llama_output_begin(&p->trace));
   int result = llama_logits_open(p->logits.file, p->logits.path, p->engine, &logits);
   int traced = llama_trace_open(p->trace.file, p->engine, &trace);
-  if (result == 0 && traced == 0)
-    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, &trace, !p->options.quiet && isatty(STDERR_FILENO));
+  if (result == 0 && traced == 0) {
+    if (!quiet)
+      llama_text_begin(stdout, &p->requests[0], p->prompts.bytes, &text);
+    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, &trace, &text, quiet && isatty(STDERR_FILENO));
+  }
+  llama_text_end(&text);
   llama_logits_close(&logits);
   llama_trace_close(&trace);
   if (result != 0 || traced != 0)
     return -1;
   TRY(llama_output_close(&p->trace));
   return llama_output_close(&p->logits);
+}
+
+/* "requests   12, at most 8 in a step" */
+static void introduce_requests(const program *p) {
+  printf("requests   %d, at most %d in a step", p->num_requests, p->limits.max_requests);
+  if (!p->options.quiet)
+    fputs(p->num_requests == 1 ? "; its text:\n" : "; the text of request 0:\n", stdout);
+  printf("\n");
+  fflush(stdout);
+}
+
+/* The steps of the comparison are none of the requests': what counts those is read before. */
+static int report(program *p) {
+  for (int32_t i = 0; i < p->num_requests; i++)
+    p->meter.generated += (uint64_t)p->requests[i].num_generated;
+  if (p->options.stats)
+    TRY(llama_report_tables(stdout, &p->meter, p->engine->runtime));
+  TRY(write_metrics(p));
+  TRY_CGR(cgr_runtime_stats(p->engine->runtime, &p->stats));
+  TRY(llama_host_time_measure(p->engine, p->num_requests, &p->host_time));
+  printf("\n");
+  llama_summary_print(stdout, &p->meter, &p->host_time, p->on_host);
+  return write_json(p);
 }
 
 static int generate(program *p) {
@@ -289,19 +259,12 @@ static int generate(program *p) {
   TRY(llama_engine_create(&p->limits, p->weights, p->ops, p->stream, &p->engine));
   TRY(llama_engine_capture(p->engine));
   TRY(make_scheduler(p));
+  TRY(llama_intro_engine(stdout, p->engine, llama_now() - p->start));
+  introduce_requests(p);
   TRY(serve(p));
-  p->meter.finished = (uint64_t)p->num_requests;
-  for (int32_t i = 0; i < p->num_requests; i++)
-    p->meter.generated += (uint64_t)p->requests[i].num_generated;
-  if (!p->options.quiet)
-    print_text(p);
-  TRY(llama_report_print(stdout, &p->meter, p->engine->runtime));
-  if (p->options.stats) {
-    printf("\n");
-    TRY(llama_report_stats(stdout, p->engine->runtime));
-  }
-  TRY(write_json(p));
-  return write_metrics(p);
+  if (p->options.texts && !p->options.quiet)
+    llama_texts_print(stdout, p->requests, 1, p->num_requests, p->prompts.bytes);
+  return report(p);
 }
 
 /* In the mode that was asked for, or in every one that has graphs. */
@@ -326,7 +289,11 @@ static int run(program *p, int argc, char **argv) {
     llama_options_help();
     return 0;
   }
-  TRY(read_names(&p->options, &p->limits, &p->dtype));
+  if (p->options.version) {
+    printf("%s\n", cgr_build_info());
+    return 0;
+  }
+  TRY(llama_read_names(&p->options, &p->limits, &p->dtype));
   TRY(open_outputs(p));
   TRY(open_model(p));
   return p->options.check ? run_check(p) : generate(p);
@@ -356,6 +323,8 @@ static void finish(program *p) {
 
 int main(int argc, char **argv) {
   static program p;
+  p.stats = (cgr_stats)CGR_STATS_INIT;
+  p.start = llama_now();
   int result = run(&p, argc, argv);
   fflush(stdout);
   if (result != 0)

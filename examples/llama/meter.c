@@ -12,7 +12,7 @@ double llama_now(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int append(llama_series *series, double seconds) {
+int llama_series_add(llama_series *series, double seconds) {
   if (series->count == series->capacity) {
     size_t capacity = series->capacity ? 2 * series->capacity : 1024;
     float *values = realloc(series->values, capacity * sizeof(*values));
@@ -32,12 +32,30 @@ int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step,
   kind->real_tokens += (uint64_t)step->num_tokens;
   kind->padded_tokens += (uint64_t)step->key.num_tokens;
   kind->bytes_staged += step->bytes_staged;
-  TRY(append(&kind->prepare, prepare_seconds));
-  TRY(append(&kind->launch, launch_seconds));
-  return append(&kind->both, prepare_seconds + launch_seconds);
+  TRY(llama_series_add(&kind->prepare, prepare_seconds));
+  TRY(llama_series_add(&kind->launch, launch_seconds));
+  return llama_series_add(&kind->both, prepare_seconds + launch_seconds);
+}
+
+int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result, double seconds) {
+  double now = llama_now();
+  meter->prompt += (uint64_t)work->prompt_tokens;
+  meter->prompt_seconds += work->prompt_tokens ? seconds : 0.0;
+  meter->generation_seconds += work->num_samples ? seconds : 0.0;
+  for (int32_t i = 0; i < result->num_requests; i++) {
+    llama_request *r = llama_result_request(result, i);
+    if (result->num_tokens[i] == 0 || r->ended_early)
+      continue;
+    llama_series *series = r->num_generated ? &meter->between_tokens : &meter->first_token;
+    TRY(llama_series_add(series, now - r->last_time));
+    r->last_time = now;
+  }
+  return 0;
 }
 
 void llama_meter_free(llama_meter *meter) {
+  free(meter->first_token.values);
+  free(meter->between_tokens.values);
   for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
     for (int kind = 0; kind < 3; kind++) {
       free(meter->kinds[phase][kind].prepare.values);
@@ -57,26 +75,4 @@ float llama_quantile(llama_series *series, double share) {
   qsort(series->values, series->count, sizeof(*series->values), ascending);
   size_t index = (size_t)(share * (double)series->count);
   return series->values[index < series->count ? index : series->count - 1];
-}
-
-int llama_meter_median(const llama_meter *meter, int replayed, uint64_t *steps, float *microseconds) {
-  llama_series all = { 0 };
-  int first = replayed ? CGR_KIND_PIECEWISE : CGR_KIND_NONE, last = replayed ? CGR_KIND_FULL : CGR_KIND_NONE;
-  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
-    for (int kind = first; kind <= last; kind++)
-      all.capacity += meter->kinds[phase][kind].both.count;
-  all.values = malloc((all.capacity + 1) * sizeof(*all.values));
-  if (!all.values)
-    return llama_fail("no memory");
-  for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
-    for (int kind = first; kind <= last; kind++) {
-      const llama_series *part = &meter->kinds[phase][kind].both;
-      if (part->count)
-        memcpy(all.values + all.count, part->values, part->count * sizeof(*all.values));
-      all.count += part->count;
-    }
-  *steps = all.count;
-  *microseconds = llama_quantile(&all, 0.5);
-  free(all.values);
-  return 0;
 }

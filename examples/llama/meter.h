@@ -4,7 +4,6 @@
 
 #include <cgr/cgr.h>
 #include <stddef.h>
-#include <stdio.h>
 
 #include "examples/llama/scheduler.h"
 
@@ -20,27 +19,26 @@ typedef struct llama_kind {
 
 typedef struct llama_meter {
   llama_kind kinds[LLAMA_NUM_PHASES][3]; /* [llama_phase][cgr_graph_kind] */
-  uint64_t finished, generated;          /* requests, and their tokens */
+  uint64_t generated;                    /* tokens of all requests */
+  uint64_t prompt;                       /* tokens of prompts that steps computed */
   double seconds;                        /* of the whole loop */
+  double prompt_seconds;                 /* of the steps with tokens of prompts, each from the results before it to its own */
+  double generation_seconds;             /* of the steps that sampled; a step may count in both */
+  llama_series first_token;              /* of each request: from its admission to its first token */
+  llama_series between_tokens;           /* of each request: from one token to the next */
 } llama_meter;
 
 double llama_now(void); /* seconds of a monotonic clock */
 
 int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step, double prepare_seconds, double launch_seconds);
+/* `result` was just read, `seconds` after the one before. Takes the times of its tokens; to be called before the scheduler takes
+ * the tokens. */
+int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result, double seconds);
 void llama_meter_free(llama_meter *meter);
+
+int llama_series_add(llama_series *series, double seconds);
 
 /* The value below which `share` of the series is; sorts it. 0 for an empty one. */
 float llama_quantile(llama_series *series, double share);
-
-/* Host time of all steps that replayed a graph, or of those that ran eagerly: their number and the median of prepare + launch. */
-int llama_meter_median(const llama_meter *meter, int replayed, uint64_t *steps, float *microseconds);
-
-/* The table for people, and the same as members of a JSON object. */
-int llama_report_print(FILE *out, llama_meter *meter, cgr_runtime *runtime);
-int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime);
-
-/* What the runtime reports about itself: its own table, and its metrics for Prometheus. */
-int llama_report_stats(FILE *out, cgr_runtime *runtime);
-int llama_report_metrics(FILE *out, cgr_runtime *runtime);
 
 #endif

@@ -49,14 +49,21 @@ typedef struct llama_gather_args {
   int32_t rows, hidden, tokens, dtype;
 } llama_gather_args;
 
-/* What argmax returns for a row with a NaN or an Inf in it; embed treats such an id as 0. */
+/* What sample returns for a row with a NaN or an Inf in it; embed treats such an id as 0. */
 #define LLAMA_NOT_FINITE (-1)
 
-typedef struct llama_argmax_args {
-  int32_t *out;        /* [rows]: the first of equals, or LLAMA_NOT_FINITE */
-  const float *logits; /* [rows, vocab] */
-  int32_t rows, vocab;
-} llama_argmax_args;
+/* argmax(logits + temperature * noise), which is argmax(logits / temperature + noise) without a division by 0: temperature 0
+ * takes the likeliest token. The noise is that of noise.h, for the position of the token that the logits were computed from. */
+typedef struct llama_sample_args {
+  int32_t *out;                /* [rows]: the first of equals, or LLAMA_NOT_FINITE */
+  const float *logits;         /* [rows, vocab] */
+  const int32_t *request_rows; /* [rows] where a request's data is */
+  const int32_t *noise;        /* [num_data, 2] seed and request */
+  const float *temperatures;   /* [num_data] */
+  const int32_t *positions;    /* [tokens] */
+  const int32_t *indices;      /* [rows] the token that the logits were computed from */
+  int32_t rows, vocab, num_data, tokens;
+} llama_sample_args;
 
 /* The model's matrices. Each has one shape, so a library's choice for it can be kept. */
 typedef enum llama_matrix { LLAMA_QKV, LLAMA_O, LLAMA_GATE_UP, LLAMA_DOWN, LLAMA_HEAD, LLAMA_NUM_MATRICES } llama_matrix;
@@ -86,8 +93,10 @@ struct llama_ops {
   cgr_status (*rope)(llama_ops *ops, const llama_rope_args *args, cudaStream_t stream);
   cgr_status (*silu)(llama_ops *ops, const llama_silu_args *args, cudaStream_t stream);
   cgr_status (*gather)(llama_ops *ops, const llama_gather_args *args, cudaStream_t stream);
-  cgr_status (*argmax)(llama_ops *ops, const llama_argmax_args *args, cudaStream_t stream);
+  cgr_status (*sample)(llama_ops *ops, const llama_sample_args *args, cudaStream_t stream);
   cgr_status (*gemm)(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream);
+  /* Launches a graph of `nodes` empty kernels without cgr: what each of the calls took. NULL: the device has no such graphs. */
+  cgr_status (*bare_launch)(llama_ops *ops, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream);
   void (*close)(llama_ops *ops);
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "examples/llama/error.h"
+#include "examples/llama/noise.h"
 #include "examples/llama/number.h"
 #include "examples/llama/ops.h"
 
@@ -133,19 +134,31 @@ static void gather(const void *pointer) {
     memcpy((char *)a->out + (size_t)r * row, (const char *)a->in + (size_t)clamp(a->indices[r], a->tokens) * row, row);
 }
 
-static void argmax(const void *pointer) {
-  const llama_argmax_args *a = pointer;
-  for (int64_t r = 0; r < a->rows; r++) {
-    const float *logits = a->logits + r * a->vocab;
-    int32_t best = 0;
-    int finite = 1;
-    for (int32_t i = 0; i < a->vocab; i++) {
-      finite &= isfinite(logits[i]) != 0;
-      if (logits[i] > logits[best])
-        best = i;
+static int32_t sample_row(const llama_sample_args *a, int64_t r) {
+  const float *logits = a->logits + r * a->vocab;
+  int32_t data = clamp(a->request_rows[r], a->num_data), position = a->positions[clamp(a->indices[r], a->tokens)], best = 0;
+  float temperature = a->temperatures[data], most = -INFINITY;
+  uint32_t words[4] = { 0 };
+  for (int32_t i = 0; i < a->vocab; i++) {
+    float value = logits[i];
+    if (!isfinite(value))
+      return LLAMA_NOT_FINITE;
+    if (temperature > 0.0f && i % 4 == 0)
+      llama_noise(a->noise[2 * data], a->noise[2 * data + 1], position, i / 4, words);
+    if (temperature > 0.0f)
+      value += temperature * llama_gumbel(words[i % 4]);
+    if (value > most) {
+      most = value;
+      best = i;
     }
-    a->out[r] = finite ? best : LLAMA_NOT_FINITE;
   }
+  return best;
+}
+
+static void sample(const void *pointer) {
+  const llama_sample_args *a = pointer;
+  for (int64_t r = 0; r < a->rows; r++)
+    a->out[r] = sample_row(a, r);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- gemm */
@@ -236,7 +249,7 @@ ENQUEUE(rmsnorm)
 ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
-ENQUEUE(argmax)
+ENQUEUE(sample)
 ENQUEUE(gemm)
 
 static void close_host(llama_ops *ops) { free(ops); }
@@ -251,7 +264,7 @@ int llama_ops_host(cgr_device *device, llama_ops **out) {
                       .rope = enqueue_rope,
                       .silu = enqueue_silu,
                       .gather = enqueue_gather,
-                      .argmax = enqueue_argmax,
+                      .sample = enqueue_sample,
                       .gemm = enqueue_gemm,
                       .close = close_host };
   *out = ops;

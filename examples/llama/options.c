@@ -1,6 +1,7 @@
 #include "examples/llama/options.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,52 +9,68 @@
 
 #include "examples/llama/error.h"
 
-typedef enum kind { SWITCH, NUMBER, TEXT, TEXTS } kind;
+typedef enum kind { GROUP, SWITCH, NUMBER, REAL, TEXT, TEXTS, PATH } kind;
 
+/* What --help prints, in this order. A GROUP is a heading: its name is all it has. */
 static const struct option {
-  const char *name;
+  const char *name, *letter; /* "--model", and "-m" or NULL */
   kind kind;
   size_t offset;
   int32_t low, high;
-  const char *value, *help;
+  const char *value, *help; /* the help in 74 columns */
 } table[] = {
 #define FIELD(name) offsetof(llama_options, name)
-  { "--model", TEXT, FIELD(model), 0, 0, "DIR",
-    "folder of a Llama, Mistral, Qwen2 or Qwen3 (config.json, safetensors); default: the one that comes along" },
-  { "--prompt", TEXTS, FIELD(prompts), 0, 0, "TEXT", "a prompt; again for more (models whose tokens are bytes)" },
-  { "--prompts", TEXT, FIELD(prompts_file), 0, 0, "FILE", "a prompt per line" },
-  { "--prompt-ids", TEXTS, FIELD(prompt_ids), 0, 0, "1,2,3", "a prompt as token ids; again for more" },
-  { "--force-ids", TEXTS, FIELD(force_ids), 0, 0, "4,5,6",
-    "what follows the n-th prompt, fed token by token in place of what is sampled" },
-  { "--tokens", NUMBER, FIELD(tokens), 1, 1 << 20, "N", "tokens to generate per request (80 to 200)" },
-  { "--requests", NUMBER, FIELD(requests), 1, 1 << 20, "N", "requests in all; the prompts go round (one per prompt)" },
-  { "--concurrent", NUMBER, FIELD(concurrent), 1, 4096, "N", "requests in one step (8; with --check 32)" },
-  { "--chunk", NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step (64)" },
-  { "--device", TEXT, FIELD(device), 0, 0, "NAME", "host, cuda, cuda:1, ...; default: a GPU if there is one" },
-  { "--dtype", TEXT, FIELD(dtype), 0, 0, "TYPE", "bf16 (a GPU's only one) or fp32 (the host's default)" },
-  { "--mode", TEXT, FIELD(mode), 0, 0, "MODE",
-    "which steps replay graphs: default, none, piecewise, full, full-decode-only, full-and-piecewise" },
-  { "--kv-layout", TEXT, FIELD(kv_layout), 0, 0, "nhd|hnd", "order of a page's tokens and heads (nhd)" },
-  { "--page-size", TEXT, FIELD(page_size), 0, 0, "N", "tokens per page: 16, 32 or 64 (16)" },
-  { "--pages", NUMBER, FIELD(pages), 3, 1 << 26, "N", "pages in the pool; default: enough for all that run at once" },
-  { "--max-seq-len", NUMBER, FIELD(max_seq_len), 1, 1 << 24, "N", "longest sequence; default: what the requests need" },
-  { "--max-changes", NUMBER, FIELD(max_changes), 1, 1 << 20, "N",
-    "words of changed page tables that one step carries; more travel in steps of their own (cgr's default)" },
-  { "--ignore-eos", SWITCH, FIELD(ignore_eos), 0, 0, NULL, "generate on after an end token" },
-  { "--no-bos", SWITCH, FIELD(no_bos), 0, 0, NULL, "do not put the model's first token before a text" },
-  { "--check", SWITCH, FIELD(check), 0, 0, NULL,
-    "run a replaying and an eager runtime in lockstep and compare every bit, then audit and self-test the graphs; without --mode "
-    "once in each mode" },
-  { "--steps", NUMBER, FIELD(steps), 1, 1 << 30, "N", "steps of --check, in each mode (500)" },
-  { "--seed", NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of the requests of --check (1)" },
-  { "--logits", TEXT, FIELD(logits), 0, 0, "FILE", "write the logits of every token sampled (format: logits.h)" },
-  { "--json", TEXT, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },
-  { "--stats", SWITCH, FIELD(stats), 0, 0, NULL, "print what cgr counts of each graph, with host times" },
-  { "--metrics", TEXT, FIELD(metrics), 0, 0, "FILE", "write the same for Prometheus" },
-  { "--trace", TEXT, FIELD(trace), 0, 0, "FILE",
-    "write what host and device did for each step of the run, for ui.perfetto.dev; timestamps in the steps cost them some time" },
-  { "--quiet", SWITCH, FIELD(quiet), 0, 0, NULL, "print no text" },
-  { "--help", SWITCH, FIELD(help), 0, 0, NULL, "this" },
+  { "Model and prompts", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--model", "-m", PATH, FIELD(model), 0, 0, "DIR",
+    "Llama, Mistral, Qwen2 or Qwen3; default: the bundled 1.8M-parameter model" },
+  { "--prompt", "-p", TEXTS, FIELD(prompts), 0, 0, "TEXT", "a prompt; repeat for more (only for models whose tokens are bytes)" },
+  { "--prompts", NULL, PATH, FIELD(prompts_file), 0, 0, "FILE", "a file with one prompt per line" },
+  { "--prompt-ids", NULL, TEXTS, FIELD(prompt_ids), 0, 0, "1,2,3", "a prompt as token ids; repeat for more" },
+  { "--force-ids", NULL, TEXTS, FIELD(force_ids), 0, 0, "4,5,6",
+    "continue the n-th prompt with these ids instead of sampled tokens" },
+  { "--no-bos", NULL, SWITCH, FIELD(no_bos), 0, 0, NULL, "do not put the model's first token before a text" },
+
+  { "Sampling", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--tokens", "-n", NUMBER, FIELD(tokens), 1, 1 << 20, "N", "tokens to generate per request; default: 80 to 200" },
+  { "--temperature", NULL, REAL, FIELD(temperature), 0, 100, "T",
+    "divides the logits before sampling; 0: the likeliest token; default: 0.7" },
+  { "--seed", NULL, NUMBER, FIELD(seed), 0, INT32_MAX, "N", "for sampling, and for the requests of --check; default: 1" },
+  { "--ignore-eos", NULL, SWITCH, FIELD(ignore_eos), 0, 0, NULL, "continue after an end token" },
+
+  { "Load", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--requests", NULL, NUMBER, FIELD(requests), 1, 1 << 20, "N", "how many requests to serve; default: one per prompt" },
+  { "--concurrent", NULL, NUMBER, FIELD(concurrent), 1, 4096, "N", "requests in one step; default: 8, with --check 32" },
+  { "--chunk", NULL, NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step; default: 64" },
+  { "--max-seq-len", NULL, NUMBER, FIELD(max_seq_len), 1, 1 << 24, "N", "longest sequence; default: what the requests need" },
+
+  { "Device, graphs and KV cache", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--device", NULL, TEXT, FIELD(device), 0, 0, "NAME", "host, cuda, cuda:1, ...; default: a GPU if there is one" },
+  { "--dtype", NULL, TEXT, FIELD(dtype), 0, 0, "TYPE",
+    "bf16 or fp32; default: bf16 on a GPU (the only choice there), else fp32" },
+  { "--mode", NULL, TEXT, FIELD(mode), 0, 0, "MODE", "none, piecewise, full, full-decode-only, full-and-piecewise or default" },
+  { "--kv-layout", NULL, TEXT, FIELD(kv_layout), 0, 0, "nhd|hnd", "order of tokens and heads in a page; default: nhd" },
+  { "--page-size", NULL, TEXT, FIELD(page_size), 0, 0, "N", "tokens per page: 16, 32 or 64; default: 16" },
+  { "--pages", NULL, NUMBER, FIELD(pages), 3, 1 << 26, "N", "pages in the pool; default: enough for the requests of one step" },
+  { "--max-changes", NULL, NUMBER, FIELD(max_changes), 1, 1 << 20, "N",
+    "words of page tables that one step may send; default: that of cgr" },
+
+  { "Output", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--texts", NULL, SWITCH, FIELD(texts), 0, 0, NULL, "print the text of every request, not of the first alone" },
+  { "--quiet", NULL, SWITCH, FIELD(quiet), 0, 0, NULL, "print no text" },
+  { "--stats", NULL, SWITCH, FIELD(stats), 0, 0, NULL, "print a table of the graphs, and why each step ran as it did" },
+  { "--json", NULL, PATH, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },
+  { "--metrics", NULL, PATH, FIELD(metrics), 0, 0, "FILE", "write statistics for Prometheus" },
+  { "--trace", NULL, PATH, FIELD(trace), 0, 0, "FILE", "write a timeline of host and device for ui.perfetto.dev (slows steps)" },
+  { "--logits", NULL, PATH, FIELD(logits), 0, 0, "FILE", "write the logits of every sampled token (format: logits.h)" },
+
+  { "Self-check", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--check", NULL, SWITCH, FIELD(check), 0, 0, NULL,
+    "compare replayed with eager steps bit for bit, in --mode or in each mode" },
+  { "--steps", NULL, NUMBER, FIELD(steps), 1, 1 << 30, "N", "steps of --check in each mode; default: 500" },
+
+  { "Help", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--help", "-h", SWITCH, FIELD(help), 0, 0, NULL, "print this" },
+  { "--version", NULL, SWITCH, FIELD(version), 0, 0, NULL, "print the version of cgr" },
 };
 
 #define NUM_OPTIONS (sizeof(table) / sizeof(table[0]))
@@ -68,6 +85,15 @@ static int parse_number(const struct option *o, const char *text, int32_t *value
   return 0;
 }
 
+static int parse_real(const struct option *o, const char *text, float *value) {
+  char *end;
+  double number = strtod(text, &end);
+  if (end == text || *end || !(number >= o->low && number <= o->high))
+    return llama_fail("%s is %s, expected a number from %d to %d", o->name, *text ? text : "empty", o->low, o->high);
+  *value = (float)number;
+  return 0;
+}
+
 static int add_string(llama_strings *strings, const char *text) {
   const char **items = realloc(strings->items, (size_t)(strings->count + 1) * sizeof(*items));
   if (!items)
@@ -75,6 +101,24 @@ static int add_string(llama_strings *strings, const char *text) {
   strings->items = items;
   items[strings->count++] = text;
   return 0;
+}
+
+/* `bazel run` starts programs in a folder of its own, and names the folder that the user is in. */
+static int parse_path(const char *text, const char **path, llama_strings *paths) {
+  const char *folder = getenv("BUILD_WORKING_DIRECTORY");
+  *path = text;
+  if (!folder || !*text || *text == '/')
+    return 0;
+  size_t size = strlen(folder) + strlen(text) + 2;
+  char *whole = malloc(size);
+  if (!whole)
+    return llama_fail("no memory");
+  snprintf(whole, size, "%s/%s", folder, text);
+  *path = whole;
+  if (add_string(paths, whole) == 0)
+    return 0;
+  free(whole);
+  return -1;
 }
 
 static int apply(const struct option *o, const char *value, llama_options *options) {
@@ -85,39 +129,46 @@ static int apply(const struct option *o, const char *value, llama_options *optio
     return 0;
   case NUMBER:
     return parse_number(o, value, field);
+  case REAL:
+    return parse_real(o, value, field);
   case TEXT:
     *(const char **)field = value;
     return 0;
   case TEXTS:
     return add_string(field, value);
+  case PATH:
+    return parse_path(value, field, &options->paths);
+  case GROUP:
+    break;
   }
   return 0;
 }
 
+static bool is_name(const char *name, const char *text, size_t length) {
+  return name && strlen(name) == length && memcmp(name, text, length) == 0;
+}
+
 static const struct option *find_option(const char *text, size_t length) {
   for (size_t i = 0; i < NUM_OPTIONS; i++)
-    if (strlen(table[i].name) == length && memcmp(table[i].name, text, length) == 0)
+    if (table[i].kind != GROUP && (is_name(table[i].name, text, length) || is_name(table[i].letter, text, length)))
       return &table[i];
   return NULL;
 }
 
-/* --name value and --name=value. */
+/* --name value, --name=value and -n value. */
 int llama_options_parse(int argc, char **argv, llama_options *options) {
-  memset(options, 0, sizeof(*options));
-  options->chunk = 64;
-  options->steps = 500;
-  options->seed = 1;
+  *options = (llama_options){ .chunk = 64, .steps = 500, .seed = 1, .temperature = 0.7f };
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
     const struct option *o = find_option(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
     if (!o)
-      return llama_fail("unknown option %s (--help lists them)", argv[i]);
+      return llama_fail("%s is no option: --help lists them", *argv[i] ? argv[i] : "an empty argument");
     if (o->kind == SWITCH && equals)
       return llama_fail("%s: %s takes no value", argv[i], o->name);
     const char *value = equals ? equals + 1 : NULL;
     if (o->kind != SWITCH && !value) {
       if (i + 1 == argc)
-        return llama_fail("%s: needs a value", o->name);
+        return llama_fail("%s: expected a value after it, %s (see --help)", o->name, o->value);
       value = argv[++i];
     }
     TRY(apply(o, value, options));
@@ -126,26 +177,43 @@ int llama_options_parse(int argc, char **argv, llama_options *options) {
 }
 
 void llama_options_free(llama_options *options) {
+  for (int i = 0; i < options->paths.count; i++)
+    free((void *)(uintptr_t)options->paths.items[i]);
+  free(options->paths.items);
   free(options->prompts.items);
   free(options->prompt_ids.items);
   free(options->force_ids.items);
 }
 
-static const char claims[] =
-    "\nEach token is the likeliest one: there is no temperature. A tokenizer.json is not read: models that have one take "
-    "--prompt-ids.\n"
-    "\nWhat is claimed of numbers:\n"
-    "  A step has the same bits whether a graph replays it or it runs eagerly at the same padded size (--check).\n"
-    "  A request's logits are not claimed to have the same bits alone and in a batch: how attention splits its sums depends\n"
-    "  on all requests of a step, and so may a matrix product's kernel on a GPU. They differ by rounding, and so tokens differ\n"
-    "  only where the best two logits are as close as that.\n";
+/* -------------------------------------------------------------------------------------------------------------------- help */
+
+static const char usage[] =
+    "Usage: llama [OPTIONS]\n\n"
+    "Serves prompts with a language model, whose steps are CUDA graph replays, and prints what they cost.\n";
+
+static const char notes[] =
+    "\nExamples:\n"
+    "  llama -p 'And God said' -n 100               continue a text of your own with the bundled model\n"
+    "  llama -m DIR --prompt-ids 1,2,3              run another model: tokenizer.json is not read\n"
+    "  llama --device host --mode piecewise         run on the processor, with graphs in pieces\n"
+    "  llama --check                                compare replayed and eager steps bit for bit\n"
+    "\nA step has the same bits whether a graph replays it or it runs eagerly at the same padded size. A\n"
+    "request's logits may differ by rounding between batches: how attention splits its sums, and which\n"
+    "kernel multiplies matrices on a GPU, depends on all requests of a step. A request's random numbers\n"
+    "depend on the seed, the request and the position alone.\n";
 
 void llama_options_help(void) {
-  printf("Runs a language model through the CUDA graph runtime: generates text, then prints what each step cost.\n\n");
+  fputs(usage, stdout);
   for (size_t i = 0; i < NUM_OPTIONS; i++) {
+    const struct option *o = &table[i];
     char left[40];
-    snprintf(left, sizeof(left), "%s %s", table[i].name, table[i].value ? table[i].value : "");
-    printf("  %-22s %s\n", left, table[i].help);
+    if (o->kind == GROUP) {
+      printf("\n%s:\n", o->name);
+      continue;
+    }
+    snprintf(left, sizeof(left), "%s%s%s %s", o->letter ? o->letter : "", o->letter ? ", " : "    ", o->name,
+             o->value ? o->value : "");
+    printf("  %-23s %s\n", left, o->help);
   }
-  fputs(claims, stdout);
+  fputs(notes, stdout);
 }

@@ -12,11 +12,14 @@ typedef struct llama_options {
   const char *model, *device, *dtype, *mode, *kv_layout, *page_size;
   const char *prompts_file, *logits, *json, *metrics, *trace;
   llama_strings prompts, prompt_ids, force_ids;
+  llama_strings paths; /* that were made absolute: freed with the options */
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
-  int32_t seed, steps; /* of --check */
-  int32_t check, ignore_eos, no_bos, stats, quiet, help;
+  int32_t seed, steps; /* steps: of --check */
+  float temperature;   /* 0: the likeliest token */
+  int32_t check, ignore_eos, no_bos, texts, stats, quiet, help, version;
 } llama_options;
 
+/* Relative paths are resolved against BUILD_WORKING_DIRECTORY, if it is set: `bazel run` sets it. */
 int llama_options_parse(int argc, char **argv, llama_options *options);
 void llama_options_free(llama_options *options);
 void llama_options_help(void);

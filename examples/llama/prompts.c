@@ -45,9 +45,9 @@ static int add_prompt(llama_prompts *prompts, int32_t *tokens, int32_t count) {
 static int add_text(llama_prompts *prompts, const char *text, size_t length, int32_t first_token) {
   int32_t count = 0;
   if (!prompts->bytes)
-    return llama_fail("this model's tokens are not bytes: give prompts as token ids (--prompt-ids)");
+    return llama_fail("this model's tokens are not bytes, and tokenizer.json is not read: give prompts as --prompt-ids");
   if (length > FILE_LIMIT)
-    return llama_fail("a prompt of %zu bytes", length);
+    return llama_fail("a prompt has %zu bytes, expected at most %zu", length, FILE_LIMIT);
   int32_t *tokens = malloc((length + 1) * sizeof(*tokens));
   if (!tokens)
     return llama_fail("no memory");
@@ -57,7 +57,7 @@ static int add_text(llama_prompts *prompts, const char *text, size_t length, int
     tokens[count++] = (unsigned char)text[i];
   if (count == 0) {
     free(tokens);
-    return llama_fail("an empty prompt");
+    return llama_fail("--prompt is empty, expected a text: this model has no token that begins one");
   }
   return add_prompt(prompts, tokens, count);
 }
@@ -78,7 +78,7 @@ static int add_file(llama_prompts *prompts, const char *path, int32_t first_toke
 }
 
 /* "1,2,3" */
-static int parse_ids(const char *text, int32_t vocab, int32_t **ids, int32_t *count) {
+static int parse_ids(const char *option, const char *text, int32_t vocab, int32_t **ids, int32_t *count) {
   size_t capacity = strlen(text) / 2 + 1;
   int32_t *tokens = malloc(capacity * sizeof(*tokens)), n = 0;
   if (!tokens)
@@ -89,7 +89,8 @@ static int parse_ids(const char *text, int32_t vocab, int32_t **ids, int32_t *co
     long long id = strtoll(at, &end, 10);
     if (errno || end == at || id < 0 || id >= vocab || (*end && *end != ',')) {
       free(tokens);
-      return llama_fail("token ids: expected numbers below %d with commas between them, got \"%.20s\"", vocab, at);
+      return llama_fail("%s is %.80s, expected token ids from 0 to %d with commas between them, not \"%.20s\"", option,
+                        *text ? text : "empty", vocab - 1, at);
     }
     tokens[n++] = (int32_t)id;
     at = end;
@@ -104,14 +105,14 @@ static int parse_ids(const char *text, int32_t vocab, int32_t **ids, int32_t *co
 static int add_ids(llama_prompts *prompts, const llama_options *options, int32_t vocab) {
   for (int i = 0; i < options->prompt_ids.count; i++) {
     int32_t *tokens, count;
-    TRY(parse_ids(options->prompt_ids.items[i], vocab, &tokens, &count));
+    TRY(parse_ids("--prompt-ids", options->prompt_ids.items[i], vocab, &tokens, &count));
     TRY(add_prompt(prompts, tokens, count));
   }
   if (options->force_ids.count > prompts->count)
-    return llama_fail("--force-ids: %d times for %d prompt%s", options->force_ids.count, prompts->count,
-                      llama_plural(prompts->count));
+    return llama_fail("--force-ids is given %d times for %d prompt%s, expected at most once for each", options->force_ids.count,
+                      prompts->count, llama_plural(prompts->count));
   for (int i = 0; i < options->force_ids.count; i++)
-    TRY(parse_ids(options->force_ids.items[i], vocab, &prompts->items[i].forced, &prompts->items[i].num_forced));
+    TRY(parse_ids("--force-ids", options->force_ids.items[i], vocab, &prompts->items[i].forced, &prompts->items[i].num_forced));
   return 0;
 }
 
@@ -123,7 +124,7 @@ static int make(const llama_options *options, const llama_model *model, llama_pr
     TRY(add_file(prompts, options->prompts_file, first_token));
   TRY(add_ids(prompts, options, model->config.vocab_size));
   if (prompts->count == 0 && !prompts->bytes)
-    return llama_fail("no prompts: this model's tokens are not bytes, so give --prompt-ids");
+    return llama_fail("no prompt is given, expected --prompt-ids: this model's tokens are not bytes");
   if (prompts->count == 0)
     for (size_t i = 0; i < sizeof(own_prompts) / sizeof(own_prompts[0]); i++)
       TRY(add_text(prompts, own_prompts[i], strlen(own_prompts[i]), first_token));

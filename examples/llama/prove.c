@@ -1,7 +1,6 @@
 #include "examples/llama/prove.h"
 
 #include <cgr/inspect.h>
-#include <cgr/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,15 +17,17 @@ static int audit(const llama_engine *e) {
     return llama_fail("audit: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_plural(count));
   if (status != CGR_OK)
     return llama_fail("audit: %s", cgr_last_message());
-  printf("  audit: %d graph%s of %lld nodes: %lld addresses, all in regions; %lld node%s cannot be looked into\n",
-         seen.num_graphs, llama_plural(seen.num_graphs), (long long)seen.num_nodes, (long long)seen.num_addresses,
-         (long long)seen.num_hidden, llama_plural(seen.num_hidden));
+  printf("  audit: %d graph%s of %lld nodes: %lld addresses, all in regions; %lld opaque node%s\n", seen.num_graphs,
+         llama_plural(seen.num_graphs), (long long)seen.num_nodes, (long long)seen.num_addresses, (long long)seen.num_hidden,
+         llama_plural(seen.num_hidden));
   return 0;
 }
 
 static int self_test(const llama_engine *e, const int32_t *pages, int32_t num_pages) {
   const int64_t row = (int64_t)e->weights->config.vocab_size * (int64_t)sizeof(float);
   const cgr_watch logits = { "logits", e->logits, row, row, CGR_DIMENSION_REQUESTS, 0 };
+  /* Every request samples, with a temperature of its own. */
+  const cgr_staged_range staged[] = { { LLAMA_DATA_NOISE, 0, 0.0, INT32_MAX }, { LLAMA_DATA_TEMPERATURE, 0, 0.25, 2.0 } };
   cgr_self_test test = CGR_SELF_TEST_INIT;
   cgr_finding finding;
   int32_t count = 0;
@@ -35,6 +36,8 @@ static int self_test(const llama_engine *e, const int32_t *pages, int32_t num_pa
   test.max_token = e->weights->config.vocab_size;
   test.watched = &logits;
   test.num_watched = 1;
+  test.staged = staged;
+  test.num_staged = LLAMA_NUM_DATA;
   cgr_status status = cgr_runtime_self_test(e->runtime, &test, &finding, 1, &count);
   if (count > 0)
     return llama_fail("self-test: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_plural(count));

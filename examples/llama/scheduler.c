@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "examples/llama/engine.h"
+#include "examples/llama/meter.h"
 
 #define RESERVED_PAGES 2 /* cgr's read-trash and write-trash pages: 0 and 1 */
 
@@ -106,6 +107,18 @@ static llama_request *take_waiting(llama_scheduler *s, llama_request **link) {
   return r;
 }
 
+/* On each runtime: a row, and the data that the sampler reads of it. */
+static int open_rows(llama_scheduler *s, llama_request *r) {
+  const int32_t noise[2] = { r->seed, r->id };
+  for (int32_t i = 0; i < s->config.num_runtimes; i++) {
+    cgr_runtime *runtime = s->config.runtimes[i];
+    TRY_CGR(cgr_request_open(runtime, (uint64_t)(uintptr_t)r, &r->rows[i]));
+    TRY_CGR(cgr_request_set_data(runtime, r->rows[i], LLAMA_DATA_NOISE, noise));
+    TRY_CGR(cgr_request_set_data(runtime, r->rows[i], LLAMA_DATA_TEMPERATURE, &r->temperature));
+  }
+  return 0;
+}
+
 static int admit(llama_scheduler *s) {
   while (s->waiting && s->num_running < s->config.max_requests) {
     int32_t needed = pages_for(s, longest(s->waiting));
@@ -116,10 +129,10 @@ static int admit(llama_scheduler *s) {
     if (!r->pages)
       return llama_fail("no memory");
     take_waiting(s, &s->waiting);
-    for (int32_t i = 0; i < s->config.num_runtimes; i++)
-      TRY_CGR(cgr_request_open(s->config.runtimes[i], (uint64_t)(uintptr_t)r, &r->rows[i]));
+    TRY(open_rows(s, r));
     r->reserved_pages = needed;
     s->promised += needed;
+    r->last_time = llama_now();
     r->state = LLAMA_RUNNING;
     s->running[s->num_running++] = r;
   }
@@ -215,6 +228,9 @@ int llama_scheduler_compose(llama_scheduler *s, llama_work *work) {
   work->batch.num_requests = s->num_chosen;
   work->batch.rows = s->rows[0];
   work->phase = num_decodes == s->num_chosen ? LLAMA_DECODE : num_decodes == 0 ? LLAMA_PREFILL : LLAMA_MIXED;
+  work->prompt_tokens = s->num_tokens - num_decodes;
+  for (int32_t i = 0; i < s->num_chosen; i++)
+    work->num_samples += !(s->flags[i] & CGR_REQUEST_PARTIAL);
   work->batch.tokens = all_tokens_last(s) ? NULL : s->tokens;
   if (work->phase != LLAMA_DECODE) {
     work->batch.query_lens = s->query_lens;

@@ -29,6 +29,8 @@ typedef struct llama_request {
   const int32_t *forced; /* [max_new - 1] fed in place of the tokens that were sampled; or NULL */
   int32_t *generated;    /* [max_new] the caller's memory */
   int32_t num_generated; /* so far */
+  int32_t seed;          /* of its noise, with `id` (noise.h) */
+  float temperature;     /* 0: the likeliest token */
 
   /* The scheduler's. */
   llama_state state;   /* RELEASED: the scheduler holds nothing of it any more */
@@ -37,6 +39,7 @@ typedef struct llama_request {
   int32_t sampled;     /* tokens that the steps launched so far sample */
   int32_t rows[LLAMA_MAX_RUNTIMES];
   uint64_t last_seq[LLAMA_MAX_RUNTIMES];
+  double last_time; /* of its last token, at first of its admission (llama_now) */
   int32_t *pages;
   int32_t num_pages, reserved_pages;
   struct llama_request *next;
@@ -60,6 +63,8 @@ typedef struct llama_work {
   cgr_batch batch; /* rows of runtime 0 */
   const int32_t *rows[LLAMA_MAX_RUNTIMES];
   llama_phase phase;
+  int32_t prompt_tokens; /* in the batch */
+  int32_t num_samples;   /* requests that get a token */
 } llama_work;
 
 typedef struct llama_scheduler llama_scheduler;

@@ -30,7 +30,10 @@ typedef struct loop {
   llama_meter *meter;
   llama_logits *logits;
   llama_trace *trace;
+  llama_text *text;
   cgr_mark in_flight; /* the step whose results have not been read; seq 0: none */
+  llama_work work;    /* what it does; its arrays are gone */
+  double collected;   /* when results were read last; at first, when the loop began */
   uint64_t steps;
 } loop;
 
@@ -43,7 +46,12 @@ static int collect(loop *l) {
   TRY(llama_trace_step(l->trace, l->in_flight));
   l->in_flight = (cgr_mark){ 0, 0, 0 };
   TRY(llama_logits_write(l->logits, &result));
-  return llama_scheduler_completed(l->scheduler, &result);
+  double now = llama_now();
+  TRY(llama_meter_results(l->meter, &l->work, &result, now - l->collected));
+  l->collected = now;
+  TRY(llama_scheduler_completed(l->scheduler, &result));
+  llama_text_continue(l->text);
+  return 0;
 }
 
 /* Step N + 1 is prepared and launched before the tokens of step N are read: the device has them already, and the host needs
@@ -59,14 +67,17 @@ static int turn(loop *l, const llama_work *work) {
   TRY(llama_scheduler_launched(l->scheduler, &step.mark.seq));
   TRY(collect(l));
   l->in_flight = step.mark;
+  l->work = *work;
   l->steps++;
   return l->logits->file ? collect(l) : 0;
 }
 
 int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_logits *logits, llama_trace *trace,
-                bool show_progress) {
+                llama_text *text, bool show_progress) {
   double start = llama_now(), shown = start;
   loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits, .trace = trace };
+  l.text = text;
+  l.collected = start;
   for (;;) {
     llama_work work;
     TRY(llama_scheduler_compose(s, &work));

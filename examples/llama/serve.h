@@ -8,6 +8,7 @@
 #include "examples/llama/logits.h"
 #include "examples/llama/meter.h"
 #include "examples/llama/scheduler.h"
+#include "examples/llama/text.h"
 #include "examples/llama/trace.h"
 
 /* What a step cost the host, in seconds. */
@@ -19,8 +20,8 @@ typedef struct llama_cost {
  * CGR_STEP_LAUNCHED the results that are due must be read first: try again after that. */
 int llama_step(llama_engine *engine, const cgr_batch *batch, cgr_step *step, llama_cost *cost);
 
-/* Runs until no request is left. With `logits` each step is waited for. */
+/* Runs until no request is left. With `logits` each step is waited for. `text` grows as its request's tokens come. */
 int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, llama_trace *trace,
-                bool show_progress);
+                llama_text *text, bool show_progress);
 
 #endif

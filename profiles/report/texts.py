@@ -13,7 +13,13 @@ from tables import NUMBER, Record, Unreadable, number_in, read_head, read_tables
 STEP_ROW = re.compile(
     rf"^(decode|prefill|mixed) +(\S+) +(\d+) +(\d+) +(\d+) +({NUMBER}) +({NUMBER}) +({NUMBER}) +({NUMBER}) +(\d+)$"
 )
-GRAPH_ROW = re.compile(rf"^(full|piecewise) +(\d+) +(\d+) +(\d+) +({NUMBER}) +(\d+) +({NUMBER}) +(\w+)$", re.I)
+GRAPH_ROW = re.compile(  # the query length is missing before 0.11
+    rf"^(full|piecewise) +(\d+) +(\d+)(?: +(\d+|mixed))? +(\d+) +({NUMBER}) +(\d+) +({NUMBER}) +([a-z ]+)$", re.I
+)
+RATE = re.compile(
+    r"^(prompt|generated) +([\d,]+) tokens? +([\d,]+)/s"
+    r"(?: +(first|between) tokens? (?:after )?([\d.]+) ms(?: \(p99 ([\d.]+) ms\))?)?$"
+)
 
 
 def llama_step(case, match):
@@ -33,11 +39,24 @@ def llama_graph(case, match, uniform):
     which = "decode" if uniform else "mixed"
     kind = {**case, "graph": f"{match[1].lower()} {which}", "requests": match[2], "tokens": match[3]}
     return [
-        Record("llama", kind, "nodes", "count", float(match[4]), better=""),
-        Record("llama", kind, "capture", "ms", float(match[5])),
-        Record("llama", kind, "replays", "count", float(match[6]), better=""),
-        Record("llama", kind, "mean requests", "requests", float(match[7]), better=""),
+        Record("llama", kind, "nodes", "count", float(match[5]), better=""),
+        Record("llama", kind, "capture", "ms", float(match[6])),
+        Record("llama", kind, "replays", "count", float(match[7]), better=""),
+        Record("llama", kind, "mean requests", "requests", float(match[8]), better=""),
     ]
+
+
+def llama_rate(case, match):
+    """A line of the summary: tokens, their rate, and the time to the first token or between tokens."""
+    case, tokens = {**case, "of": match[1]}, float(match[2].replace(",", ""))
+    found = [
+        Record("llama", case, "tokens", "tokens", tokens, better=""),
+        Record("llama", case, "tokens per second", "1/s", float(match[3].replace(",", "")), better="higher"),
+    ]
+    if match[4]:
+        metric = "time to the first token" if match[4] == "first" else "time between tokens"
+        found.append(Record("llama", case, metric, "ms", float(match[5]), float(match[6]) if match[6] else None))
+    return found
 
 
 def parse_llama(text):
@@ -47,12 +66,17 @@ def parse_llama(text):
     for line in text.splitlines():
         if mode := re.match(r"== --mode (\S+)$", line):
             case, seen = {"mode": mode[1]}, set()
-        elif line.startswith("A step cost the host") and "mode" not in case:
+        elif line.startswith(("A step cost the host", "cgr ")) and "mode" not in case:
             runs, seen = runs + 1, set()
             case = {"run": str(runs)} if runs > 1 else {}
         elif rate := re.search(r"(\d+) tokens(?: for \d+ requests)? in .*?: (\d+) tokens(?:/s| per second)", line):
             found.append(Record("llama", dict(case), "tokens generated", "tokens", float(rate[1]), better=""))
             found.append(Record("llama", dict(case), "tokens per second", "1/s", float(rate[2]), better="higher"))
+        elif summary := RATE.match(line):
+            found += llama_rate(case, summary)
+        elif line.startswith("host time per step: "):
+            for how, us in re.findall(r"(replayed|eager|bare launch) ([\d.]+) us", line):
+                found.append(Record("llama", {**case, "step": how}, "host time per step", "us", float(us)))
         elif step := STEP_ROW.match(line):
             found += llama_step(case, step)
         elif reasons := re.match(r"  (full|piecewise|eager) +(\w+ \d+(?:, [\w ]+ \d+)*)$", line):
@@ -61,9 +85,10 @@ def parse_llama(text):
                     Record("llama", {**case, "graph": reasons[1], "reason": name}, "steps", "count", float(count), better="")
                 )
         elif graph := GRAPH_ROW.match(line):
-            # The graph of a decode batch comes before the mixed one of the same size.
+            # Without a query length: the graph of a decode batch comes before the mixed one of the same size.
             sized = (graph[1], graph[2], graph[3])
-            found += llama_graph(case, graph, graph[2] == graph[3] and sized not in seen)
+            uniform = graph[4] != "mixed" if graph[4] else graph[2] == graph[3] and sized not in seen
+            found += llama_graph(case, graph, uniform)
             seen.add(sized)
     return found
 
@@ -71,7 +96,7 @@ def parse_llama(text):
 def parse_llama_check(text):
     found = []
     for mode, steps, requests, early, tokens in re.findall(
-        r"^(?:Graph mode ([\w-]+): )?(\d+) steps .*?, (\d+) requests \((\d+) left early\), "
+        r"^(?:Graph mode ([\w -]+): )?(\d+) steps .*?, (\d+) requests \((\d+) left early\), "
         r"(\d+) tokens: every token and logit has",
         text,
         re.M,

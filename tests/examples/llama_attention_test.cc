@@ -95,8 +95,8 @@ public:
       for (const char *dtype : { "fp32", "bf16" }) {
         const std::string text = Run("--model " + std::string(folder.path()) + " --prompt-ids " + prompt + " --tokens " +
                                      std::to_string(tokens) + " --chunk 7 --mode " + mode + " --dtype " + dtype);
-        const size_t bar = text.find(" | "), end = text.find(" [...]");
-        const std::string got = end == std::string::npos ? text : text.substr(bar + 3, end - bar - 3);
+        const size_t bar = text.find("\n" + prompt + ","), begin = bar + prompt.size() + 2;
+        const std::string got = bar == std::string::npos ? text : text.substr(begin, text.find('\n', begin) - begin);
         if (all != got)
           all += (all.empty() ? "" : std::string(" but in ") + mode + " and " + dtype + " ") + got;
       }
@@ -108,7 +108,7 @@ private:
     // Bazel builds it for the host alone as well, CMake does not.
     static const std::string program =
         cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
-    const cgr_test::Outcome outcome = cgr_test::RunCommand(program + " --device host " + arguments);
+    const cgr_test::Outcome outcome = cgr_test::RunCommand(program + " --device host --temperature 0 " + arguments);
     return outcome.status == 0 ? outcome.text : "failed: " + outcome.text;
   }
 

@@ -50,7 +50,7 @@ std::string Continued(std::string text, size_t letters) {
 std::string WhatMinimalPrints(const std::string &text) {
   const size_t steps = kMaxSeqLen - text.size() + 1;
   const std::string n = std::to_string(steps);
-  return Continued(text, steps) + "\n" + n + " steps, " + n + " of them graph replays\n";
+  return text + Continued(text, steps) + "\n" + n + " steps, " + n + " of them graph replays\n";
 }
 
 TEST(Rule, FollowsWhatCameBefore) {
@@ -104,9 +104,19 @@ TEST_P(Examples, MinimalTakesTheBeginningOfALongText) {
     EXPECT_EQ(RunExample(program + std::string(GetParam()) + " '" + begin + "zzzzzz'").text, WhatMinimalPrints(begin)) << program;
 }
 
+TEST(ExamplesHelp, GivesTheRuleOfTheModel) {
+  for (const std::string program : { "minimal", "minimal_cc" }) {
+    const Outcome outcome = RunExample(program + " --help");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.text.rfind("Usage: " + program + " [DEVICE [TEXT]]\n\n", 0), 0u) << outcome.text;
+    EXPECT_NE(outcome.text.find("comes the one that followed it most often so far."), std::string::npos) << outcome.text;
+    EXPECT_EQ(RunExample(program + " -h").text, outcome.text);
+  }
+}
+
 // An empty text is a space, after which the model knows spaces alone.
 TEST_P(Examples, MinimalTakesAnEmptyText) {
-  const std::string spaces(kMaxSeqLen, ' ');
+  const std::string spaces(1 + kMaxSeqLen, ' ');
   for (const char *program : { "minimal ", "minimal_cc " })
     EXPECT_EQ(RunExample(program + std::string(GetParam()) + " ''").text, spaces + "\n64 steps, 64 of them graph replays\n")
         << program;
@@ -143,7 +153,7 @@ TEST(ExamplesRefuse, ATextThatIsNotExpected) {
 // ------------------------------------------------------------------------------------------------------------- the sources
 
 TEST(ExamplesAreShort, InLines) {
-  const std::map<std::string, int> limits = { { "minimal.c", 120 }, { "minimal.cc", 120 }, { "own_kernels.c", 200 } };
+  const std::map<std::string, int> limits = { { "minimal.c", 110 }, { "minimal.cc", 120 }, { "own_kernels.c", 200 } };
   for (const auto &[name, limit] : limits) {
     std::ifstream in("examples/" + name);
     int lines = 0;

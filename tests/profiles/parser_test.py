@@ -344,6 +344,33 @@ class Parser(Folder):
         self.assertEqual(found[-1][1:], ("mean requests", "requests", 7.5, ""))
         self.assertEqual(found[1][1:], ("capture", "ms", 1.25, "lower"))
 
+    EXAMPLE = """cgr 0.11.0 on the host device, 2 processors
+
+step     graph        steps   tokens   padded prepare us      p99 launch us      p99  staged
+decode   full           294     1593     1683       1.28     6.15      2.39    14.82      72
+
+graph      requests  tokens  queries  nodes capture ms  replays mean requests  state
+full              8       8        1     49       0.03      187           7.6  ready
+full              8       8    mixed     49       0.05        0           0.0  over budget
+
+prompt         695 tokens      2,081/s   first token after 75.01 ms
+generated    1,680 tokens        903/s   between tokens 6.15 ms (p99 34.12 ms)
+host time per step: replayed 1.7 us, eager 219.1 us (128.9 times), bare launch 1.2 us
+"""
+
+    def test_what_the_example_prints(self):
+        records = self.read("llama.txt", self.EXAMPLE)
+        found = {(tuple(sorted(case.items())), metric): (value, unit) for case, metric, unit, value, _ in records}
+        self.assertEqual(found[(("of", "generated"),), "tokens per second"], (903, "1/s"))
+        self.assertEqual(found[(("of", "prompt"),), "time to the first token"], (75.01, "ms"))
+        self.assertEqual(found[(("of", "generated"),), "time between tokens"], (6.15, "ms"))
+        for how, us in (("replayed", 1.7), ("eager", 219.1), ("bare launch", 1.2)):
+            self.assertEqual(found[(("step", how),), "host time per step"], (us, "us"))
+        self.assertEqual(found[(("graph", "full"), ("step", "decode")), "launch"], (2.39, "us"))
+        for which, replays in (("decode", 187), ("mixed", 0)):
+            key = (("graph", f"full {which}"), ("requests", "8"), ("tokens", "8"))
+            self.assertEqual(found[key, "replays"], (replays, "count"))
+
     def test_a_file_may_say_what_it_is_by_the_program_that_it_names(self):
         found = self.read("coverage_of_labels.txt", self.COVERAGE % ("full", "613.2"))
         self.assertEqual([value for _, metric, _, value, _ in found if metric == "time of a replay"], [613.2])

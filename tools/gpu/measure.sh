@@ -49,12 +49,12 @@ run nvtx_cost_tool.txt profiles/nvtx_cost cuda:0 tool
 run timing_cost.txt profiles/timing_cost cuda:0
 run label_coverage.txt profiles/label_coverage cuda:0
 run label_coverage_piecewise.txt profiles/label_coverage cuda:0 --kind piecewise
-run llama.txt examples/llama/llama --device cuda:0 --metrics "$out/metrics.prom"
+run llama.txt examples/llama/llama --device cuda:0 --temperature 0 --stats --metrics "$out/metrics.prom"
 run llama_check.txt examples/llama/llama --device cuda:0 --check --steps 500
 modes() {
   for mode in full piecewise full-and-piecewise none; do
     echo "== --mode $mode"
-    examples/llama/llama --device cuda:0 --quiet --mode "$mode" || return 1
+    examples/llama/llama --device cuda:0 --temperature 0 --quiet --stats --mode "$mode" || return 1
   done
 }
 run llama_modes.txt modes

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "examples/llama/cuda/kernels.h"
+#include "examples/llama/noise.h"
 
 namespace {
 
@@ -152,13 +153,27 @@ __device__ __forceinline__ void Better(float *value, int *index, float other, in
   }
 }
 
-__global__ void Argmax(llama_argmax_args a) {
+// A thread takes four tokens at a time: those that share a call of the generator.
+__global__ void Sample(llama_sample_args a) {
   const float *logits = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocab;
-  float best = -INFINITY;
+  int data = Clamp(a.request_rows[blockIdx.x], a.num_data), position = a.positions[Clamp(a.indices[blockIdx.x], a.tokens)];
+  int seed = a.noise[2 * data], request = a.noise[2 * data + 1];
+  float temperature = a.temperatures[data], best = -INFINITY;
   int index = 0, broken = 0;
-  for (int i = threadIdx.x; i < a.vocab; i += kThreads) {
-    broken |= !isfinite(logits[i]);
-    Better(&best, &index, logits[i], i);
+  for (int first = 4 * threadIdx.x; first < a.vocab; first += 4 * kThreads) {
+    uint32_t words[4];
+    if (temperature > 0.0f)
+      llama_noise(seed, request, position, first / 4, words);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      if (first + j >= a.vocab)
+        break;
+      float value = logits[first + j];
+      broken |= !isfinite(value);
+      if (temperature > 0.0f)
+        value += temperature * llama_gumbel(words[j]);
+      Better(&best, &index, value, first + j);
+    }
   }
   broken = __syncthreads_or(broken);
   __shared__ float values[kThreads];
@@ -173,6 +188,8 @@ __global__ void Argmax(llama_argmax_args a) {
   if (threadIdx.x == 0)
     a.out[blockIdx.x] = broken ? LLAMA_NOT_FINITE : indices[0];
 }
+
+__global__ void Empty() {}
 
 int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {
   CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit,
@@ -209,7 +226,12 @@ int llama_cuda_silu(const llama_silu_args *a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-int llama_cuda_argmax(const llama_argmax_args *a, cudaStream_t stream) {
-  Argmax<<<a->rows, kThreads, 0, stream>>>(*a);
+int llama_cuda_empty(cudaStream_t stream) {
+  Empty<<<1, 1, 0, stream>>>();
+  return cudaGetLastError();
+}
+
+int llama_cuda_sample(const llama_sample_args *a, cudaStream_t stream) {
+  Sample<<<a->rows, kThreads, 0, stream>>>(*a);
   return cudaGetLastError();
 }

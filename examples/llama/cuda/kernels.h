@@ -13,7 +13,8 @@ int llama_cuda_rmsnorm(const llama_rmsnorm_args *args, cudaStream_t stream);
 int llama_cuda_rope(const llama_rope_args *args, cudaStream_t stream);
 int llama_cuda_silu(const llama_silu_args *args, cudaStream_t stream);
 int llama_cuda_gather(const llama_gather_args *args, cudaStream_t stream);
-int llama_cuda_argmax(const llama_argmax_args *args, cudaStream_t stream);
+int llama_cuda_empty(cudaStream_t stream); /* a kernel that does nothing */
+int llama_cuda_sample(const llama_sample_args *args, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

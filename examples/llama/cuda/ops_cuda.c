@@ -1,12 +1,14 @@
 /* The operations of ops.h for a GPU. */
 #include <stdlib.h>
 
+#include "examples/llama/cuda/bare.h"
 #include "examples/llama/cuda/gemm.h"
 #include "examples/llama/cuda/kernels.h"
-#include "examples/llama/error.h"
+#include "examples/llama/engine.h"
 
 typedef struct cuda_ops {
   llama_ops ops; /* first */
+  int ordinal;
   llama_cuda_gemm *gemm;
 } cuda_ops;
 
@@ -20,10 +22,15 @@ ENQUEUE(rmsnorm)
 ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
-ENQUEUE(argmax)
+ENQUEUE(sample)
 
 static cgr_status enqueue_gemm(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream) {
   return llama_cuda_gemm_run(((cuda_ops *)ops)->gemm, args, stream);
+}
+
+static cgr_status bare_launch(llama_ops *ops, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream) {
+  int ordinal = ((cuda_ops *)ops)->ordinal;
+  return llama_cuda_bare_launch(ordinal, nodes, launches, microseconds, stream) == cudaSuccess ? CGR_OK : CGR_ERROR_DEVICE;
 }
 
 static void close_cuda(llama_ops *ops) {
@@ -41,10 +48,14 @@ int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
                            .rope = enqueue_rope,
                            .silu = enqueue_silu,
                            .gather = enqueue_gather,
-                           .argmax = enqueue_argmax,
+                           .sample = enqueue_sample,
                            .gemm = enqueue_gemm,
+                           .bare_launch = bare_launch,
                            .close = close_cuda };
-  if (llama_cuda_gemm_create(device, max_rows, &cuda->gemm) != 0) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  int known = llama_cgr(cgr_device_get_info(device, &info), "cgr_device_get_info");
+  cuda->ordinal = info.ordinal;
+  if (known != 0 || llama_cuda_gemm_create(device, max_rows, &cuda->gemm) != 0) {
     free(cuda);
     return -1;
   }

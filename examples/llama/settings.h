@@ -1,0 +1,17 @@
+/* What options mean: names of modes, types and layouts, and the folder of the model. */
+#ifndef LLAMA_SETTINGS_H
+#define LLAMA_SETTINGS_H
+
+#include "examples/llama/engine.h"
+#include "examples/llama/options.h"
+
+/* The bundled model is in Bazel's runfiles, in the workspace, or next to the program. */
+int llama_find_own_model(char *path, size_t size);
+
+/* Reads the options that are names, before anything is loaded. `*dtype` is NONE without --dtype. */
+int llama_read_names(const llama_options *options, llama_limits *limits, int32_t *dtype);
+
+/* What the model is called: its folder's name, or "bundled". */
+void llama_model_name(const llama_options *options, char *name, size_t size);
+
+#endif
