@@ -42,6 +42,8 @@ typedef struct llama_weights {
   llama_layer_weights *layers;
 } llama_weights;
 
+/* Memory for the weights of a model of this shape, without values. `tied`: the output projection is the embedding. */
+int llama_weights_allocate(const llama_config *config, bool tied, cgr_device *device, int32_t dtype, llama_weights **weights);
 /* Converts a model's tensors to the compute dtype and brings them to the device. */
 int llama_weights_load(const llama_model *model, cgr_device *device, int32_t dtype, llama_weights **weights);
 void llama_weights_free(cgr_device *device, llama_weights *weights);

@@ -11,7 +11,9 @@
 #include "examples/llama/options.h"
 #include "examples/llama/output.h"
 #include "examples/llama/prompts.h"
+#include "examples/llama/random_weights.h"
 #include "examples/llama/serve.h"
+#include "examples/llama/shapes.h"
 
 #define OWN_MODEL "examples/llama/model"
 
@@ -103,6 +105,9 @@ static int read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
 static int open_model(program *p) {
   char path[4096];
   const char *folder = p->options.model;
+  if (p->options.random_weights)
+    return folder ? llama_fail("--model and --random-weights are both given, expected one of them")
+                  : llama_shape_open(p->options.random_weights, &p->model);
   if (!folder) {
     TRY(find_own_model(path, sizeof(path)));
     folder = path;
@@ -134,6 +139,8 @@ static int open_device(program *p) {
 #else
     return llama_fail("--device: this program was built without cuBLASLt, for the host alone");
 #endif
+  if (p->options.random_weights)
+    return llama_weights_random(&p->model->config, p->ops, p->dtype, (uint64_t)p->options.seed, p->stream, &p->weights);
   return llama_weights_load(p->model, p->device, p->dtype, &p->weights);
 }
 

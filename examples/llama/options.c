@@ -45,7 +45,9 @@ static const struct option {
     "run a replaying and an eager runtime in lockstep and compare every bit, then audit and self-test the graphs; without --mode "
     "once in each mode" },
   { "--steps", NUMBER, FIELD(steps), 1, 1 << 30, "N", "steps of --check, in each mode (500)" },
-  { "--seed", NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of the requests of --check (1)" },
+  { "--seed", NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of random weights and of the requests of --check (1)" },
+  { "--random-weights", TEXT, FIELD(random_weights), 0, 0, "SHAPE",
+    "1b, 8b (Llama 3) or tiny with random weights, in place of --model" },
   { "--logits", TEXT, FIELD(logits), 0, 0, "FILE", "write the logits of every token sampled (format: logits.h)" },
   { "--json", TEXT, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },
   { "--stats", SWITCH, FIELD(stats), 0, 0, NULL, "print what cgr counts of each graph, with host times" },

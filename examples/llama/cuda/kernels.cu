@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "examples/llama/cuda/kernels.h"
+#include "examples/llama/random.h"
 
 namespace {
 
@@ -174,6 +175,18 @@ __global__ void Argmax(llama_argmax_args a) {
     a.out[blockIdx.x] = broken ? LLAMA_NOT_FINITE : indices[0];
 }
 
+__global__ void Fill(llama_fill_args a) {
+  const uint64_t vectors = a.count / kWidth, stride = static_cast<uint64_t>(gridDim.x) * kThreads;
+  Vector *out = static_cast<Vector *>(a.out);
+  float x[kWidth];
+  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors; i += stride) {
+#pragma unroll
+    for (int j = 0; j < kWidth; j++)
+      x[j] = a.std > 0.0f ? a.std * llama_random_normal(a.seed, i * kWidth + j) : a.constant;
+    out[i] = Pack(x);
+  }
+}
+
 int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {
   CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit,
                                            hidden / kWidth);
@@ -211,5 +224,12 @@ int llama_cuda_silu(const llama_silu_args *a, cudaStream_t stream) {
 
 int llama_cuda_argmax(const llama_argmax_args *a, cudaStream_t stream) {
   Argmax<<<a->rows, kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}
+
+int llama_cuda_fill(const llama_fill_args *a, cudaStream_t stream) {
+  constexpr uint64_t kMaxBlocks = 4096;
+  const uint64_t blocks = (a->count / kWidth + kThreads - 1) / kThreads;
+  Fill<<<static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks), kThreads, 0, stream>>>(*a);
   return cudaGetLastError();
 }

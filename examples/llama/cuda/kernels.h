@@ -14,6 +14,7 @@ int llama_cuda_rope(const llama_rope_args *args, cudaStream_t stream);
 int llama_cuda_silu(const llama_silu_args *args, cudaStream_t stream);
 int llama_cuda_gather(const llama_gather_args *args, cudaStream_t stream);
 int llama_cuda_argmax(const llama_argmax_args *args, cudaStream_t stream);
+int llama_cuda_fill(const llama_fill_args *args, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

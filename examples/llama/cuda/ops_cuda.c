@@ -21,6 +21,7 @@ ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
 ENQUEUE(argmax)
+ENQUEUE(fill)
 
 static cgr_status enqueue_gemm(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream) {
   return llama_cuda_gemm_run(((cuda_ops *)ops)->gemm, args, stream);
@@ -43,6 +44,7 @@ int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
                            .gather = enqueue_gather,
                            .argmax = enqueue_argmax,
                            .gemm = enqueue_gemm,
+                           .fill = enqueue_fill,
                            .close = close_cuda };
   if (llama_cuda_gemm_create(device, max_rows, &cuda->gemm) != 0) {
     free(cuda);
