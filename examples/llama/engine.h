@@ -86,6 +86,9 @@ typedef struct llama_engine {
   int64_t records; /* calls of llama_record: eager steps and captures */
 } llama_engine;
 
+/* Device memory that an engine of these limits takes for activations. */
+size_t llama_engine_activations(const llama_limits *limits, const llama_weights *weights);
+
 /* Creates the runtime; steps go to `stream`. llama_engine_capture then captures its graphs. */
 int llama_engine_create(const llama_limits *limits, const llama_weights *weights, llama_ops *ops, cudaStream_t stream,
                         llama_engine **engine);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "examples/llama/bench.h"
 #include "examples/llama/check.h"
 #include "examples/llama/options.h"
 #include "examples/llama/output.h"
@@ -32,6 +33,7 @@ typedef struct program {
   llama_engine *engine;
   llama_scheduler *scheduler;
   llama_meter meter;
+  llama_bench_plan bench;
   llama_output json, logits, metrics, trace;
 } program;
 
@@ -327,6 +329,41 @@ static int run_check(program *p) {
   return 0;
 }
 
+/* The model's name in the table: its folder's, or its shape's. */
+static void name_model(const llama_options *o, char *name, size_t size) {
+  if (o->random_weights) {
+    snprintf(name, size, "%s (random)", o->random_weights);
+    return;
+  }
+  const char *folder = o->model ? o->model : "bundled";
+  size_t length = strlen(folder), first;
+  while (length > 1 && folder[length - 1] == '/')
+    length--;
+  for (first = length; first > 0 && folder[first - 1] != '/'; first--)
+    ;
+  snprintf(name, size, "%.*s", (int)(length - first), folder + first);
+}
+
+static int run_bench(program *p) {
+  const llama_options *o = &p->options;
+  char name[256];
+  name_model(o, name, sizeof(name));
+  const llama_bench_config config = {
+    .model = name,
+    .parameters = llama_parameters(p->model),
+    .chunk = o->chunk,
+    .pages = o->pages,
+    .repetitions = o->bench_repetitions ? o->bench_repetitions : 5,
+    .seed = (uint64_t)o->seed,
+    .json = &p->json,
+    .show_progress = !o->quiet && isatty(STDERR_FILENO),
+  };
+  p->limits.max_requests = p->bench.most_requests;
+  p->limits.max_tokens = o->chunk > p->bench.most_requests ? o->chunk : p->bench.most_requests;
+  TRY(open_device(p));
+  return llama_bench(&config, &p->bench, &p->limits, p->weights, p->ops, p->stream);
+}
+
 static int run(program *p, int argc, char **argv) {
   TRY(llama_options_parse(argc, argv, &p->options));
   if (p->options.help) {
@@ -334,8 +371,11 @@ static int run(program *p, int argc, char **argv) {
     return 0;
   }
   TRY(read_names(&p->options, &p->limits, &p->dtype));
+  TRY(llama_bench_plan_make(&p->options, &p->bench));
   TRY(open_outputs(p));
   TRY(open_model(p));
+  if (p->options.bench)
+    return run_bench(p);
   return p->options.check ? run_check(p) : generate(p);
 }
 

@@ -12,7 +12,7 @@ double llama_now(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int append(llama_series *series, double seconds) {
+int llama_series_add(llama_series *series, double seconds) {
   if (series->count == series->capacity) {
     size_t capacity = series->capacity ? 2 * series->capacity : 1024;
     float *values = realloc(series->values, capacity * sizeof(*values));
@@ -32,12 +32,19 @@ int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step,
   kind->real_tokens += (uint64_t)step->num_tokens;
   kind->padded_tokens += (uint64_t)step->key.num_tokens;
   kind->bytes_staged += step->bytes_staged;
-  TRY(append(&kind->prepare, prepare_seconds));
-  TRY(append(&kind->launch, launch_seconds));
-  return append(&kind->both, prepare_seconds + launch_seconds);
+  TRY(llama_series_add(&kind->prepare, prepare_seconds));
+  TRY(llama_series_add(&kind->launch, launch_seconds));
+  return llama_series_add(&kind->both, prepare_seconds + launch_seconds);
+}
+
+int llama_meter_completed(llama_meter *meter) {
+  double before = meter->completed;
+  meter->completed = llama_now();
+  return llama_series_add(&meter->intervals, meter->completed - before);
 }
 
 void llama_meter_free(llama_meter *meter) {
+  free(meter->intervals.values);
   for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)
     for (int kind = 0; kind < 3; kind++) {
       free(meter->kinds[phase][kind].prepare.values);

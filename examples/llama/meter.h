@@ -22,12 +22,18 @@ typedef struct llama_meter {
   llama_kind kinds[LLAMA_NUM_PHASES][3]; /* [llama_phase][cgr_graph_kind] */
   uint64_t finished, generated;          /* requests, and their tokens */
   double seconds;                        /* of the whole loop */
+  llama_series intervals;                /* from one step's results to the next one's */
+  double completed;                      /* when results were read last; before the first step, when the loop began */
 } llama_meter;
 
 double llama_now(void); /* seconds of a monotonic clock */
 
 int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step, double prepare_seconds, double launch_seconds);
+/* The results of a step have just been read. */
+int llama_meter_completed(llama_meter *meter);
 void llama_meter_free(llama_meter *meter);
+
+int llama_series_add(llama_series *series, double seconds);
 
 /* The value below which `share` of the series is; sorts it. 0 for an empty one. */
 float llama_quantile(llama_series *series, double share);

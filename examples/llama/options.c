@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/llama/bench_plan.h"
 #include "examples/llama/error.h"
 
 typedef enum kind { SWITCH, NUMBER, TEXT, TEXTS } kind;
@@ -28,7 +29,7 @@ static const struct option {
   { "--tokens", NUMBER, FIELD(tokens), 1, 1 << 20, "N", "tokens to generate per request (80 to 200)" },
   { "--requests", NUMBER, FIELD(requests), 1, 1 << 20, "N", "requests in all; the prompts go round (one per prompt)" },
   { "--concurrent", NUMBER, FIELD(concurrent), 1, 4096, "N", "requests in one step (8; with --check 32)" },
-  { "--chunk", NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step (64)" },
+  { "--chunk", NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step (64; with --bench 512)" },
   { "--device", TEXT, FIELD(device), 0, 0, "NAME", "host, cuda, cuda:1, ...; default: a GPU if there is one" },
   { "--dtype", TEXT, FIELD(dtype), 0, 0, "TYPE", "bf16 (a GPU's only one) or fp32 (the host's default)" },
   { "--mode", TEXT, FIELD(mode), 0, 0, "MODE",
@@ -48,6 +49,10 @@ static const struct option {
   { "--seed", NUMBER, FIELD(seed), 0, INT32_MAX, "N", "of random weights and of the requests of --check (1)" },
   { "--random-weights", TEXT, FIELD(random_weights), 0, 0, "SHAPE",
     "1b, 8b (Llama 3) or tiny with random weights, in place of --model" },
+  { "--bench", SWITCH, FIELD(bench), 0, 0, NULL, "measure a prompt of 512 tokens and 128 decode steps; print a table" },
+  { "--bench-requests", TEXT, FIELD(bench_requests), 0, 0, "N,N", "requests that decode at once (1,8,64)" },
+  { "--bench-contexts", TEXT, FIELD(bench_contexts), 0, 0, "N,N", "tokens of each in the cache before (128,4096)" },
+  { "--bench-repetitions", NUMBER, FIELD(bench_repetitions), 1, 1000, "N", "timed runs of each case, after an untimed one (5)" },
   { "--logits", TEXT, FIELD(logits), 0, 0, "FILE", "write the logits of every token sampled (format: logits.h)" },
   { "--json", TEXT, FIELD(json), 0, 0, "FILE", "write tokens and statistics" },
   { "--stats", SWITCH, FIELD(stats), 0, 0, NULL, "print what cgr counts of each graph, with host times" },
@@ -106,7 +111,6 @@ static const struct option *find_option(const char *text, size_t length) {
 /* --name value and --name=value. */
 int llama_options_parse(int argc, char **argv, llama_options *options) {
   memset(options, 0, sizeof(*options));
-  options->chunk = 64;
   options->steps = 500;
   options->seed = 1;
   for (int i = 1; i < argc; i++) {
@@ -124,6 +128,8 @@ int llama_options_parse(int argc, char **argv, llama_options *options) {
     }
     TRY(apply(o, value, options));
   }
+  if (!options->chunk)
+    options->chunk = options->bench ? LLAMA_BENCH_CHUNK : 64;
   return 0;
 }
 

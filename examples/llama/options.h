@@ -14,7 +14,8 @@ typedef struct llama_options {
   llama_strings prompts, prompt_ids, force_ids;
   int32_t tokens, concurrent, requests, chunk, pages, max_seq_len, max_changes;
   int32_t seed, steps; /* of --check */
-  const char *random_weights;
+  const char *random_weights, *bench_requests, *bench_contexts;
+  int32_t bench, bench_repetitions;
   int32_t check, ignore_eos, no_bos, stats, quiet, help;
 } llama_options;
 

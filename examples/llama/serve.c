@@ -40,6 +40,7 @@ static int collect(loop *l) {
   if (!l->in_flight.seq)
     return 0;
   TRY_CGR(cgr_step_wait(l->engine->runtime, l->in_flight, -1, &result));
+  TRY(llama_meter_completed(l->meter));
   TRY(llama_trace_step(l->trace, l->in_flight));
   l->in_flight = (cgr_mark){ 0, 0, 0 };
   TRY(llama_logits_write(l->logits, &result));
@@ -67,6 +68,7 @@ int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_l
                 bool show_progress) {
   double start = llama_now(), shown = start;
   loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits, .trace = trace };
+  meter->completed = start;
   for (;;) {
     llama_work work;
     TRY(llama_scheduler_compose(s, &work));
