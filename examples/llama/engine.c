@@ -37,6 +37,12 @@ static void lay_out_activations(llama_engine *e) {
   e->angles = llama_arena_take(arena, (size_t)n->max_seq_len * head_dim, sizeof(float));
 }
 
+size_t llama_engine_activations(const llama_limits *limits, const llama_weights *weights) {
+  llama_engine e = { .limits = *limits, .weights = weights };
+  lay_out_activations(&e);
+  return e.activations.used;
+}
+
 /* Elements of K (or of V) of one layer. */
 static size_t cache_elements(const llama_engine *e) {
   const llama_config *c = &e->weights->config;

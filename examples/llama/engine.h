@@ -42,6 +42,8 @@ typedef struct llama_weights {
   llama_layer_weights *layers;
 } llama_weights;
 
+/* Memory for the weights of a model of this shape, without values. `tied`: the output projection is the embedding. */
+int llama_weights_allocate(const llama_config *config, bool tied, cgr_device *device, int32_t dtype, llama_weights **weights);
 /* Converts a model's tensors to the compute dtype and brings them to the device. */
 int llama_weights_load(const llama_model *model, cgr_device *device, int32_t dtype, llama_weights **weights);
 void llama_weights_free(cgr_device *device, llama_weights *weights);
@@ -88,6 +90,9 @@ typedef struct llama_engine {
   int32_t *next_tokens;
   int64_t records; /* calls of llama_record: eager steps and captures */
 } llama_engine;
+
+/* Device memory that an engine of these limits takes for activations. */
+size_t llama_engine_activations(const llama_limits *limits, const llama_weights *weights);
 
 /* Creates the runtime; steps go to `stream`. llama_engine_capture then captures its graphs. */
 int llama_engine_create(const llama_limits *limits, const llama_weights *weights, llama_ops *ops, cudaStream_t stream,

@@ -6,20 +6,6 @@
 
 #include "examples/llama/units.h"
 
-int64_t llama_parameters(const llama_model *model) {
-  const llama_config *c = &model->config;
-  int64_t hidden = c->hidden_size, inner = c->intermediate_size, ends = c->tied && !model->tie_broken ? 1 : 2;
-  int64_t q_size = (int64_t)c->num_q_heads * c->head_dim, kv_size = (int64_t)c->num_kv_heads * c->head_dim;
-  int64_t layer = 2 * hidden + 2 * q_size * hidden + 2 * kv_size * hidden + 3 * hidden * inner;
-  if (c->qkv_bias)
-    layer += q_size + 2 * kv_size;
-  if (c->o_bias)
-    layer += hidden;
-  if (c->qk_norm)
-    layer += 2 * (int64_t)c->head_dim;
-  return ends * c->vocab_size * hidden + c->num_layers * layer + hidden;
-}
-
 int llama_intro_device(FILE *out, cgr_device *device) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   TRY_CGR(cgr_device_get_info(device, &info));

@@ -13,7 +13,4 @@ void llama_intro_model(FILE *out, const char *name, const llama_model *model, in
 /* The KV cache, and the graphs. `seconds`: since the program began. */
 int llama_intro_engine(FILE *out, const llama_engine *engine, double seconds);
 
-/* Weights of all tensors; a tied embedding counts once. */
-int64_t llama_parameters(const llama_model *model);
-
 #endif

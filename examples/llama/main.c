@@ -7,14 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "examples/llama/bench.h"
 #include "examples/llama/check.h"
 #include "examples/llama/intro.h"
 #include "examples/llama/options.h"
 #include "examples/llama/output.h"
 #include "examples/llama/prompts.h"
+#include "examples/llama/random_weights.h"
 #include "examples/llama/report.h"
 #include "examples/llama/serve.h"
 #include "examples/llama/settings.h"
+#include "examples/llama/shapes.h"
 #include "examples/llama/summary.h"
 
 typedef struct program {
@@ -36,6 +39,7 @@ typedef struct program {
   cgr_stats stats; /* of the requests' steps */
   bool on_host;
   double start; /* of the program */
+  llama_bench_plan bench;
   llama_output json, logits, metrics, trace;
 } program;
 
@@ -45,6 +49,9 @@ typedef struct program {
 static int open_model(program *p) {
   char path[4096];
   const char *folder = p->options.model;
+  if (p->options.random_weights)
+    return folder ? llama_fail("--model and --random-weights are both given, expected one of them")
+                  : llama_shape_open(p->options.random_weights, &p->model);
   if (!folder) {
     TRY(llama_find_own_model(path, sizeof(path)));
     folder = path;
@@ -77,7 +84,8 @@ static int open_device(program *p) {
     p->dtype = p->on_host ? CGR_DTYPE_FP32 : CGR_DTYPE_BF16;
   if (!p->on_host && p->dtype != CGR_DTYPE_BF16)
     return llama_fail("--dtype is fp32, expected bf16 on a GPU");
-  TRY(introduce(p));
+  if (!p->options.bench) /* which prints its table alone */
+    TRY(introduce(p));
   if (p->on_host)
     TRY(llama_ops_host(p->device, &p->ops));
   else
@@ -86,6 +94,8 @@ static int open_device(program *p) {
 #else
     return llama_fail("--device: this program was built without cuBLASLt, for the host alone");
 #endif
+  if (p->options.random_weights)
+    return llama_weights_random(&p->model->config, p->ops, p->dtype, (uint64_t)p->options.seed, p->stream, &p->weights);
   return llama_weights_load(p->model, p->device, p->dtype, &p->weights);
 }
 
@@ -283,6 +293,26 @@ static int run_check(program *p) {
   return 0;
 }
 
+static int run_bench(program *p) {
+  const llama_options *o = &p->options;
+  char name[256];
+  llama_model_name(o, name, sizeof(name));
+  const llama_bench_config config = {
+    .model = name,
+    .parameters = llama_parameters(p->model),
+    .chunk = o->chunk,
+    .pages = o->pages,
+    .repetitions = o->bench_repetitions ? o->bench_repetitions : 5,
+    .seed = (uint64_t)o->seed,
+    .json = &p->json,
+    .show_progress = !o->quiet && isatty(STDERR_FILENO),
+  };
+  p->limits.max_requests = p->bench.most_requests;
+  p->limits.max_tokens = o->chunk > p->bench.most_requests ? o->chunk : p->bench.most_requests;
+  TRY(open_device(p));
+  return llama_bench(&config, &p->bench, &p->limits, p->weights, p->ops, p->stream);
+}
+
 static int run(program *p, int argc, char **argv) {
   TRY(llama_options_parse(argc, argv, &p->options));
   if (p->options.help) {
@@ -294,8 +324,11 @@ static int run(program *p, int argc, char **argv) {
     return 0;
   }
   TRY(llama_read_names(&p->options, &p->limits, &p->dtype));
+  TRY(llama_bench_plan_make(&p->options, &p->bench));
   TRY(open_outputs(p));
   TRY(open_model(p));
+  if (p->options.bench)
+    return run_bench(p);
   return p->options.check ? run_check(p) : generate(p);
 }
 

@@ -37,8 +37,10 @@ int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step,
   return llama_series_add(&kind->both, prepare_seconds + launch_seconds);
 }
 
-int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result, double seconds) {
-  double now = llama_now();
+int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result) {
+  double now = llama_now(), seconds = now - meter->completed;
+  meter->completed = now;
+  TRY(llama_series_add(&meter->intervals, seconds));
   meter->prompt += (uint64_t)work->prompt_tokens;
   meter->prompt_seconds += work->prompt_tokens ? seconds : 0.0;
   meter->generation_seconds += work->num_samples ? seconds : 0.0;
@@ -54,6 +56,7 @@ int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_st
 }
 
 void llama_meter_free(llama_meter *meter) {
+  free(meter->intervals.values);
   free(meter->first_token.values);
   free(meter->between_tokens.values);
   for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)

@@ -26,14 +26,15 @@ typedef struct llama_meter {
   double generation_seconds;             /* of the steps that sampled; a step may count in both */
   llama_series first_token;              /* of each request: from its admission to its first token */
   llama_series between_tokens;           /* of each request: from one token to the next */
+  llama_series intervals;                /* from one step's results to the next one's */
+  double completed;                      /* when results were read last; before the first step, when the loop began */
 } llama_meter;
 
 double llama_now(void); /* seconds of a monotonic clock */
 
 int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step, double prepare_seconds, double launch_seconds);
-/* `result` was just read, `seconds` after the one before. Takes the times of its tokens; to be called before the scheduler takes
- * the tokens. */
-int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result, double seconds);
+/* `result` has just been read: takes the times of its step and of its tokens, before the scheduler takes the tokens. */
+int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result);
 void llama_meter_free(llama_meter *meter);
 
 int llama_series_add(llama_series *series, double seconds);

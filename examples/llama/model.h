@@ -38,6 +38,9 @@ typedef struct llama_model {
 int llama_model_open(const char *folder, llama_model **model);
 void llama_model_close(llama_model *model);
 
+/* Weights of all tensors; a tied embedding counts once. */
+int64_t llama_parameters(const llama_model *model);
+
 #ifdef __cplusplus
 }
 #endif

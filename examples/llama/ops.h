@@ -49,6 +49,14 @@ typedef struct llama_gather_args {
   int32_t rows, hidden, tokens, dtype;
 } llama_gather_args;
 
+typedef struct llama_fill_args {
+  void *out;      /* [count] = std * llama_random_normal(seed, i), or `constant` when std is 0 */
+  uint64_t count; /* a multiple of 8 */
+  uint64_t seed;
+  float std, constant;
+  int32_t dtype, reserved;
+} llama_fill_args;
+
 /* What sample returns for a row with a NaN or an Inf in it; embed treats such an id as 0. */
 #define LLAMA_NOT_FINITE (-1)
 
@@ -97,6 +105,7 @@ struct llama_ops {
   cgr_status (*gemm)(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream);
   /* Launches a graph of `nodes` empty kernels without cgr: what each of the calls took. NULL: the device has no such graphs. */
   cgr_status (*bare_launch)(llama_ops *ops, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream);
+  cgr_status (*fill)(llama_ops *ops, const llama_fill_args *args, cudaStream_t stream); /* of weights, before the first step */
   void (*close)(llama_ops *ops);
 };
 

@@ -9,6 +9,7 @@
 #include "examples/llama/noise.h"
 #include "examples/llama/number.h"
 #include "examples/llama/ops.h"
+#include "examples/llama/random.h"
 
 #define BLOCK 256 /* elements that a row is taken in */
 
@@ -161,6 +162,17 @@ static void sample(const void *pointer) {
     a->out[r] = sample_row(a, r);
 }
 
+static void fill(const void *pointer) {
+  const llama_fill_args *a = pointer;
+  float x[BLOCK];
+  for (uint64_t first = 0; first < a->count; first += BLOCK) {
+    int n = a->count - first < BLOCK ? (int)(a->count - first) : BLOCK;
+    for (int i = 0; i < n; i++)
+      x[i] = a->std > 0.0f ? a->std * llama_random_normal(a->seed, first + (uint64_t)i) : a->constant;
+    store(a->out, (int64_t)first, x, n, a->dtype);
+  }
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- gemm */
 
 /* A tile of 2 rows and 2 columns, 8 lanes along k each: 4 vector sums, which every x86 and Arm has the registers for. */
@@ -251,6 +263,7 @@ ENQUEUE(silu)
 ENQUEUE(gather)
 ENQUEUE(sample)
 ENQUEUE(gemm)
+ENQUEUE(fill)
 
 static void close_host(llama_ops *ops) { free(ops); }
 
@@ -266,6 +279,7 @@ int llama_ops_host(cgr_device *device, llama_ops **out) {
                       .gather = enqueue_gather,
                       .sample = enqueue_sample,
                       .gemm = enqueue_gemm,
+                      .fill = enqueue_fill,
                       .close = close_host };
   *out = ops;
   return 0;

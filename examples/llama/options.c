@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/llama/bench_plan.h"
 #include "examples/llama/error.h"
 
 typedef enum kind { GROUP, SWITCH, NUMBER, REAL, TEXT, TEXTS, PATH } kind;
@@ -34,13 +35,14 @@ static const struct option {
   { "--tokens", "-n", NUMBER, FIELD(tokens), 1, 1 << 20, "N", "tokens to generate per request; default: 80 to 200" },
   { "--temperature", NULL, REAL, FIELD(temperature), 0, 100, "T",
     "divides the logits before sampling; 0: the likeliest token; default: 0.7" },
-  { "--seed", NULL, NUMBER, FIELD(seed), 0, INT32_MAX, "N", "for sampling, and for the requests of --check; default: 1" },
+  { "--seed", NULL, NUMBER, FIELD(seed), 0, INT32_MAX, "N",
+    "for sampling, random weights and the requests of --check; default: 1" },
   { "--ignore-eos", NULL, SWITCH, FIELD(ignore_eos), 0, 0, NULL, "continue after an end token" },
 
   { "Load", NULL, GROUP, 0, 0, 0, NULL, NULL },
   { "--requests", NULL, NUMBER, FIELD(requests), 1, 1 << 20, "N", "how many requests to serve; default: one per prompt" },
   { "--concurrent", NULL, NUMBER, FIELD(concurrent), 1, 4096, "N", "requests in one step; default: 8, with --check 32" },
-  { "--chunk", NULL, NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step; default: 64" },
+  { "--chunk", NULL, NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step; default: 64, with --bench 512" },
   { "--max-seq-len", NULL, NUMBER, FIELD(max_seq_len), 1, 1 << 24, "N", "longest sequence; default: what the requests need" },
 
   { "Device, graphs and KV cache", NULL, GROUP, 0, 0, 0, NULL, NULL },
@@ -53,6 +55,15 @@ static const struct option {
   { "--pages", NULL, NUMBER, FIELD(pages), 3, 1 << 26, "N", "pages in the pool; default: enough for the requests of one step" },
   { "--max-changes", NULL, NUMBER, FIELD(max_changes), 1, 1 << 20, "N",
     "words of page tables that one step may send; default: that of cgr" },
+
+  { "Speed", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--bench", NULL, SWITCH, FIELD(bench), 0, 0, NULL, "measure a prompt of 512 tokens and 128 decode steps; print a table" },
+  { "--random-weights", NULL, TEXT, FIELD(random_weights), 0, 0, "SHAPE",
+    "1b or 8b (Llama 3) or tiny, with random weights, in place of --model" },
+  { "--bench-requests", NULL, TEXT, FIELD(bench_requests), 0, 0, "1,8", "requests that decode at once; default: 1,8,64" },
+  { "--bench-contexts", NULL, TEXT, FIELD(bench_contexts), 0, 0, "128", "tokens of each in the cache before; default: 128,4096" },
+  { "--bench-repetitions", NULL, NUMBER, FIELD(bench_repetitions), 1, 1000, "N",
+    "timed runs of each case, after an untimed one; default: 5" },
 
   { "Output", NULL, GROUP, 0, 0, 0, NULL, NULL },
   { "--texts", NULL, SWITCH, FIELD(texts), 0, 0, NULL, "print the text of every request, not of the first alone" },
@@ -157,7 +168,7 @@ static const struct option *find_option(const char *text, size_t length) {
 
 /* --name value, --name=value and -n value. */
 int llama_options_parse(int argc, char **argv, llama_options *options) {
-  *options = (llama_options){ .chunk = 64, .steps = 500, .seed = 1, .temperature = 0.7f };
+  *options = (llama_options){ .steps = 500, .seed = 1, .temperature = -1 };
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
     const struct option *o = find_option(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
@@ -173,6 +184,10 @@ int llama_options_parse(int argc, char **argv, llama_options *options) {
     }
     TRY(apply(o, value, options));
   }
+  if (!options->chunk)
+    options->chunk = options->bench ? LLAMA_BENCH_CHUNK : 64;
+  if (options->temperature < 0)
+    options->temperature = options->bench ? 0 : 0.7f;
   return 0;
 }
 
@@ -196,6 +211,7 @@ static const char notes[] =
     "  llama -p 'And God said' -n 100               continue a text of your own with the bundled model\n"
     "  llama -m DIR --prompt-ids 1,2,3              run another model: tokenizer.json is not read\n"
     "  llama --device host --mode piecewise         run on the processor, with graphs in pieces\n"
+    "  llama --bench --random-weights 8b            measure this machine without a download\n"
     "  llama --check                                compare replayed and eager steps bit for bit\n"
     "\nA step has the same bits whether a graph replays it or it runs eagerly at the same padded size. A\n"
     "request's logits may differ by rounding between batches: how attention splits its sums, and which\n"
@@ -213,7 +229,7 @@ void llama_options_help(void) {
     }
     snprintf(left, sizeof(left), "%s%s%s %s", o->letter ? o->letter : "", o->letter ? ", " : "    ", o->name,
              o->value ? o->value : "");
-    printf("  %-23s %s\n", left, o->help);
+    printf(strlen(left) > 23 ? "  %s\n%26s%s\n" : "  %-23s%.0s %s\n", left, "", o->help);
   }
   fputs(notes, stdout);
 }

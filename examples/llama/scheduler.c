@@ -168,7 +168,24 @@ int llama_scheduler_cancel(llama_scheduler *s, llama_request *r) {
   return 0;
 }
 
+int llama_scheduler_rewind(llama_scheduler *s, llama_request *r) {
+  int32_t kept = pages_for(s, r->num_prompt), dropped = r->num_pages - kept;
+  r->computed = r->num_prompt - 1;
+  r->sampled = r->num_generated = 0;
+  for (int32_t i = 0; i < s->config.num_runtimes; i++) {
+    TRY_CGR(cgr_request_set_length(s->config.runtimes[i], r->rows[i], r->computed));
+    if (dropped > 0)
+      TRY_CGR(cgr_request_drop_pages(s->config.runtimes[i], r->rows[i], 0, kept, dropped));
+  }
+  while (r->num_pages > kept)
+    s->free_pages[s->num_free++] = r->pages[--r->num_pages];
+  s->promised += dropped;
+  return 0;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- composing */
+
+static int held(const llama_request *r) { return r->hold && r->sampled >= r->hold; }
 
 static int decodes(const llama_request *r) { return r->computed >= r->num_prompt; }
 
@@ -193,7 +210,7 @@ static int choose(llama_scheduler *s, llama_request *r, int32_t count) {
 static int choose_all(llama_scheduler *s, int32_t *num_decodes) {
   s->num_chosen = s->num_tokens = 0;
   for (int32_t i = 0; i < s->num_running; i++)
-    if (decodes(s->running[i]))
+    if (decodes(s->running[i]) && !held(s->running[i]))
       TRY(choose(s, s->running[i], 1));
   *num_decodes = s->num_chosen;
   int32_t room = s->config.max_tokens - s->num_tokens;
@@ -247,7 +264,7 @@ int llama_scheduler_launched(llama_scheduler *s, const uint64_t *seq) {
     r->computed += s->query_lens[i];
     r->sampled += !(s->flags[i] & CGR_REQUEST_PARTIAL);
     memcpy(r->last_seq, seq, (size_t)s->config.num_runtimes * sizeof(*seq));
-    if (r->sampled == r->max_new)
+    if (r->sampled == r->max_new && !held(r))
       TRY(end(s, r));
   }
   return 0;

@@ -27,6 +27,7 @@ typedef struct llama_request {
   int32_t num_prompt;
   int32_t max_new;       /* tokens to generate, at least 1 */
   const int32_t *forced; /* [max_new - 1] fed in place of the tokens that were sampled; or NULL */
+  int32_t hold;          /* with this many tokens sampled the request is held: it has no step until this is raised; 0: never */
   int32_t *generated;    /* [max_new] the caller's memory */
   int32_t num_generated; /* so far */
   int32_t seed;          /* of its noise, with `id` (noise.h) */
@@ -76,6 +77,10 @@ void llama_scheduler_destroy(llama_scheduler *scheduler);
 int llama_scheduler_add(llama_scheduler *scheduler, llama_request *request);
 /* Ends a request early: its client has gone. */
 int llama_scheduler_cancel(llama_scheduler *scheduler, llama_request *request);
+
+/* Takes a held request back to the end of its prompt, whose last token is processed again. The results of all its steps must have
+ * been read. Its pages after the prompt return to the pool, which still promises them to it. */
+int llama_scheduler_rewind(llama_scheduler *scheduler, llama_request *request);
 
 /* The next step; num_requests is 0 when no request can run now. Launch it, or drop it by composing again. */
 int llama_scheduler_compose(llama_scheduler *scheduler, llama_work *work);

@@ -33,7 +33,6 @@ typedef struct loop {
   llama_text *text;
   cgr_mark in_flight; /* the step whose results have not been read; seq 0: none */
   llama_work work;    /* what it does; its arrays are gone */
-  double collected;   /* when results were read last; at first, when the loop began */
   uint64_t steps;
 } loop;
 
@@ -46,9 +45,7 @@ static int collect(loop *l) {
   TRY(llama_trace_step(l->trace, l->in_flight));
   l->in_flight = (cgr_mark){ 0, 0, 0 };
   TRY(llama_logits_write(l->logits, &result));
-  double now = llama_now();
-  TRY(llama_meter_results(l->meter, &l->work, &result, now - l->collected));
-  l->collected = now;
+  TRY(llama_meter_results(l->meter, &l->work, &result));
   TRY(llama_scheduler_completed(l->scheduler, &result));
   llama_text_continue(l->text);
   return 0;
@@ -77,7 +74,7 @@ int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_l
   double start = llama_now(), shown = start;
   loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits, .trace = trace };
   l.text = text;
-  l.collected = start;
+  meter->completed = start;
   for (;;) {
     llama_work work;
     TRY(llama_scheduler_compose(s, &work));

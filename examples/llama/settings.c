@@ -75,6 +75,10 @@ int llama_read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
 
 /* The last part of the path; of "." and the like, all of it. */
 void llama_model_name(const llama_options *o, char *name, size_t size) {
+  if (o->random_weights) {
+    snprintf(name, size, "%s (random)", o->random_weights);
+    return;
+  }
   const char *path = o->model ? o->model : "bundled";
   size_t end = strlen(path), first;
   while (end > 1 && path[end - 1] == '/')

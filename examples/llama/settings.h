@@ -11,7 +11,7 @@ int llama_find_own_model(char *path, size_t size);
 /* Reads the options that are names, before anything is loaded. `*dtype` is NONE without --dtype. */
 int llama_read_names(const llama_options *options, llama_limits *limits, int32_t *dtype);
 
-/* What the model is called: its folder's name, or "bundled". */
+/* What the model is called: its folder's name, "bundled", or its shape's: "8b (random)". */
 void llama_model_name(const llama_options *options, char *name, size_t size);
 
 #endif

@@ -1,8 +1,11 @@
 /* Weights on the device, in the layouts that the step wants: q, k and v are one matrix, gate and up another. */
+#include <cgr/names.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "examples/llama/engine.h"
+#include "examples/llama/room.h"
 
 #define CHUNK ((uint64_t)1 << 20) /* elements that travel at once */
 
@@ -12,14 +15,15 @@ void *llama_arena_take(llama_arena *arena, size_t count, size_t element) {
   return arena->base ? arena->base + offset : NULL;
 }
 
-static void lay_out(llama_weights *w, const llama_model *model) {
+/* A tied model has no head of its own. */
+static void lay_out(llama_weights *w, bool tied) {
   const llama_config *c = &w->config;
   size_t element = cgr_dtype_size((cgr_dtype)w->dtype);
   size_t hidden = (size_t)c->hidden_size, inner = (size_t)c->intermediate_size, vocab = (size_t)c->vocab_size;
   size_t q_size = (size_t)c->num_q_heads * (size_t)c->head_dim, kv_size = (size_t)c->num_kv_heads * (size_t)c->head_dim;
   w->arena.used = 0;
   w->embedding = llama_arena_take(&w->arena, vocab * hidden, element);
-  w->head = model->head == model->embedding ? w->embedding : llama_arena_take(&w->arena, vocab * hidden, element);
+  w->head = tied ? w->embedding : llama_arena_take(&w->arena, vocab * hidden, element);
   w->norm = llama_arena_take(&w->arena, hidden, element);
   for (int32_t l = 0; l < c->num_layers; l++) {
     llama_layer_weights *layer = &w->layers[l];
@@ -100,15 +104,40 @@ static int send_all(upload *u, const llama_model *model, const llama_weights *w)
   return 0;
 }
 
-static int load(const llama_model *model, upload *u, llama_weights *w) {
-  w->layers = calloc((size_t)model->config.num_layers, sizeof(*w->layers));
+/* Device memory for all of them, without values. */
+static int allocate(llama_weights *w, bool tied, cgr_device *device) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  char what[64];
+  void *memory = NULL;
+  w->layers = calloc((size_t)w->config.num_layers, sizeof(*w->layers));
   if (!w->layers)
     return llama_fail("no memory");
-  lay_out(w, model);
-  void *memory = NULL;
-  TRY_CGR(cgr_memory_alloc(u->device, w->arena.used, &memory));
+  lay_out(w, tied);
+  TRY_CGR(cgr_device_get_info(device, &info));
+  snprintf(what, sizeof(what), "the weights in %s take", cgr_dtype_name((cgr_dtype)w->dtype));
+  TRY(llama_room_check(what, w->arena.used, llama_room(&info)));
+  TRY_CGR(cgr_memory_alloc(device, w->arena.used, &memory));
   w->arena.base = memory;
-  lay_out(w, model);
+  lay_out(w, tied);
+  return 0;
+}
+
+int llama_weights_allocate(const llama_config *config, bool tied, cgr_device *device, int32_t dtype, llama_weights **weights) {
+  *weights = NULL;
+  llama_weights *w = calloc(1, sizeof(*w));
+  if (!w)
+    return llama_fail("no memory");
+  w->config = *config;
+  w->dtype = dtype;
+  if (allocate(w, tied, device) != 0) {
+    llama_weights_free(device, w);
+    return -1;
+  }
+  *weights = w;
+  return 0;
+}
+
+static int load(const llama_model *model, upload *u, const llama_weights *w) {
   TRY_CGR(cgr_stream_create(u->device, &u->stream));
   TRY_CGR(cgr_memory_alloc_pinned(u->device, CHUNK * cgr_dtype_size((cgr_dtype)u->dtype), &u->staging));
   return send_all(u, model, w);
@@ -117,11 +146,8 @@ static int load(const llama_model *model, upload *u, llama_weights *w) {
 int llama_weights_load(const llama_model *model, cgr_device *device, int32_t dtype, llama_weights **weights) {
   *weights = NULL;
   upload u = { device, NULL, NULL, dtype };
-  llama_weights *w = calloc(1, sizeof(*w));
-  if (!w)
-    return llama_fail("no memory");
-  w->config = model->config;
-  w->dtype = dtype;
+  llama_weights *w;
+  TRY(llama_weights_allocate(&model->config, model->head == model->embedding, device, dtype, &w));
   int result = load(model, &u, w);
   cgr_memory_free_pinned(device, u.staging);
   if (u.stream)

@@ -4,6 +4,7 @@
 
 #include "examples/llama/cuda/kernels.h"
 #include "examples/llama/noise.h"
+#include "examples/llama/random.h"
 
 namespace {
 
@@ -191,6 +192,18 @@ __global__ void Sample(llama_sample_args a) {
 
 __global__ void Empty() {}
 
+__global__ void Fill(llama_fill_args a) {
+  const uint64_t vectors = a.count / kWidth, stride = static_cast<uint64_t>(gridDim.x) * kThreads;
+  Vector *out = static_cast<Vector *>(a.out);
+  float x[kWidth];
+  for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors; i += stride) {
+#pragma unroll
+    for (int j = 0; j < kWidth; j++)
+      x[j] = a.std > 0.0f ? a.std * llama_random_normal(a.seed, i * kWidth + j) : a.constant;
+    out[i] = Pack(x);
+  }
+}
+
 int CopyRowsFor(void *out, const void *in, const int32_t *rows, int count, int limit, int hidden, cudaStream_t stream) {
   CopyRows<<<count, kThreads, 0, stream>>>(static_cast<Vector *>(out), static_cast<const Vector *>(in), rows, limit,
                                            hidden / kWidth);
@@ -233,5 +246,12 @@ int llama_cuda_empty(cudaStream_t stream) {
 
 int llama_cuda_sample(const llama_sample_args *a, cudaStream_t stream) {
   Sample<<<a->rows, kThreads, 0, stream>>>(*a);
+  return cudaGetLastError();
+}
+
+int llama_cuda_fill(const llama_fill_args *a, cudaStream_t stream) {
+  constexpr uint64_t kMaxBlocks = 4096;
+  const uint64_t blocks = (a->count / kWidth + kThreads - 1) / kThreads;
+  Fill<<<static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks), kThreads, 0, stream>>>(*a);
   return cudaGetLastError();
 }

@@ -23,6 +23,7 @@ ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
 ENQUEUE(sample)
+ENQUEUE(fill)
 
 static cgr_status enqueue_gemm(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream) {
   return llama_cuda_gemm_run(((cuda_ops *)ops)->gemm, args, stream);
@@ -51,6 +52,7 @@ int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
                            .sample = enqueue_sample,
                            .gemm = enqueue_gemm,
                            .bare_launch = bare_launch,
+                           .fill = enqueue_fill,
                            .close = close_cuda };
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   int known = llama_cgr(cgr_device_get_info(device, &info), "cgr_device_get_info");

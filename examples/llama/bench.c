@@ -1,0 +1,296 @@
+#include "examples/llama/bench.h"
+
+#include <cgr/names.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/json.h"
+#include "examples/llama/random.h"
+#include "examples/llama/room.h"
+#include "examples/llama/serve.h"
+
+typedef struct row {
+  double ms, p99, tokens_per_second;
+} row;
+
+typedef struct bench {
+  const llama_bench_config *config;
+  llama_bench_plan *plan;
+  llama_limits limits;
+  const llama_weights *weights;
+  llama_engine *engine;
+  llama_scheduler *scheduler;
+  llama_request *requests; /* [max_requests] */
+  int32_t *prompts;        /* [max_requests][max_seq_len] */
+  int32_t *generated;      /* [max_requests][1 + LLAMA_BENCH_STEPS] */
+  llama_meter untimed;
+  row rows[LLAMA_BENCH_MAX_CASES]; /* of the cases */
+} bench;
+
+/* -------------------------------------------------------------------------------------------------------------- running */
+
+/* Runs until every request has ended or is held. */
+static int serve(bench *b, llama_meter *meter) {
+  llama_logits no_logits = { 0 };
+  llama_trace no_trace = { 0 };
+  llama_text no_text = { 0 };
+  return llama_serve(b->engine, b->scheduler, meter, &no_logits, &no_trace, &no_text, false);
+}
+
+static int add_request(bench *b, int32_t i, int32_t num_prompt, int32_t max_new, int32_t hold) {
+  llama_request *r = &b->requests[i];
+  *r = (llama_request){ .id = i, .num_prompt = num_prompt, .max_new = max_new, .hold = hold };
+  r->prompt = b->prompts + (size_t)i * (size_t)b->limits.max_seq_len;
+  r->generated = b->generated + (size_t)i * (1 + LLAMA_BENCH_STEPS);
+  return llama_scheduler_add(b->scheduler, r);
+}
+
+/* The whole prompt of one request, up to its first token. */
+static int run_prompt(bench *b, const llama_bench_case *c, llama_meter *meter) {
+  TRY(add_request(b, 0, c->tokens, 1, 0));
+  return serve(b, meter);
+}
+
+/* The timed steps of requests that are held at the end of their prompts; then takes them back to that place. */
+static int run_decodes(bench *b, const llama_bench_case *c, llama_meter *meter) {
+  for (int32_t i = 0; i < c->requests; i++)
+    b->requests[i].hold = 1 + c->tokens;
+  TRY(serve(b, meter));
+  for (int32_t i = 0; i < c->requests; i++) {
+    b->requests[i].hold = 1;
+    TRY(llama_scheduler_rewind(b->scheduler, &b->requests[i]));
+  }
+  return serve(b, &b->untimed);
+}
+
+static int begin_decodes(bench *b, const llama_bench_case *c) {
+  for (int32_t i = 0; i < c->requests; i++)
+    TRY(add_request(b, i, c->context, 1 + c->tokens, 1));
+  return serve(b, &b->untimed);
+}
+
+static int end_decodes(bench *b, const llama_bench_case *c) {
+  for (int32_t i = 0; i < c->requests; i++)
+    TRY(llama_scheduler_cancel(b->scheduler, &b->requests[i]));
+  return serve(b, &b->untimed); /* no step: the scheduler takes the pages back */
+}
+
+static void show(const bench *b, const llama_bench_case *c, int32_t repetition) {
+  if (!b->config->show_progress)
+    return;
+  fprintf(stderr, "\r%s, %d request%s: %d of %d ", c->test, c->requests, llama_plural(c->requests), repetition,
+          b->config->repetitions);
+  fflush(stderr);
+}
+
+/* The first repetition is not timed. */
+static int repeat_case(bench *b, const llama_bench_case *c, llama_meter *meter, llama_series *walls) {
+  for (int32_t i = 0; i <= b->config->repetitions; i++) {
+    llama_meter *used = i == 0 ? &b->untimed : meter;
+    show(b, c, i);
+    TRY(c->prompt ? run_prompt(b, c, used) : run_decodes(b, c, used));
+    if (i > 0)
+      TRY(llama_series_add(walls, used->seconds));
+  }
+  return 0;
+}
+
+/* The time of a prompt is that of all its steps. */
+static row make_row(const llama_bench_case *c, llama_meter *meter, llama_series *walls) {
+  double wall = 1e-3 * (double)llama_quantile(walls, 0.5);
+  row r;
+  r.ms = c->prompt ? wall : wall / c->tokens;
+  r.p99 = 1e-3 * (double)llama_quantile(c->prompt ? walls : &meter->intervals, 0.99);
+  r.tokens_per_second = wall > 0.0 ? 1e3 * (double)c->requests * (double)c->tokens / wall : 0.0;
+  return r;
+}
+
+static int run_case(bench *b, const llama_bench_case *c, row *r) {
+  llama_meter meter = { 0 };
+  llama_series walls = { 0 };
+  int result = c->prompt ? 0 : begin_decodes(b, c);
+  if (result == 0)
+    result = repeat_case(b, c, &meter, &walls);
+  if (result == 0 && !c->prompt)
+    result = end_decodes(b, c);
+  *r = make_row(c, &meter, &walls);
+  llama_meter_free(&meter);
+  free(walls.values);
+  return result == 0 ? 0 : llama_fail_in(c->test);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- output */
+
+static void print_head(const bench *b, const cgr_device_info *info) {
+  const char *driver = getenv("CGR_DRIVER"), *commit = getenv("CGR_COMMIT");
+  int version = cgr_version(), cuda = info->driver_version;
+  printf("# llama --bench, cgr %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+  printf("# device: %s\n", info->name);
+  if (driver && *driver)
+    printf("# driver: %s\n", driver);
+  else if (cuda)
+    printf("# driver: CUDA %d.%d\n", cuda / 1000, cuda % 1000 / 10);
+  else
+    printf("# driver: none\n");
+  printf("# commit: %s\n", commit && *commit ? commit : "unknown");
+  for (int32_t i = 0; i < b->plan->num_cases; i++) {
+    const llama_bench_case *c = &b->plan->cases[i];
+    if (*c->left_out)
+      printf("# left out: %s, %d request%s: %s\n", c->test, c->requests, llama_plural(c->requests), c->left_out);
+  }
+  printf("| model | params | dtype | mode | test | requests | ms per step | p99 | tokens/s |\n");
+  printf("|---|---:|---|---|---|---:|---:|---:|---:|\n");
+}
+
+/* "8.03 B" */
+static void name_parameters(int64_t count, char *text, size_t size) {
+  double n = (double)count;
+  snprintf(text, size, "%.2f %s", n >= 1e9 ? 1e-9 * n : n >= 1e6 ? 1e-6 * n : 1e-3 * n, n >= 1e9 ? "B" : n >= 1e6 ? "M" : "K");
+}
+
+static int name_mode(const bench *b, const char **name) {
+  cgr_graph_mode mode;
+  TRY_CGR(cgr_runtime_graph_mode(b->engine->runtime, &mode, NULL));
+  *name = cgr_graph_mode_name(mode);
+  return 0;
+}
+
+static int print_row(const bench *b, const llama_bench_case *c, const row *r) {
+  char parameters[32];
+  const char *mode;
+  TRY(name_mode(b, &mode));
+  name_parameters(b->config->parameters, parameters, sizeof(parameters));
+  if (b->config->show_progress)
+    fprintf(stderr, "\r%60s\r", "");
+  printf("| %s | %s | %s | %s | %s | %d |", b->config->model, parameters, cgr_dtype_name((cgr_dtype)b->weights->dtype), mode,
+         c->test, c->requests);
+  printf(" %.*f | %.*f | %.*f |\n", r->ms < 1.0 ? 3 : 2, r->ms, r->p99 < 1.0 ? 3 : 2, r->p99,
+         r->tokens_per_second < 1000.0 ? 1 : 0, r->tokens_per_second);
+  fflush(stdout);
+  return 0;
+}
+
+static cJSON *json_case(const llama_bench_case *c, const row *r) {
+  cJSON *item = cJSON_CreateObject();
+  cJSON_AddStringToObject(item, "test", c->test);
+  cJSON_AddNumberToObject(item, "requests", c->requests);
+  if (*c->left_out) {
+    cJSON_AddStringToObject(item, "left_out", c->left_out);
+    return item;
+  }
+  cJSON_AddNumberToObject(item, "ms_per_step", r->ms);
+  cJSON_AddNumberToObject(item, "p99_ms", r->p99);
+  cJSON_AddNumberToObject(item, "tokens_per_second", r->tokens_per_second);
+  return item;
+}
+
+static int write_json(const bench *b, const cgr_device_info *info) {
+  const char *mode, *commit = getenv("CGR_COMMIT");
+  llama_output *out = b->config->json;
+  if (!out->file)
+    return 0;
+  TRY(name_mode(b, &mode));
+  cJSON *page = cJSON_CreateObject(), *cases = cJSON_AddArrayToObject(page, "cases");
+  cJSON_AddStringToObject(page, "build", cgr_build_info());
+  cJSON_AddStringToObject(page, "device", info->name);
+  cJSON_AddNumberToObject(page, "driver", info->driver_version);
+  cJSON_AddStringToObject(page, "commit", commit && *commit ? commit : "unknown");
+  cJSON_AddStringToObject(page, "model", b->config->model);
+  cJSON_AddNumberToObject(page, "parameters", (double)b->config->parameters);
+  cJSON_AddStringToObject(page, "dtype", cgr_dtype_name((cgr_dtype)b->weights->dtype));
+  cJSON_AddStringToObject(page, "mode", mode);
+  for (int32_t i = 0; i < b->plan->num_cases; i++)
+    cJSON_AddItemToArray(cases, json_case(&b->plan->cases[i], &b->rows[i]));
+  char *text = cJSON_Print(page);
+  cJSON_Delete(page);
+  if (!text)
+    return llama_fail("no memory");
+  int result = llama_output_begin(out);
+  if (result == 0)
+    fprintf(out->file, "%s\n", text);
+  free(text);
+  return result == 0 ? llama_output_close(out) : -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------ making, ending */
+
+/* Sizes of the runtime, from the cases that fit next to the weights. */
+static int set_limits(bench *b, const cgr_device_info *info) {
+  llama_limits *n = &b->limits;
+  llama_bench_needs needs;
+  const size_t element = cgr_dtype_size((cgr_dtype)b->weights->dtype);
+  uint64_t room = llama_room(info), activations = llama_engine_activations(n, b->weights);
+  room = room > activations ? room - activations : 0;
+  const llama_bench_bounds bounds = { n->page_size, b->config->pages, element, room };
+  TRY(llama_bench_plan_fit(b->plan, &b->weights->config, &bounds, &needs));
+  n->max_requests = needs.requests;
+  n->max_tokens = b->config->chunk > needs.requests ? b->config->chunk : needs.requests;
+  n->max_seq_len = needs.seq_len;
+  n->num_pages = needs.pages;
+  return 0;
+}
+
+static int make_requests(bench *b) {
+  const size_t requests = (size_t)b->limits.max_requests, length = (size_t)b->limits.max_seq_len;
+  llama_random random = { b->config->seed };
+  b->requests = calloc(requests, sizeof(*b->requests));
+  b->prompts = malloc(requests * length * sizeof(*b->prompts));
+  b->generated = malloc(requests * (1 + LLAMA_BENCH_STEPS) * sizeof(*b->generated));
+  if (!b->requests || !b->prompts || !b->generated)
+    return llama_fail("no memory");
+  for (size_t i = 0; i < requests * length; i++)
+    b->prompts[i] = llama_random_between(&random, 0, b->weights->config.vocab_size - 1);
+  return 0;
+}
+
+static int make(bench *b, llama_ops *ops, cudaStream_t stream) {
+  const llama_limits *n = &b->limits;
+  TRY(make_requests(b));
+  TRY(llama_engine_create(n, b->weights, ops, stream, &b->engine));
+  TRY(llama_engine_capture(b->engine));
+  llama_scheduler_config s = { .runtimes = { b->engine->runtime }, .num_runtimes = 1 };
+  s.max_requests = n->max_requests;
+  s.max_tokens = n->max_tokens;
+  s.chunk = b->config->chunk;
+  s.page_size = n->page_size;
+  s.num_pages = n->num_pages;
+  s.max_seq_len = n->max_seq_len;
+  return llama_scheduler_create(&s, &b->scheduler);
+}
+
+static int run(bench *b, llama_ops *ops, cudaStream_t stream) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  TRY_CGR(cgr_device_get_info(ops->device, &info));
+  TRY(set_limits(b, &info));
+  print_head(b, &info);
+  TRY(make(b, ops, stream));
+  for (int32_t i = 0; i < b->plan->num_cases; i++) {
+    const llama_bench_case *c = &b->plan->cases[i];
+    if (*c->left_out)
+      continue;
+    TRY(run_case(b, c, &b->rows[i]));
+    TRY(print_row(b, c, &b->rows[i]));
+  }
+  return write_json(b, &info);
+}
+
+int llama_bench(const llama_bench_config *config, llama_bench_plan *plan, const llama_limits *limits,
+                const llama_weights *weights, llama_ops *ops, cudaStream_t stream) {
+  bench *b = calloc(1, sizeof(*b));
+  if (!b)
+    return llama_fail("no memory");
+  b->config = config;
+  b->plan = plan;
+  b->limits = *limits;
+  b->weights = weights;
+  int result = run(b, ops, stream);
+  llama_scheduler_destroy(b->scheduler);
+  llama_engine_destroy(b->engine);
+  llama_meter_free(&b->untimed);
+  free(b->requests);
+  free(b->prompts);
+  free(b->generated);
+  free(b);
+  return result;
+}
