@@ -10,7 +10,7 @@
 #   --cpu         build: without CUDA, to try the program
 #   --help        this
 #
-# PACK is what `pack` wrote, or the folder that it was extracted to. An interrupted build continues.
+# PACK is what `pack` wrote, or a folder with its files. An interrupted build continues.
 # Needs CMake and Ninja or make; Python for `pack` alone.
 set -euo pipefail
 version=0.3.36 arch=90 jobs=$(nproc) cuda=ON names=()
