@@ -311,6 +311,7 @@ def head_of(api, package, options):
 
 def print_rows(model):
     for requests in model.options.requests:
+        model.log.errors.clear()
         try:
             for row in rows_of(model, requests):
                 print(row, flush=True)
