@@ -292,9 +292,9 @@ static int measure(const step32_options *options) {
   step32_run(&s, options->replays);
   (void)cupti.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   const cgr__graph_entry *entry = cgr__graphs_find(&s.engine.rt->graphs, &s.key);
-  coverage c = { .labels = entry->labels, .replays = options->replays };
+  coverage c = { .labels = entry ? entry->labels : NULL, .replays = options->replays };
   if (!c.labels || c.labels->error)
-    bench_fail("the graph has no labels");
+    bench_fail("the steps replay no graph with labels");
   printf("# step: %s, %d layers, %d requests, %d tokens in each cache, %d replays\n",
          cgr_graph_kind_name((cgr_graph_kind)s.key.kind), options->layers, options->requests, options->length, options->replays);
   match_all(&c);

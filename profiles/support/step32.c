@@ -20,7 +20,7 @@
 
 static void refuse(const char *program) {
   bench_fail("usage: %s [cuda:0|host] [--layers 1..1024] [--requests 1..4096] [--length N] [--replays N] [--warm-up N] "
-             "[--kind full|piecewise] [--labels FILE]",
+             "[--kind full|piecewise|none] [--labels FILE]",
              program);
 }
 
@@ -37,10 +37,11 @@ static bool read_number(const char *name, const char *value, const char *option,
 
 static bool read_option(step32_options *o, const char *name, const char *value) {
   bool is_kind = strcmp(name, "--kind") == 0;
-  if (is_kind && strcmp(value, "full") != 0 && strcmp(value, "piecewise") != 0)
-    bench_fail("--kind is %s, expected full or piecewise", value);
+  bool is_mixed = strcmp(value, "piecewise") == 0, is_eager = strcmp(value, "none") == 0;
+  if (is_kind && strcmp(value, "full") != 0 && !is_mixed && !is_eager)
+    bench_fail("--kind is %s, expected full, piecewise or none", value);
   if (is_kind)
-    o->mixed = strcmp(value, "piecewise") == 0;
+    o->mixed = is_mixed, o->eager = is_eager;
   if (strcmp(name, "--labels") == 0)
     o->labels = value;
   return is_kind || strcmp(name, "--labels") == 0 || read_number(name, value, "--layers", 1, 1024, &o->layers) ||
@@ -121,12 +122,13 @@ void step32_open(step32 *s, const step32_options *o) {
   if (b.num_pages * PAGE_SIZE < capacity + 2 * PAGE_SIZE)
     b.num_pages = capacity / PAGE_SIZE + 3;
   b.iterations = ITERATIONS;
-  b.mode = o->mixed ? CGR_MODE_PIECEWISE : CGR_MODE_FULL_DECODE_ONLY;
+  b.mode = o->eager ? CGR_MODE_NONE : o->mixed ? CGR_MODE_PIECEWISE : CGR_MODE_FULL_DECODE_ONLY;
   b.buckets = &o->requests;
   b.num_buckets = 1;
   b.mixed = &bucket;
   b.num_mixed = 1;
   b.labels = 1;
+  b.nvtx = 1;
   b.record = record;
   bench_open(&s->engine, &b);
   bench_open_rows(&s->engine, o->requests, o->length, capacity);
@@ -137,7 +139,7 @@ void step32_close(step32 *s) { bench_close(&s->engine); }
 /* ------------------------------------------------------------------------------------------------------------------- steps */
 
 static void check_kind(const step32 *s, const cgr_step *step) {
-  cgr_graph_kind wanted = s->o.mixed ? CGR_KIND_PIECEWISE : CGR_KIND_FULL;
+  cgr_graph_kind wanted = s->o.eager ? CGR_KIND_NONE : s->o.mixed ? CGR_KIND_PIECEWISE : CGR_KIND_FULL;
   if (step->key.kind != (int32_t)wanted)
     bench_fail("step %llu ran as %s", (unsigned long long)step->mark.seq, cgr_graph_kind_name((cgr_graph_kind)step->key.kind));
 }

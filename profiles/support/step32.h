@@ -1,5 +1,6 @@
 /* One representative step, over and over: layers as those of Llama 3 8B (32 query heads, 8 KV heads of 128, bf16, pages of 16)
- * with work of an engine between them, as a FULL graph of decodes or as a PIECEWISE one of decodes and a chunk. */
+ * with work of an engine between them, as a FULL graph of decodes, as a PIECEWISE one of decodes and a chunk, or eagerly. The
+ * runtime has NVTX ranges, which do nothing without a tool. */
 #ifndef CGR_PROFILES_SUPPORT_STEP32_H
 #define CGR_PROFILES_SUPPORT_STEP32_H
 
@@ -13,6 +14,7 @@ typedef struct step32_options {
   int32_t layers, requests, length; /* tokens in each cache before the first step */
   int32_t replays, warmup;
   bool mixed; /* PIECEWISE, with a chunk */
+  bool eager; /* decodes without a graph */
 } step32_options;
 
 typedef struct step32 {
@@ -22,13 +24,13 @@ typedef struct step32 {
   cgr_key key;       /* of the last step */
 } step32;
 
-/* "[device] [--layers N] [--requests N] [--length N] [--replays N] [--warm-up N] [--kind full|piecewise] [--labels FILE]". On
- * anything else, prints the usage and exits. The defaults are those of Llama 3 8B; on `host`, something small. */
+/* "[device] [--layers N] [--requests N] [--length N] [--replays N] [--warm-up N] [--kind full|piecewise|none] [--labels
+ * FILE]". On anything else, prints the usage and exits. The defaults are those of Llama 3 8B; on `host`, something small. */
 step32_options step32_read(int argc, char **argv);
 
 /* Makes the engine with its graph, which has labels, and the requests. */
 void step32_open(step32 *s, const step32_options *options);
-/* Steps that all replay the graph; returns when they have completed. No more than warmup + replays in all. */
+/* Steps that all replay the graph, or none of them; returns when they have completed. No more than warmup + replays in all. */
 void step32_run(step32 *s, int32_t steps);
 /* cgr_runtime_graph_labels, to be freed. */
 char *step32_labels(const step32 *s);

@@ -76,7 +76,12 @@ class Scripts(Folder):
         self.assertEqual(profile[profile.index("--kernel-name") + 1], "regex:a|b c")
         self.assertEqual(profile[profile.index("--export") + 1], "o p")
         self.assertEqual(profile[-2:], ["x y", "z"])
+        (profile,) = self.words(PROFILES / "ncu.sh", "--print", "--range", "on demand", "--metrics", "a,b", "program")
+        self.assertEqual(profile[profile.index("--nvtx") : profile.index("--nvtx") + 3], ["--nvtx", "--nvtx-include", "cgr@on demand/"])
+        self.assertEqual(profile[profile.index("--metrics") + 1], "a,b")
+        self.assertNotIn("--set", profile)
         (profile,) = self.words(PROFILES / "ncu.sh", "--print", "--whole", "program")
+        self.assertNotIn("--nvtx", profile)
         self.assertNotIn("--kernel-name", profile)
         self.assertNotIn("--profile-from-start", profile)
 
@@ -91,6 +96,9 @@ class Scripts(Folder):
             ("ncu.sh", ["--set", "all", "x"], "--set is all"),
             ("ncu.sh", ["--count", "0", "x"], "--count is 0"),
             ("ncu.sh", ["--kernel"], "--kernel needs a value"),
+            ("ncu.sh", ["--range"], "--range needs a value"),
+            ("nsight_demo.sh", [], "0 names are given"),
+            ("nsight_demo.sh", [self.folder, self.folder / "none"], "none is not built"),
         ):
             refused = run(PROFILES / script, *arguments)
             self.assertEqual(refused.returncode, 2, arguments)
@@ -105,6 +113,24 @@ class Scripts(Folder):
             missing = run(PROFILES / script, "program", env={"PATH": str(tools), "CUDA_HOME": str(self.folder)})
             self.assertEqual(missing.returncode, 127)
             self.assertIn(f"{tool} is not on PATH. It is Nsight", missing.stderr)
+
+    def test_the_demo_keeps_what_each_tool_printed(self):
+        tools, program = self.folder / "bin", self.write("a step", "#!/bin/bash\n")
+        program.chmod(0o755)
+        script = '#!/bin/bash\necho "Version of {0} ${{@: -2}}"; [[ $1 == --import ]] || touch kernels.ncu-rep step.{1}; exit {2}\n'
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", CUDA_HOME=str(self.folder), CGR_COMMIT="abc")
+        for ncu, written, status in ((0, "nsys-rep", 0), (5, "qdstrm", 1)):
+            self.write("bin/ncu", script.format("ncu", "x", ncu)).chmod(0o755)
+            self.write("bin/nsys", script.format("nsys", written, 0)).chmod(0o755)
+            shown = run(PROFILES / "nsight_demo.sh", self.folder / "out", program, env=environment)
+            self.assertEqual((shown.returncode, shown.stderr), (status, ""))
+            kernels, trace = ((self.folder / "out" / f"{name}_step.txt").read_text(encoding="utf-8") for name in ("ncu", "nsys"))
+            self.assertIn("# commit: abc\n", kernels)
+            self.assertIn("--nvtx-include cgr@cgr_step_launch/ --profile-from-start off", kernels)
+            self.assertEqual(kernels.count("\n# exit status: 5\n" if ncu else "\nVersion of ncu --page details\n# exit status: 0\n"), 2)
+            self.assertEqual("nsys stats" in trace, status == 0)
+            self.assertEqual("has not made a report of them" in trace, status == 1)
+            self.assertNotIn(str(self.folder / "a step"), kernels + trace)
 
     def test_what_the_program_ran_is_exported_and_joined(self):
         tools = self.folder / "bin"
