@@ -39,7 +39,7 @@ struct engine {
   int32_t num_queued, num_running; /* the queue begins with the oldest request; the first num_running are served */
   cgr_mark in_flight;              /* the step whose tokens are still to be collected; seq 0: none */
   bool full;                       /* a request was preempted, and since then none has left */
-  int32_t steps, replays, preempted, swaps;
+  int32_t steps, replays, overlapped, preempted, swaps;
 };
 
 static cgr_status start(struct engine *e) {
@@ -165,7 +165,7 @@ static cgr_status launch(struct engine *e, const cgr_batch *batch) {
     TRY(cgr_step_cancel(e->runtime, &step)); /* the launch was refused before anything was enqueued */
   if (status != CGR_OK)
     return status;
-  e->in_flight = step.mark, e->steps++, e->replays += step.key.kind != CGR_KIND_NONE;
+  e->overlapped += e->in_flight.seq != 0, e->in_flight = step.mark, e->steps++, e->replays += step.key.kind != CGR_KIND_NONE;
   for (int32_t i = 0; i < e->num_running; i++) {
     struct request *r = e->queue[i];
     r->computed += r->now, r->left -= r->computed >= r->prompt; /* only the last chunk of a prompt gives a token */
@@ -290,6 +290,7 @@ static cgr_status fail(struct engine *e) {
   tell("no stream", launch(e, &batch));
   e->stream = stream;
   tell("both", launch(e, &batch));
+  TRY(collect(e, &e->in_flight));
   cgr_status status = cgr_launch_host(e->device, wait_at_gate, NULL, 0, e->stream); /* the device is busy with something else */
   while (status == CGR_OK && (status = cgr_step_prepare(e->runtime, &batch, &step)) == CGR_OK)
     status = cgr_step_launch(e->runtime, &step, e->stream);
@@ -365,6 +366,8 @@ static cgr_status run(struct engine *e) {
     for (int32_t j = 0; j < e->requests[i].num_tokens; j++)
       putchar(minimal_letter(e->requests[i].tokens[j]));
   printf("%d steps, %d replays, %d preempted, %d swapped\n", e->steps, e->replays, e->preempted, e->swaps);
+  if (e->ahead)
+    printf("%d steps were launched ahead\n", e->overlapped);
   return CGR_OK;
 }
 

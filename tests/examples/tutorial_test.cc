@@ -56,7 +56,11 @@ TEST_P(Tutorial, EditsTheStandingBatch) { ExpectServed(3, 4, "44 steps, 44 repla
 
 TEST_P(Tutorial, PreemptsWhenThePoolIsEmpty) { ExpectServed(4, 4, "73 steps, 73 replays, 2 preempted, 1 swapped"); }
 
-TEST_P(Tutorial, RunsAStepAhead) { ExpectServed(5, 4, "73 steps, 73 replays, 2 preempted, 1 swapped"); }
+// How many steps wait for the one before depends on how fast the device is: only those before which no page is free.
+TEST_P(Tutorial, RunsAStepAhead) {
+  ExpectServed(5, 4, "73 steps, 73 replays, 2 preempted, 1 swapped");
+  EXPECT_GT(std::stoi(Run(5).back()), 50) << Run(5).back();
+}
 
 TEST_P(Tutorial, RecoversFromErrors) {
   const Lines lines = Run(6);
