@@ -76,6 +76,25 @@ cgr_status minimal_sample(const minimal_model *model, int32_t num_requests, cuda
   return enqueue(&launch, stream);
 }
 
+cgr_status minimal_record(cgr_recorder *recorder, void *context) {
+  const minimal_model *model = context;
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  TRY(cgr_record_get_info(recorder, &info));
+  TRY(minimal_embed(model, info.num_tokens, info.stream));
+  for (int32_t layer = 0; layer < 2; layer++) {
+    cgr_attention attention = CGR_ATTENTION_INIT;
+    attention.layer = layer;
+    TRY(cgr_view_make(model->q, CGR_DTYPE_BF16, 1, MINIMAL_HEAD_DIM, &attention.q));
+    TRY(cgr_view_make(model->k, CGR_DTYPE_BF16, 1, MINIMAL_HEAD_DIM, &attention.k));
+    TRY(cgr_view_make(model->v, CGR_DTYPE_BF16, 1, MINIMAL_HEAD_DIM, &attention.v));
+    TRY(cgr_view_make(model->out, CGR_DTYPE_BF16, 1, MINIMAL_HEAD_DIM, &attention.out));
+    TRY(minimal_project(model, layer, info.num_tokens, info.stream));
+    TRY(cgr_record_attention(recorder, &attention));
+    TRY(minimal_add(model, layer, info.num_tokens, info.stream));
+  }
+  return minimal_sample(model, info.num_requests, info.stream);
+}
+
 int32_t minimal_tokens(const char *text, int32_t *tokens) {
   int32_t count = 0;
   tokens[0] = 0;

@@ -50,6 +50,9 @@ cgr_status minimal_project(const minimal_model *model, int32_t layer, int32_t nu
 cgr_status minimal_add(const minimal_model *model, int32_t layer, int32_t num_tokens, cudaStream_t stream);     /* out to x */
 cgr_status minimal_sample(const minimal_model *model, int32_t num_requests, cudaStream_t stream);
 
+/* A cgr_record_function: `record` of minimal.c, for programs that are about something else. cgr_capture.engine is the model. */
+cgr_status minimal_record(cgr_recorder *recorder, void *model);
+
 /* Text as tokens, at least one (a space) and at most MINIMAL_TOKENS: returns how many. And a token as a letter. */
 int32_t minimal_tokens(const char *text, int32_t *tokens);
 char minimal_letter(int32_t token);

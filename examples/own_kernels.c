@@ -65,26 +65,6 @@ static cgr_status prepare_attention(struct engine *e) {
   return CGR_OK;
 }
 
-/* The same for both: cgr_record_attention calls the backend that the layer names. */
-static cgr_status record(cgr_recorder *recorder, void *context) {
-  const minimal_model *m = &((struct engine *)context)->model;
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
-  TRY(cgr_record_get_info(recorder, &info));
-  TRY(minimal_embed(m, info.num_tokens, info.stream));
-  for (int32_t layer = 0; layer < LAYERS; layer++) {
-    cgr_attention attention = CGR_ATTENTION_INIT;
-    attention.layer = layer;
-    TRY(cgr_view_make(m->q, CGR_DTYPE_BF16, 1, DIM, &attention.q));
-    TRY(cgr_view_make(m->k, CGR_DTYPE_BF16, 1, DIM, &attention.k));
-    TRY(cgr_view_make(m->v, CGR_DTYPE_BF16, 1, DIM, &attention.v));
-    TRY(cgr_view_make(m->out, CGR_DTYPE_BF16, 1, DIM, &attention.out));
-    TRY(minimal_project(m, layer, info.num_tokens, info.stream));
-    TRY(cgr_record_attention(recorder, &attention));
-    TRY(minimal_add(m, layer, info.num_tokens, info.stream));
-  }
-  return minimal_sample(m, info.num_requests, info.stream);
-}
-
 static cgr_status open_device(struct engine *e, const char *device) {
   TRY(cgr_device_open(device, NULL, &e->device));
   TRY(cgr_stream_create(e->device, &e->stream));
@@ -117,8 +97,8 @@ static cgr_status create_runtime(struct engine *e) {
   TRY(minimal_create(e->runtime, &e->model));
   TRY(prepare_attention(e));
   cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = record, capture.engine = e;
-  TRY(cgr_runtime_warmup(e->runtime, &capture)); /* loads the engine's kernels, which no capture may do */
+  capture.record = minimal_record, capture.engine = &e->model; /* the same for both: layers name their backend */
+  TRY(cgr_runtime_warmup(e->runtime, &capture));               /* loads the engine's kernels, which no capture may do */
   return cgr_runtime_capture(e->runtime, &capture);
 }
 

@@ -108,6 +108,13 @@ class Code(unittest.TestCase):
                 self.assertIn("x.md:1:", pages.compile_block("x.md", 1, "step", code, folder))
             self.assertIn("there is no", pages.compile_block("x.md", 1, "nowhere", good, folder))
 
+    def test_that_is_not_in_the_example_is_seen(self):
+        text = "<!-- from: examples/minimal.c -->\n```c\nint main(int argc, char **argv) {\n%s```\n"
+        for inside, said in (("", ""), ("  return 0;\n", "x.md:3: examples/minimal.c has no such lines")):
+            (line, source, code), = pages.blocks(text % inside)
+            self.assertEqual(pages.compile_block("x.md", line, source, code, None), said)
+        self.assertIn("no such lines", pages.compile_block("x.md", 1, "examples/none.c", "", None))
+
 
 class Reference(unittest.TestCase):
     """Compared with what separate regular expressions find in the headers without their comments."""

@@ -5,6 +5,7 @@ import posixpath
 import re
 import subprocess
 import sys
+import textwrap
 
 sys.path.insert(0, "tools/docs")
 import guide  # noqa: E402
@@ -14,7 +15,7 @@ from guide import read  # noqa: E402
 FENCE = re.compile(r"^ *```(\w*)[^\n`]*\n(.*?)^ *```$", re.S | re.M)
 LINKS = [re.compile(r"\]\(([^)\s]+)[^)]*\)"), re.compile(r"^ *\[[^]]+\]: *(\S+)", re.M), re.compile(r"<a [^>]*href=[\"']([^\"']+)", re.I)]
 REFERENCE = re.compile(r"\]\[([^]]+)\]")
-PRELUDE = re.compile(r"<!-- compile: (\w+) -->\n$")
+PRELUDE = re.compile(r"<!-- (?:compile: (\w+)|from: (examples/\w+\.c)) -->\n$")
 
 # Names that pages mention but the headers do not have, each with the reason.
 NO_PUBLIC_NAMES = {
@@ -98,18 +99,27 @@ def unknown_fields(path, text, known, structs):
 
 
 def blocks(text):
-    """The blocks of C: line, prelude, code."""
+    """The blocks of C: line, prelude or the example that the block is from, code."""
     out = []
     for found in FENCE.finditer(text):
         if found.group(1).lower() != "c":
             continue
         prelude = PRELUDE.search(text[:found.start()])
-        out.append((text.count("\n", 0, found.start()) + 2, prelude.group(1) if prelude else "file", found.group(2)))
+        out.append((text.count("\n", 0, found.start()) + 2, prelude.group(1) or prelude.group(2) if prelude else "file", found.group(2)))
     return out
 
 
+def is_part(code, source):
+    """Whether the source has these lines, one after the other, at any indentation."""
+    want, lines = code.splitlines(), source.splitlines()
+    return any(textwrap.dedent("\n".join(lines[i:i + len(want)])).splitlines() == want for i in range(len(lines)))
+
+
 def compile_block(path, line, prelude, code, folder):
-    """What the compiler says, "" if nothing. Nothing is linked: a name that no header declares is an error here already."""
+    """What the compiler says, "" if nothing. Nothing is linked: a name that no header declares is an error here already. A block that
+    is from an example is compared with it: the builds compile that."""
+    if prelude.endswith(".c"):
+        return "" if os.path.exists(prelude) and is_part(code, read(prelude)) else "%s:%d: %s has no such lines" % (path, line, prelude)
     frame = "tests/docs/preludes/%s.c" % prelude
     if not os.path.exists(frame):
         return "%s:%d: there is no %s" % (path, line, frame)

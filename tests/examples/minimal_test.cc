@@ -1,50 +1,20 @@
 // The small examples as programs: their answers, compared with the rule that their model follows, and what they refuse.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
-#include "cgr/cgr.h"
-#include "tests/support/commands.h"
+#include "tests/examples/programs.h"
 
 namespace {
 
 constexpr size_t kMaxSeqLen = 64, kMaxPrompt = 32;
 
+using cgr_test::Continued;
 using cgr_test::Outcome;
-
-Outcome RunExample(const std::string &arguments) { return cgr_test::RunCommand("examples/" + arguments); }
-
-// ---------------------------------------------------------------------------------------------------------------- the rule
-
-// What the model of the examples says next: the letter that most often followed the last one. These tests avoid texts in which
-// two letters tie for first place: rounding would decide.
-char Next(const std::string &text) {
-  std::map<char, int> votes;
-  for (size_t i = 1; i < text.size(); i++)
-    if (text[i - 1] == text.back())
-      votes[text[i]]++;
-  char best = '?';
-  int most = 0, rivals = 0;
-  for (const auto &[letter, count] : votes) {
-    rivals = count > most ? 0 : rivals + (count == most);
-    best = count > most ? letter : best;
-    most = std::max(most, count);
-  }
-  EXPECT_TRUE(most > 0 && rivals == 0) << "\"" << text << "\" has no clear next letter";
-  return best;
-}
-
-// `letters` of them, each from all that came before.
-std::string Continued(std::string text, size_t letters) {
-  const size_t begin = text.size();
-  while (text.size() < begin + letters)
-    text += Next(text);
-  return text.substr(begin);
-}
+using cgr_test::RunExample;
 
 // The prompt's step and those of the letters that still fit; the last letter is shown but not fed back.
 std::string WhatMinimalPrints(const std::string &text) {
@@ -60,19 +30,7 @@ TEST(Rule, FollowsWhatCameBefore) {
 
 // ------------------------------------------------------------------------------------------------------------ the programs
 
-class Examples : public ::testing::TestWithParam<const char *> {
-protected:
-  void SetUp() override {
-    cgr_device *device = nullptr;
-    const cgr_status status = cgr_device_open(GetParam(), nullptr, &device);
-    const char *require = std::getenv("CGR_REQUIRE_GPU");
-    if (status != CGR_OK) {
-      ASSERT_FALSE(require != nullptr && std::string(require) == "1") << cgr_last_message();
-      GTEST_SKIP() << cgr_last_message();
-    }
-    ASSERT_EQ(cgr_device_close(device), CGR_OK);
-  }
-};
+using Examples = cgr_test::OnDevice;
 
 TEST_P(Examples, MinimalGoesOnInCAndInCxx) {
   for (const char *program : { "minimal ", "minimal_cc " }) {
@@ -130,8 +88,7 @@ TEST_P(Examples, OwnKernelsGiveTheSameLetters) {
                               "cgr's kernels and page table give the same letters, in 50 replays\n");
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, Examples, ::testing::Values("host", "cuda:0"),
-                         [](const auto &device) { return std::string(device.param) == "host" ? "host" : "cuda"; });
+INSTANTIATE_TEST_SUITE_P(Devices, Examples, ::testing::Values("host", "cuda:0"), cgr_test::DeviceName);
 
 TEST(ExamplesRefuse, ADeviceThatIsNone) {
   for (const std::string program : { "minimal", "minimal_cc", "own_kernels" }) {
@@ -153,7 +110,9 @@ TEST(ExamplesRefuse, ATextThatIsNotExpected) {
 // ------------------------------------------------------------------------------------------------------------- the sources
 
 TEST(ExamplesAreShort, InLines) {
-  const std::map<std::string, int> limits = { { "minimal.c", 110 }, { "minimal.cc", 120 }, { "own_kernels.c", 200 } };
+  const std::map<std::string, int> limits = {
+    { "minimal.c", 110 }, { "minimal.cc", 120 }, { "own_kernels.c", 200 }, { "tutorial.c", 400 }
+  };
   for (const auto &[name, limit] : limits) {
     std::ifstream in("examples/" + name);
     int lines = 0;
@@ -165,16 +124,15 @@ TEST(ExamplesAreShort, InLines) {
 }
 
 // An engine has only the public headers.
-TEST(ExamplesAreEngines, TheyIncludeThePublicHeaderAlone) {
-  for (const char *name : { "minimal.c", "minimal.cc", "own_kernels.c" }) {
+TEST(ExamplesAreEngines, TheyIncludeThePublicHeadersAlone) {
+  const std::set<std::string> tutorial = { "<cgr/cgr.h>", "<cgr/names.h>", "<cgr/tracing.h>", "<sys/wait.h>" };
+  for (const char *name : { "minimal.c", "minimal.cc", "own_kernels.c", "tutorial.c" }) {
     std::ifstream in(std::string("examples/") + name);
-    int includes = 0;
+    std::set<std::string> included;
     for (std::string line; std::getline(in, line);)
-      if (line.rfind("#include", 0) == 0 && line.find('/') != std::string::npos) {
-        EXPECT_EQ(line, "#include <cgr/cgr.h>") << name;
-        includes++;
-      }
-    EXPECT_EQ(includes, 1) << name;
+      if (line.rfind("#include ", 0) == 0 && line.find('/') != std::string::npos)
+        included.insert(line.substr(9));
+    EXPECT_EQ(included, name == std::string("tutorial.c") ? tutorial : std::set<std::string>{ "<cgr/cgr.h>" }) << name;
   }
 }
 

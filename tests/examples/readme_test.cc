@@ -2,67 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/examples/page.h"
+
 namespace {
 
-using Lines = std::vector<std::string>;
-
-Lines ReadLines(const std::string &path) {
-  std::ifstream in(path);
-  Lines lines;
-  for (std::string line; std::getline(in, line);)
-    lines.push_back(line);
-  return lines;
-}
-
-size_t Indentation(const std::string &line) { return std::min(line.find_first_not_of(' '), line.size()); }
-
-// The lines without their common indentation; empty lines do not count for it.
-Lines Dedented(Lines lines) {
-  size_t common = std::string::npos;
-  for (const std::string &line : lines)
-    common = line.empty() ? common : std::min(common, Indentation(line));
-  for (std::string &line : lines)
-    line.erase(0, common);
-  return lines;
-}
-
-// Whether `part` stands in `whole`, at any indentation.
-bool Holds(const Lines &whole, const Lines &part) {
-  for (size_t first = 0; first + part.size() <= whole.size(); first++) {
-    const auto begin = whole.begin() + static_cast<long>(first);
-    if (Dedented(Lines(begin, begin + static_cast<long>(part.size()))) == part)
-      return true;
-  }
-  return false;
-}
-
-// The text between ``` of a language and the next ```.
-std::vector<Lines> Blocks(const Lines &page, const std::string &language) {
-  std::vector<Lines> blocks;
-  bool inside = false;
-  for (const std::string &line : page) {
-    if (!inside && line == "```" + language) {
-      blocks.emplace_back();
-      inside = true;
-    } else if (line.rfind("```", 0) == 0) {
-      inside = false;
-    } else if (inside) {
-      blocks.back().push_back(line);
-    }
-  }
-  return blocks;
-}
-
-std::string Joined(const Lines &lines) {
-  std::string text;
-  for (const std::string &line : lines)
-    text += line + "\n";
-  return text;
-}
+using cgr_test::Blocks;
+using cgr_test::Holds;
+using cgr_test::Joined;
+using cgr_test::Lines;
+using cgr_test::ReadLines;
 
 TEST(Readme, ItsCodeIsThatOfTheExamples) {
   const Lines page = ReadLines("README.md");

@@ -208,7 +208,7 @@ if(CGR_EXAMPLES)
   foreach(file ${CGR_EXAMPLE_TESTS})
     cgr_test(${file})
     get_filename_component(name ${file} NAME_WE)
-    add_dependencies(examples_${name} minimal minimal_cc own_kernels)
+    add_dependencies(examples_${name} minimal minimal_cc tutorial own_kernels)
   endforeach()
 endif()
 
