@@ -70,7 +70,7 @@ def make_gain(results):
         ("as one graph", host_time(results, "replayed", "full")),
         ("for comparison: launching a graph without cgr", host_time(results, "bare launch") or next(iter(bare), None)),
     ]
-    lines = [[what, f"{pair[0].text} us", made.origin(pair[1])] for what, pair in lines if pair]
+    lines = [[what, f"{pair[0].text.split(' ')[0]} us", made.origin(pair[1])] for what, pair in lines if pair]
     text = made.table(["a decode step of the example", "host time", "measured on"], lines, 1)
     for result, _, rows in made.bench_rows(results)[:1]:
         peers, speeds = made.modes_of([(result, [], rows)])[1], []

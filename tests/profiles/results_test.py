@@ -1,9 +1,10 @@
-"""profiles/RESULTS.md is made from the kept results.
+"""profiles/RESULTS.md and the numbers of README.md are made from the kept results.
 
-python3 -B tests/profiles/results_test.py [-v] [Tables]     from the project's root; Python 3.10 and nothing else
+python3 -B tests/profiles/results_test.py [-v] [Tables|Numbers]     from the project's root; Python 3.10 and nothing else
 """
 
 import json
+import pathlib
 import re
 import unittest
 
@@ -14,6 +15,7 @@ import readme
 import results
 import sections
 
+README = pathlib.Path("README.md").read_text(encoding="utf-8")
 MADE = (PROFILES / "RESULTS.md").read_text(encoding="utf-8")
 
 STEP_COST = (
@@ -129,6 +131,67 @@ class Tables(Folder):
         attention = json.loads((PROFILES / "peers.json").read_text(encoding="utf-8"))["attention"]
         self.assertEqual(best, {case: min(times) for case, times in attention["cases"].items()})
         self.assertEqual({len(times) for times in attention["cases"].values()}, {len(attention["peers"])})
+
+
+# Numbers of the README that are not in RESULTS.md: a file that has them, and as what, if it does not say them so.
+SIZES, H200 = "sizes_2026-11-24.txt", "h200_2026-11-2"
+ELSEWHERE = {number: (SIZES, number) for number in ("255 MB", "806 MB", "290 MB", "873 MB", "78 MB", "299 MB", "6 s", "1.8 MB", "13 MB")}
+ELSEWHERE |= {
+    "9.8 us": (f"{H200}2/step_cost_loops.txt", "9.78"),
+    "7.6 us": (f"{H200}2/step_cost_loops.txt", "7.62"),
+    "664 us": (f"{H200}3/timing_cost.txt", "663.61"),
+    "219 us": (f"{H200}2/llama_modes.txt", "219.37"),
+    "221 ms": (f"{H200}3/mixed_cost.txt", "220.9 ms"),
+    "279 ms": (f"{H200}3/mixed_cost.txt", "278.9 ms"),
+    "55 %": (f"{H200}3/mixed_cost.txt", "(-55%)"),
+    "5.2 s": ("h100_2026-11-27/self_test_cost.txt", "5162"),
+    "6.2 s": ("h100_2026-11-27/self_test_cost.txt", "6198"),
+    "4.56 TB/s": (f"{H200}6/attention_cost.txt", "4.56 TB/s"),
+    "3.09 TB/s": ("h100_2026-11-25/attention_cost.txt", "3.09 TB/s"),
+    "95 %": (f"{H200}6/attention_cost.txt", "| 235.7 | 244.6 | 1.04x"),
+    "97.6 %": ("coverage_2026-11-22.txt", "97.6%"),
+}
+UNIT = r"(?:us|ns|ms|s|x|%|MB|GB|TB/s|GB/s|tokens/s|tokens per second)"
+NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
+MEASURED = re.compile(rf"(?<![\w.,/:-])({NUMBER}(?:(?:,| to| and| or|, | /) {NUMBER})*)(?: ({UNIT})|(%))(?![\w/])")
+
+
+def measured(text):
+    """["1.5 us", ...] of a page without its blocks of results and of code; of "1 to 2 us" both."""
+    text = re.sub(r"<!-- results: .*?<!-- end of results -->", "", text, flags=re.S)
+    text = re.sub(r"```.*?```|^ {4}[^\n]*|`[^`\n]*`", " ", text, flags=re.S | re.M)
+    found = MEASURED.findall(" ".join(text.split()))
+    return [f"{number} {unit or percent}" for numbers, unit, percent in found for number in re.findall(NUMBER, numbers)]
+
+
+def missing(text, page):
+    """What a page says that neither RESULTS.md nor another source has."""
+    known = {float(number.replace(",", "")) for number in re.findall(NUMBER, page)}
+    return [m for m in measured(text) if m not in ELSEWHERE and float(m.split(" ")[0].replace(",", "")) not in known]
+
+
+class Numbers(Folder):
+    def test_blocks_of_the_readme_are_made_from_the_kept_results(self):
+        path = self.write("README.md", re.sub(r"(<!-- results: \w+ -->\n).*?(<!-- end of results -->)", r"\1old\n\2", README, flags=re.S))
+        made = report("--readme", path)
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertEqual(path.read_text(encoding="utf-8"), README, "profiles/report/run --readme makes them anew")
+
+    def test_numbers_of_the_readme_are_in_the_results(self):
+        self.assertGreater(len(measured(README)), 5)
+        self.assertEqual(missing(README, MADE), [])
+
+    def test_numbers_with_another_source_are_there(self):
+        for number, (path, said) in ELSEWHERE.items():
+            text = (RESULTS / path).read_text(encoding="utf-8")
+            self.assertRegex(text, rf"(?<![\d.]){re.escape(said)}(?!\d)", number)
+
+    def test_a_number_that_was_changed_is_seen(self):
+        page = "| 219.5 | 1.20 (2.40) |\n"
+        self.assertEqual(missing("It took 219.5 us, 1.2 to 2.4 us and, 255 MB later, 2.4%; `9 us`\n\n    8 us\n", page), [])
+        self.assertEqual(missing("It took 219.6 us, 1.3 to 2.4 us, 1.2 or 2.5 us, 256\nMB and 7%.", page),
+                         ["219.6 us", "1.3 us", "2.5 us", "256 MB", "7 %"])  # fmt: skip
+        self.assertEqual(measured("<!-- results: x -->\n5 us\n<!-- end of results -->\n6 ms, 1,080 x"), ["6 ms", "1,080 x"])
 
 
 if __name__ == "__main__":
