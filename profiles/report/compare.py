@@ -1,4 +1,4 @@
-"""Compares two sets of results: every number that both hold. Needs only Python 3.10."""
+"""Compares two sets of results: every number that both hold."""
 
 import dataclasses
 

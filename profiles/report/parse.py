@@ -51,9 +51,8 @@ class Result:
         return (self.version, self.head.get("date", ""), self.kind == self.program, self.path)
 
 
-STEP_ROW = re.compile(
-    rf"^(decode|prefill|mixed) +(\S+) +(\d+) +(\d+) +(\d+) +({NUMBER}) +({NUMBER}) +({NUMBER}) +({NUMBER}) +(\d+)$"
-)
+STEP_ROW = re.compile(r"^(decode|prefill|mixed) +(\S+)" + r" +(\d+)" * 3 + rf" +({NUMBER})" * 4 + r" +(\d+)$")
+RATE = re.compile(r"^(prompt|generated) +[\d,]+ tokens? +([\d,]+)/s(?: +(\w+ tokens?) (?:after )?([\d.]+) ms(?: \(p99 ([\d.]+) ms\))?)?$")
 
 
 def parse_llama(text):
@@ -68,13 +67,16 @@ def parse_llama(text):
         elif cost := re.match(rf"A step cost the host ({NUMBER}) us when it (replayed|ran eagerly)", line):  # 0.11 and before
             what = "replayed" if cost[2] == "replayed" else "eager"
             found.append(Record("llama", case | {"step": what}, "host time", "us", float(cost[1]), text=cost[1]))
-        elif rate := re.search(r"(\d+) tokens(?: for \d+ requests)? in .*?: (\d+) tokens(?:/s| per second)", line):
-            found.append(Record("llama", dict(case), "tokens/s", "1/s", float(rate[2]), better="higher", text=rate[2]))
+        elif rate := RATE.match(line):
+            of, speed = case | {"of": rate[1]}, rate[2].replace(",", "")
+            found.append(Record("llama", of, "tokens/s", "1/s", float(speed), better="higher", text=speed))
+            if rate[3]:
+                found.append(Record("llama", of, rate[3], "ms", float(rate[4]), float(rate[5]) if rate[5] else None, text=rate[4]))
         elif step := STEP_ROW.match(line):
             kind = case | {"step": step[1], "graph": step[2].lower()}
             for metric, median, p99 in (("prepare", step[6], step[7]), ("launch", step[8], step[9])):
                 found.append(Record("llama", kind, metric, "us", float(median), float(p99), text=f"{median} ({p99})"))
-    return list({record.key(): record for record in reversed(found)}.values())[::-1]
+    return found
 
 
 BY_NAME = ("llama_bench", "llama_cpp", "llama")  # of files that name no program

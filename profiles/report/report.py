@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Tables of the kept results, and what differs between two sets of results. Needs only Python 3.10.
 
     profiles/report/run --results                                   writes profiles/RESULTS.md

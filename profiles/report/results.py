@@ -109,7 +109,6 @@ def newest_folders(results, *programs):
     return list(found.values())
 
 
-TESTS = {"pp512": "a prompt of 512 tokens", "tg128": "128 tokens, one by one"}
 MODES = {"full": "as one graph", "piecewise": "in pieces", "none": "eagerly"}  # what is not here is another project's
 
 
@@ -141,7 +140,8 @@ def make_bench(results):
         return ""
     columns = [f"{MODES.get(mode, mode)}: {metric}" for mode in modes for metric in ("ms per step", "tokens/s")]
     engines = ", ".join(sorted({engine.replace("llama --bench, ", "") for _, names, _ in benches for engine in names}))
-    text = f"All of a card in one call: {engines}. pp512 is a prompt of 512 tokens, tg128 @ 128 is 128 tokens one by one after 128. "
+    text = f"All of a card in one call: {engines}. pp512 is a prompt of 512 tokens, tg128 @ 128 is 128 decode steps after 128 tokens. "
+    text += "llama.cpp samples on the GPU, as the example does, or copies the logits to the host (logits). "
     text += "Target: of the milliseconds as one graph: 1.09 times (8 requests: 1.14 times) what a streaming read of the weights takes."
     text = heading("The example's throughput, and other programs'", "`llama --bench`, `profiles/peers/llama_cpp.py`", text)
     return text + table(["model", "dtype", "test", "requests", *columns, "target", "from"], lines, 3)

@@ -22,6 +22,7 @@ NO_PUBLIC_NAMES = {
     "CGR_TEST_SEED": "an environment variable of the tests",
     "CGR_MAX_CAPABILITY": "an environment variable of the tests",
     "CGR_COMMIT": "an environment variable of the programs in profiles/",
+    "CGR_BUILD": "an environment variable of the scripts in tools/gpu/",
     "CGR_CUDA": "a setting of the build",
     "CGR_CUDA_ARCHS": "an option of CMake",
     "CGR_INSTALL": "an option of CMake",

@@ -91,7 +91,7 @@ class Parser(Folder):
         result = parse.parse_file(RESULTS / "h200_2026-11-26" / "attention_cost.txt")
         self.assertEqual((result.card, result.commit, result.version), ("NVIDIA H200", "bf52ea2", (0, 10)))
         self.assertEqual((result.head["date"], result.kind), ("2026-11-26", "attention_cost"))
-        result = parse.parse_file(self.write("d_2026-11-20/llama_2026-11-21.txt", "# commit: a\n# commit: b\n5 tokens in 1 s: 5 tokens/s\n"))
+        result = parse.parse_file(self.write("d_2026-11-20/llama_2026-11-21.txt", "# commit: a\n# commit: b\ngenerated 5 tokens 5/s\n"))
         self.assertEqual((result.commit, result.version, result.kind, result.head["date"]), ("a", (0, 0), "llama", "2026-11-20"))
 
     BENCH = (
@@ -112,12 +112,35 @@ class Parser(Folder):
             self.assertEqual((rate.metric, rate.value, rate.p99, rate.better), ("tokens/s", 20398, None, "higher"))
             self.assertEqual(len(result.records), numbers_of_tables(text.replace("\n#", "\n\n#"), LABELS["llama_bench"]))
 
-    def test_host_times_of_the_example(self):
-        text = "host time per step: replayed 1.5 us, eager 219 us (146 x), bare launch 1.2 us\n"
-        found = self.read("llama.txt", text)
-        self.assertEqual([(c["step"], v) for c, _, _, v, _ in found], [("replayed", 1.5), ("eager", 219.0), ("bare launch", 1.2)])
-        found = self.read("llama_modes.txt", f"== --mode piecewise\n{text}== --mode none\nHost time per step: eager 220 us\n")
-        self.assertEqual([c["mode"] for c, *_ in found], ["piecewise"] * 3 + ["none"])
+    EXAMPLE = """\
+step     graph        steps   tokens   padded prepare us      p99 launch us      p99  staged
+decode   full           294     1593     1683       1.28     6.15      2.39    14.82      72
+
+prompt         695 tokens      2,081/s   first token after 75.01 ms
+generated    1,680 tokens        903/s   between tokens 6.15 ms (p99 34.12 ms)
+host time per step: replayed 1.7 us, eager 219.1 us (128.9 times), bare launch 1.2 us
+"""
+
+    def test_what_the_example_prints(self):
+        found = self.read("llama.txt", self.EXAMPLE)
+        self.assertEqual(
+            [(*case.values(), metric, unit, value, better) for case, metric, unit, value, better in found],
+            [
+                ("decode", "full", "prepare", "us", 1.28, "lower"),
+                ("decode", "full", "launch", "us", 2.39, "lower"),
+                ("prompt", "tokens/s", "1/s", 2081, "higher"),
+                ("prompt", "first token", "ms", 75.01, "lower"),
+                ("generated", "tokens/s", "1/s", 903, "higher"),
+                ("generated", "between tokens", "ms", 6.15, "lower"),
+                ("replayed", "host time", "us", 1.7, "lower"),
+                ("eager", "host time", "us", 219.1, "lower"),
+                ("bare launch", "host time", "us", 1.2, "lower"),
+            ],
+        )
+        none = "host time per step: eager 220.0 us; this graph mode replays no decode step, bare launch 1.2 us\n"
+        found = self.read("llama_modes.txt", f"== --mode piecewise\n{self.EXAMPLE}== --mode none\n{none}")
+        self.assertEqual([case["mode"] for case, *_ in found], ["piecewise"] * 9 + ["none"] * 2)
+        self.assertEqual([(case["step"], value) for case, _, _, value, _ in found[9:]], [("eager", 220.0), ("bare launch", 1.2)])
 
     def test_a_program_that_is_not_known_is_read_by_its_tables(self):
         text = "# program: profiles/new_cost\n\n## A\n| what | us | ms |\n|---|---:|---:|\n| x y | 1.5 (2.5) | 3 |\n"
@@ -158,7 +181,7 @@ class Parser(Folder):
 
     def test_of_one_kind_the_newest_date_counts(self):
         for day, number in (("20", 1), ("22", 3), ("21", 2)):
-            self.write(f"r/llama_2026-11-{day}.txt", f"{number} tokens in 1 s: {number} tokens/s\n")
+            self.write(f"r/llama_2026-11-{day}.txt", f"generated {number} tokens {number}/s\n")
         (result,), unread = parse.load([self.folder / "r"])
         self.assertEqual((result.records[0].value, result.head["date"], unread), (3, "2026-11-22", []))
 

@@ -20,7 +20,8 @@ TEST_P(Scripts, DoWhatIsSaidOfThem) {
 
 INSTANTIATE_TEST_SUITE_P(Profiles, Scripts,
                          testing::Values("parser_test.py -v Parser", "report_test.py -v Comparison", "results_test.py -v Tables",
-                                         "results_test.py -v Numbers", "scripts_test.py -v Scripts", "scripts_test.py -v Readme"),
+                                         "results_test.py -v Numbers", "scripts_test.py -v Scripts",
+                                         "scripts_test.py -v Measuring", "scripts_test.py -v Readme"),
                          [](const auto &of) { return std::string(strrchr(of.param, ' ') + 1); });
 
 } // namespace

@@ -74,7 +74,8 @@ class Tables(Folder):
         row = "| 8b (random) | 8.03 B | bf16 | {} | tg128 @ 128 | 1 | {} | {} | {} |\n"
         self.write("a/llama_bench.txt", BENCH.format(f"llama --bench, cgr {THIS}") + row.format("full", "6.50", "6.61", "153.8")
                    + row.format("none", "7.50", "7.61", "133.3"))  # fmt: skip
-        self.write("a/llama_cpp.txt", BENCH.format("llama.cpp b1 (x)") + row.format("llama.cpp", "7.00", "7.10", "142.8"))
+        self.write("a/llama_cpp.txt", BENCH.format("llama.cpp b1 (x)") + row.format("llama.cpp", "7.00", "7.10", "142.8")
+                   + row.format("llama.cpp, logits", "7.20", "7.30", "138.9").replace("128 |", "4096 |"))  # fmt: skip
         self.write("b/llama_cpp.txt", BENCH.format("llama.cpp b2 (x)") + row.format("llama.cpp", "1.00", "1.10", "999.9"))
 
     def test_a_bench_stands_next_to_others_of_the_same_folder_alone(self):
@@ -82,7 +83,7 @@ class Tables(Folder):
         text = results.make_bench(parse.load_all(self.folder))
         self.assertIn(f"cgr {THIS}, llama.cpp b1 (x).", text)
         self.assertIn("| as one graph: ms per step | as one graph: tokens/s | eagerly: ms per step |", text)
-        self.assertIn("| 1 | 6.50 (6.61) | 153.8 | 7.50 (7.61) | 133.3 | 7.00 (7.10) | 142.8 | 3.59 | H200, `abc` |", text)
+        self.assertIn("| 1 | 6.50 (6.61) | 153.8 | 7.50 (7.61) | 133.3 | 7.00 (7.10) | 142.8 | | | 3.59 | H200, `abc` |", text)
         self.assertNotIn("999.9", text)
         self.assertEqual(results.make_bench([]), "")
 
@@ -108,7 +109,7 @@ class Tables(Folder):
         gain, table = readme.make_gain(loaded), readme.make_table(loaded)
         for what, us in (("eager", "219"), ("in pieces", "40"), ("as one graph", "1.5"), ("without cgr", "1.2")):
             self.assertRegex(gain, rf"\| [^|]*{what}[^|]* \| {us} us \| H200, `abc` \|")
-        self.assertIn("| 8b (random), bf16 | 128 tokens, one by one | 1 | 153.8 | 142.8 | H200, `abc` |", gain)
+        self.assertIn("| 8b (random), bf16 | decode steps, 128 tokens in each cache before | 1 | 153.8 | 142.8 | H200, `abc` |", gain)
         self.assertIn("| host time of a decode step, 64 requests | 1.37 us | 3.5 us | | all work of the host |", table)
         self.assertIn("| the same over a bare graph launch | 1.15 x | 1.2 x | 1.10 x | 1 would be the launch alone |", table)
         self.assertEqual(table.count("\n|"), 4)  # the one of another version is left out
