@@ -13,10 +13,10 @@ ROOT = pathlib.Path(__file__).absolute().parents[2]
 RESULTS = ROOT / "profiles" / "results"
 
 INTRO = """\
-Made by `profiles/report/run --results` from [`results`](results). Of each number the newest of each card. Medians, with the 99th percentile
-in brackets where the program prints one; both sides of a comparison run in turn in one process. The last column says where a number comes
-from: the card, the version if it is older than this one, {}, and the commit. Targets are the project's own: what it tries to reach.
-[`README.md`](README.md) says what each program is for.
+Made by `profiles/report/run --results` from [`results`](results). Each number is the newest for its card. Numbers are medians, with the
+99th percentile in brackets where the program prints one; both sides of a comparison run in turn in one process. The last column says where
+a number comes from: the card, the version if it is older than this one, {}, and the commit. Targets are the project's own: what it tries to
+reach. [`README.md`](README.md) says what each program is for.
 """
 
 
