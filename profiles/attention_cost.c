@@ -2,7 +2,8 @@
  * plain streaming read in the same run, or the floating-point operations divided by 650 TFLOP/s, whichever is longer. A run on an
  * H200 whose streaming read is below 4.4 TB/s is void, and says so.
  *
- *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name]      --help names the cases
+ *   bazel-bin/profiles/attention_cost [cuda:0|host] [case, a part of its name, or several: 'bs8|mixed']      --help names the
+ * cases
  *
  * The first table: 32 query heads, 8 KV heads, head dim 128, bf16. The second, of decode: other head dims, other numbers of query
  * heads to a KV head (GQA), fp16; all else is as in the first. Page size 16, shuffled pages.
@@ -263,13 +264,25 @@ static bool fits(const setting *at, const bench_shape *s) {
   return false;
 }
 
+/* Whether one of the parts, with | between them, is in the name. */
+static bool is_asked_for(const char *name, const char *parts) {
+  char part[128];
+  for (const char *end; *parts; parts = *end ? end + 1 : end) {
+    end = parts + strcspn(parts, "|");
+    snprintf(part, sizeof part, "%.*s", (int)(end - parts), parts);
+    if (part[0] && strstr(name, part))
+      return true;
+  }
+  return false;
+}
+
 /* Returns how many cases ran, or would with more memory. */
-static int32_t run_list(const setting *at, int list, const char *part) {
+static int32_t run_list(const setting *at, int list, const char *parts) {
   bench_shape s;
   int32_t ran = 0;
   bool is_first = list == BENCH_SHAPES_FIRST;
   for (int32_t i = 0; bench_shape_get(list, i, &s); i++) {
-    if (part ? !strstr(s.name, part) : at->is_host && bench_shape_flops(&s) > MOST_ON_HOST)
+    if (parts ? !is_asked_for(s.name, parts) : at->is_host && bench_shape_flops(&s) > MOST_ON_HOST)
       continue;
     if (ran++ == 0)
       print_columns(is_first);
@@ -306,14 +319,14 @@ static void open_setting(setting *at) {
 
 static void print_names(FILE *to) {
   bench_shape s;
-  fprintf(to, "usage: attention_cost [cuda:0|host] [case, a part of its name]\ncases:\n");
+  fprintf(to, "usage: attention_cost [cuda:0|host] [case, a part of its name, or several: 'bs8|mixed']\ncases:\n");
   for (int list = 0; list < BENCH_SHAPE_LISTS; list++)
     for (int32_t i = 0; bench_shape_get(list, i, &s); i++)
       fprintf(to, "  %s\n", s.name);
 }
 
 int main(int argc, char **argv) {
-  const char *part = argc > 2 && argv[2][0] != '\0' ? argv[2] : NULL;
+  const char *parts = argc > 2 && argv[2][0] != '\0' ? argv[2] : NULL;
   setting at = { .device = argc > 1 ? argv[1] : NULL };
   int32_t ran = 0;
   if (argc > 3 || (argc > 1 && argv[1][0] == '-')) {
@@ -323,8 +336,8 @@ int main(int argc, char **argv) {
   }
   open_setting(&at);
   for (int list = 0; list < BENCH_SHAPE_LISTS; list++)
-    ran += run_list(&at, list, part);
+    ran += run_list(&at, list, parts);
   if (ran == 0)
-    bench_fail("no case has \"%s\" in its name", part);
+    bench_fail("no case has \"%s\" in its name", parts);
   return 0;
 }

@@ -10,6 +10,7 @@
  *     loops    steps take 0.3, 1 and 5 ms on the GPU; the host launches one while the one before it runs, and waits as engines do
  *     touched  tight, with 64 MB of the host's memory touched between steps: cold caches
  *     changing loops and touched steps also of batches that change; only if it is named
+ *     standing standing batches alone; only if it is named
  * Loops and touched steps are slow: they have fewer and shorter blocks.
  *
  * Both sides run in turn, a block of one and a block of the other, in one process. Reported: the median over all steps, and the
@@ -134,6 +135,10 @@ static void bare_block(run *r, bench_series *s) {
 
 /* ---------------------------------------------------------------------------------------------------------------- tables */
 
+static bool is_standing(bench_load_kind kind) {
+  return kind == BENCH_UNCHANGED_STANDING || kind == BENCH_APPENDING_STANDING || kind == BENCH_CHURNING_STANDING;
+}
+
 static bool is_unchanged(bench_load_kind kind) { return kind == BENCH_UNCHANGED || kind == BENCH_UNCHANGED_STANDING; }
 
 /* Most that prepare and launch may take, in bare launches; 0: not given. */
@@ -212,6 +217,8 @@ static void open_engine(bench_engine *e, const bench_blocks *b, int32_t nodes) {
 static bool has_cell(const bench_engine *e, const char *tables, const loop *l, bench_load_kind kind, int32_t requests) {
   if (kind == BENCH_RESENT || !strstr(tables, l->table) || (e->is_host && requests > 64)) /* it would take too long */
     return false;
+  if (strstr(tables, "standing") && !is_standing(kind))
+    return false;
   if (l->pace_ns == 0 && !l->touch)
     return true;
   return requests != 1 && requests != 64 && (is_unchanged(kind) || strstr(tables, "changing"));
@@ -246,8 +253,8 @@ int main(int argc, char **argv) {
   const char *tables = argc > 4 ? argv[4] : "tight,loops,touched";
   if (nodes < 10 || nodes > 5000 || !(strstr(tables, "tight") || strstr(tables, "loops") || strstr(tables, "touched")))
     bench_fail(
-        "usage: %s [cuda:0|host] [steps in a block] [blocks] [tables: tight,loops,touched,changing] [nodes of the graph, 10 "
-        "to 5000]",
+        "usage: %s [cuda:0|host] [steps in a block] [blocks] [tables: tight,loops,touched,changing,standing] [nodes of the "
+        "graph, 10 to 5000]",
         argv[0]);
   step_table(&b, tables, nodes);
   return 0;

@@ -1,4 +1,4 @@
-"""Compares two sets of results: every number that both hold. Needs only Python 3.10."""
+"""Compares two sets of results: every number that both hold."""
 
 import dataclasses
 
@@ -17,39 +17,24 @@ class Change:
 
     def verdict(self, tolerance):
         """ "worse", "better", "moved" (neither is good) beyond the tolerance in percent; "" within it."""
-        if self.percent is None:
-            beyond = self.before != self.after
-        else:
-            beyond = abs(self.percent) > tolerance
-        if not beyond:
+        if (self.before == self.after) if self.percent is None else abs(self.percent) <= tolerance:
             return ""
         if not self.better:
             return "moved"
         return "worse" if (self.after > self.before) == (self.better == "lower") else "better"
 
 
-def percent_of(old, new):
-    if new == old:
-        return 0.0
-    return 100.0 * (new - old) / abs(old) if old else None
-
-
 def changes_of(kind, before, after):
-    pairs = [(before.value, after.value, False)]
-    if before.p99 is not None and after.p99 is not None:
-        pairs.append((before.p99, after.p99, True))
-    for old, new, tail in pairs:
-        metric = after.metric + (", p99" if tail else "")
-        yield Change(kind, after.name(), metric, after.unit, old, new, percent_of(old, new), after.better, tail)
+    for old, new, tail in ((before.value, after.value, ""), (before.p99, after.p99, ", p99")):
+        if old is not None and new is not None:
+            percent = 0.0 if new == old else 100.0 * (new - old) / abs(old) if old else None
+            yield Change(kind, after.name(), after.metric + tail, after.unit, old, new, percent, after.better, bool(tail))
 
 
 def index(results):
     """Records by kind of file and key, each with its file; the first of a key counts."""
-    found = {}
-    for result in results:
-        for record in result.records:
-            found.setdefault((result.kind, record.key()), (record, result.path))
-    return found
+    records = [(result.kind, record, result.path) for result in results for record in result.records]
+    return {(kind, record.key()): (record, path) for kind, record, path in reversed(records)}
 
 
 def compare(before, after):
@@ -58,9 +43,8 @@ def compare(before, after):
     for key, (record, path) in index(after).items():
         if key in old and old[key][1] != path:
             changes += changes_of(key[0], old[key][0], record)
-    return sorted(
-        changes, key=lambda c: (c.unit != "count" or c.percent is not None, c.percent is None, -abs(c.percent or 0.0))
-    )
+    # What was 0 and is counted comes first, other numbers that were 0 last.
+    return sorted(changes, key=lambda c: (c.percent is not None or c.unit != "count", c.percent is None, -abs(c.percent or 0.0)))
 
 
 def regressions(changes, percent, tails=False):

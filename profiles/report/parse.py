@@ -1,4 +1,4 @@
-"""Parses the output of the programs of profiles/ and of the tests, as kept under profiles/results/, into records.
+"""Parses the output of the programs of profiles/, as kept under profiles/results/, into records.
 
 A record is one number of one file:
 
@@ -6,111 +6,113 @@ A record is one number of one file:
     case      what was measured, one entry per label column: {"requests": "64", "batch": "unchanged", "loop": "tight"}
     metric    the column: "prepare + launch"
     unit      "us", "ms", "x" (a ratio), "%", "bytes", "count", ...
-    value     the number: a median where the program prints one
+    value     the number: a median where the program prints one; text: as it was printed
     p99       the number in brackets, None without one; target: what it should be at most, None without one
     better    "lower", "higher", or "" for numbers that are neither good nor bad
 
-Older formats of the same programs give the same records, as far as they hold the same numbers. Needs only Python 3.10.
+Needs only Python 3.10.
 """
 
+import contextlib
 import dataclasses
-import json
 import pathlib
 import re
 
 import tables
-import texts
-from tables import Unreadable
+from tables import NUMBER, Record, Unreadable
 
 
 @dataclasses.dataclass
 class Result:
     path: str
-    folder: str
     kind: str  # the file's name without its date: files of one kind are compared
     program: str
     head: dict
     records: list
+    engines: list  # the programs that the tables of a llama_bench file come from
+
+    @property
+    def card(self):
+        """The device without what differs from program to program: "NVIDIA H200 (132 multiprocessors)" is one."""
+        return re.sub(r" \(.*", "", self.head.get("device", ""))
+
+    @property
+    def commit(self):
+        return re.match(r"\w*", self.head.get("commit", ""))[0]
+
+    @property
+    def version(self):
+        """(0, 11) of "cgr 0.11.0, with CUDA 13.0"; (0, 0) if the file does not say it."""
+        found = re.search(r"\bcgr (\d+)\.(\d+)\.", " ".join([self.head.get("library", ""), *self.engines]))
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    def age(self):
+        """The larger, the newer."""
+        return (self.version, self.head.get("date", ""), self.kind == self.program, self.path)
 
 
-# ------------------------------------------------------------------------------------------------------------ files and folders
+STEP_ROW = re.compile(r"^(decode|prefill|mixed) +(\S+)" + r" +(\d+)" * 3 + rf" +({NUMBER})" * 4 + r" +(\d+)$")
+RATE = re.compile(r"^(prompt|generated) +[\d,]+ tokens? +([\d,]+)/s(?: +(\w+ tokens?) (?:after )?([\d.]+) ms(?: \(p99 ([\d.]+) ms\))?)?$")
 
-# By the program that the file names, or by the stem of its own name, the longest that fits; what is not here needs a line
-# "# program: profiles/..." and tables.
-PARSERS = {
-    "llama_check": texts.parse_llama_check,
-    "llama": texts.parse_llama,
-    "metrics": texts.parse_metrics,
-    "phases": texts.parse_phases,
-    "graph_time": texts.parse_phases,
-    "label_coverage": texts.parse_label_coverage,
-    "runs": texts.parse_runs,
-    "tests": texts.parse_tests,
-    "memcheck": texts.parse_tests,
-    "racecheck": texts.parse_tests,
-    "synccheck": texts.parse_tests,
-    "sanitizers": texts.parse_tests,
-    "two_gpus": texts.parse_tests,
-    "planner_20000": texts.parse_repeats,
-    "simulation": texts.parse_simulation,
-    "standing_edits": texts.parse_edits,
-    "coverage": texts.parse_coverage,
-    "transformers": texts.parse_transformers,
-    "timing_cost": tables.parse_timing_cost,
-    "kernel_cost": tables.parse_kernel_cost,
-    "planner_cost": tables.parse_kernel_cost,
-    "fa3_cost": tables.parse_kernel_cost,
-    "flashinfer_cost": tables.parse_kernel_cost,
-    "flashmla_cost": tables.parse_kernel_cost,
-}
-SUFFIXES = (".txt", ".json", ".prom", ".csv")
+
+def parse_llama(text):
+    """Host times and rates of one or more runs of the example, each named by its mode."""
+    found, case = [], {}
+    for line in text.splitlines():
+        if mode := re.match(r"== --mode (\S+)$", line):
+            case = {"mode": mode[1]}
+        elif times := re.search(r"host time per step: (.*)", line, re.I):
+            for what, us in re.findall(rf"([a-z][a-z ]*?) ({NUMBER}) us\b", times[1]):
+                found.append(Record("llama", case | {"step": what}, "host time", "us", float(us), text=us))
+        elif cost := re.match(rf"A step cost the host ({NUMBER}) us when it (replayed|ran eagerly)", line):  # 0.11 and before
+            what = "replayed" if cost[2] == "replayed" else "eager"
+            found.append(Record("llama", case | {"step": what}, "host time", "us", float(cost[1]), text=cost[1]))
+        elif rate := RATE.match(line):
+            of, speed = case | {"of": rate[1]}, rate[2].replace(",", "")
+            found.append(Record("llama", of, "tokens/s", "1/s", float(speed), better="higher", text=speed))
+            if rate[3]:
+                found.append(Record("llama", of, rate[3], "ms", float(rate[4]), float(rate[5]) if rate[5] else None, text=rate[4]))
+        elif step := STEP_ROW.match(line):
+            kind = case | {"step": step[1], "graph": step[2].lower()}
+            for metric, median, p99 in (("prepare", step[6], step[7]), ("launch", step[8], step[9])):
+                found.append(Record("llama", kind, metric, "us", float(median), float(p99), text=f"{median} ({p99})"))
+    return found
+
+
+BY_NAME = ("llama_bench", "llama_cpp", "llama")  # of files that name no program
 
 
 def parse_text(stem, text):
     """(program, records) of a file's text, or Unreadable."""
     line = re.search(r"^# program: (?:profiles/)?(?:peers/)?(\w+)(?:\.py)?$", text, re.M)
-    program = line[1] if line else None
-    by_name = max((name for name in PARSERS if stem.startswith(name)), key=len, default=None)
-    kind = program if program in PARSERS or program in tables.SPECS else by_name or program
-    if kind is None:
+    program = line[1] if line else next((name for name in BY_NAME if stem.startswith(name)), None)
+    if program is None:
         raise Unreadable('neither its name nor a line "# program: profiles/..." says what it is')
-    found = PARSERS[kind](text) if kind in PARSERS else tables.parse_tables(kind, text)
+    program = "llama_bench" if program == "llama_cpp" else program
+    found = parse_llama(text) if program == "llama" else tables.parse_tables(program, text)
     if not found:
         raise Unreadable("holds none of the numbers that are expected of its kind")
-    return (program or kind, found)
-
-
-def head_of(text, place):
-    """Device, date and so on; those of a JSON file have other names. `place` is the file's, whose names may hold the date."""
-    head = tables.read_head(text)
-    if text.startswith("{"):
-        try:
-            tree = json.loads(text)
-        except ValueError:
-            return head
-        names = {"date": "date", "commit": "commit", "device_name": "device", "build": "library", "source": "source"}
-        head |= {to: str(tree[name])[: 10 if to == "date" else None] for name, to in names.items() if name in tree}
-    if "device" not in head and (info := re.search(r'^cgr_info\{.*device="([^"]*)"', text, re.M)):
-        head["device"] = info[1]
-    if "date" not in head and (date := re.search(r"\d{4}-\d\d-\d\d", place)):
-        head["date"] = date[0]
-    return head
+    return program, found
 
 
 def kind_of(path):
     return re.sub(r"_?\d{4}-\d\d-\d\d", "", pathlib.Path(path).stem)
 
 
-def parse_file(path, kind=None):
-    """`kind` is the file's, whatever it is called."""
+def parse_file(path):
     path = pathlib.Path(path)
+    if path.suffix != ".txt":
+        raise Unreadable(f"ends in {path.suffix or 'nothing'}, expected .txt")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Unreadable("not a text") from error
-    program, found = parse_text(kind or path.stem, text)
-    head = head_of(text, f"{path.parent.name}/{path.name}")
-    return Result(str(path), path.parent.name or ".", kind or kind_of(path), program, head, found)
+    program, found = parse_text(path.stem, text)
+    head = dict(reversed(re.findall(r"^# ([\w ,.]+): (.*?) *$", text, re.M)))  # the first line of a name counts
+    if date := re.search(r"\d{4}-\d\d-\d\d", f"{path.parent.name}/{path.name}"):
+        head.setdefault("date", date[0])
+    engines = re.findall(r"^# ((?:llama|transformers)\b[^:\n]*)$", text, re.M)
+    return Result(str(path), kind_of(path), program, head, found, engines)
 
 
 def load(folders):
@@ -121,13 +123,20 @@ def load(folders):
     """
     results, unread, have = [], [], set()
     for path in [p for f in folders for p in sorted(sorted(pathlib.Path(f).iterdir(), reverse=True), key=kind_of)]:
-        if path.is_dir() or kind_of(path) in have:
-            continue
-        try:
-            if path.suffix not in SUFFIXES:
-                raise Unreadable(f"ends in {path.suffix or 'nothing'}, expected one of {', '.join(SUFFIXES)}")
-            results.append(parse_file(path))
-            have.add(kind_of(path))
-        except Unreadable as why:
-            unread.append((str(path), str(why)))
+        if path.is_file() and kind_of(path) not in have:
+            try:
+                results.append(parse_file(path))
+                have.add(kind_of(path))
+            except Unreadable as why:
+                unread.append((str(path), str(why)))
     return results, unread
+
+
+def load_all(root):
+    """The results of all folders in a folder that name a device, the newest first."""
+    folders = [path for path in sorted(pathlib.Path(root).rglob("*")) if path.is_dir()]
+    found = []
+    for path in (path for folder in folders for path in sorted(folder.glob("*.txt"))):
+        with contextlib.suppress(Unreadable):  # texts that are kept for people
+            found.append(parse_file(path))
+    return sorted((result for result in found if result.card), key=Result.age, reverse=True)

@@ -1,5 +1,5 @@
-// The report over the kept results, the scripts around Nsight and other projects, and profiles/README.md. The tests are in
-// Python: each test here runs a class of tests there.
+// The tables of the kept results, how two sets of them compare, the scripts around Nsight, and profiles/README.md. The tests are
+// in Python: each test here runs a class of tests there.
 #include "tests/support/commands.h"
 
 namespace cgr_test {
@@ -20,8 +20,9 @@ TEST_P(Scripts, DoWhatIsSaidOfThem) {
 
 INSTANTIATE_TEST_SUITE_P(Profiles, Scripts,
                          testing::Values("parser_test.py -v Parser", "peers_test.py -v Gguf", "peers_test.py -v LlamaCpp",
-                                         "report_test.py -v Comparison", "report_test.py -v Page", "report_test.py -v Plots",
-                                         "scripts_test.py -v Scripts", "scripts_test.py -v Readme"),
+                                         "report_test.py -v Comparison", "results_test.py -v Tables",
+                                         "results_test.py -v Numbers", "scripts_test.py -v Scripts",
+                                         "scripts_test.py -v Measuring", "scripts_test.py -v Readme"),
                          [](const auto &of) { return std::string(strrchr(of.param, ' ') + 1); });
 
 } // namespace

@@ -1,4 +1,4 @@
-"""The scripts around Nsight, and what profiles/README.md promises.
+"""The scripts around Nsight and those that measure, and what profiles/README.md promises.
 
 python3 -B tests/profiles/scripts_test.py [-v] [Class]      from the project's root; Python 3.10 and nothing else, but for Readme,
                                                             which needs the example built
@@ -157,6 +157,61 @@ class Scripts(Folder):
         unfenced = run(PROFILES / "nsys.sh", "--out", "other", "program", env=environment, cwd=self.folder)
         self.assertEqual(unfenced.returncode, 1)
         self.assertIn("needs --whole", unfenced.stderr)
+
+
+class Measuring(Folder):
+    """The scripts of tools/gpu that measure, with programs that only say what they were called with."""
+
+    def program(self, name, text='echo "# $0 $*"'):
+        self.write(name, f"#!/bin/bash\n{text}\n").chmod(0o755)
+
+    def setUp(self):
+        super().setUp()
+        self.program("bin/nvidia-smi", "echo A GPU")
+        self.program("bin/python3", 'echo "# python3 $*"')
+        self.program("build/run/examples/llama/llama", 'echo "# llama $*"; printf "\\rprogress\\n" >&2; echo left out >&2')
+        for source in PROFILES.glob("*.c"):
+            self.program(f"build/profiles/{source.stem}")
+
+    def measure(self, script, **environment):
+        """How it ended, and the texts that it wrote."""
+        path, given = f"{self.folder}/bin:{os.environ['PATH']}", {name: str(value) for name, value in environment.items()}
+        made = run(f"tools/gpu/{script}", self.folder / script, env=dict(os.environ, PATH=path, CGR_COMMIT="abc", **given))
+        return made, {file.stem: file.read_text(encoding="utf-8") for file in (self.folder / script).glob("*.txt")}
+
+    def test_the_programs_of_a_cmake_build_write_what_the_readme_needs(self):
+        made, text = self.measure("readme_numbers.sh", CGR_BUILD=self.folder / "build", CGR_LLAMA_CPP=self.folder / "bin")
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertEqual(text["step_cost"], f"# {self.folder}/build/profiles/step_cost cuda:0 300 40 tight,standing\n")
+        self.assertEqual(text["llama_bench"].count("# llama --device cuda:0 --bench --random-weights 8b --mode full"), 1)
+        self.assertEqual(text["llama_bench"].count("left out\n"), 4)
+        self.assertNotIn("progress", text["llama_bench"])
+        self.assertRegex(text["llama_cpp"], rf"llama_cpp.py --build {self.folder}/bin --depths 128 8b 1b")
+        head = r"^# device: A GPU\n# driver: A GPU\n# library: cgr \d+\.\d+\.\d+\n# date: .*\n# commit: abc\n== --mode full\n"
+        self.assertRegex(text["llama_modes"], head)
+        self.assertEqual(len(re.findall(r"^== \d+ s, \d+ s in all$", made.stdout, re.M)), len(text))
+
+    def test_all_programs_are_measured(self):
+        made, text = self.measure("measure.sh", CGR_BUILD=self.folder / "build")
+        self.assertEqual((made.returncode, made.stderr), (0, ""))
+        self.assertLessEqual({source.stem for source in PROFILES.glob("*.c")} - {"representative_step"}, set(text))
+
+    def test_what_fails_is_told_and_the_others_go_on(self):
+        self.program("build/profiles/step_cost", "echo no memory >&2; exit 3")
+        made, text = self.measure("readme_numbers.sh", CGR_BUILD=self.folder / "build")
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("== step_cost.txt: exit status 3\nno memory\n", made.stdout)
+        self.assertIn("wait_cost", text)
+        self.assertNotIn("llama_cpp", text)
+
+    def test_folders_without_programs_are_refused(self):
+        for environment, why in (
+            ({"CGR_BUILD": self.folder / "bin"}, "expected a CMake build with -DCGR_PROFILES=ON"),
+            ({"CGR_BUILD": self.folder / "build", "CGR_LLAMA_CPP": self.folder / "no"}, "No such file"),
+        ):
+            refused, _ = self.measure("readme_numbers.sh", **environment)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(why, refused.stderr)
 
 
 class Readme(unittest.TestCase):
