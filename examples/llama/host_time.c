@@ -7,12 +7,14 @@
 #include "examples/llama/meter.h"
 #include "examples/llama/serve.h"
 
-enum { ROUNDS = 32, WARM = 4 }; /* of one replayed and one eager step each; the first ones do not count */
+/* A round is a block of eager steps and a block of replayed ones. In each block the first step does not count, if there are more:
+ * the host's caches hold what the other kind of step used. Nor does the first round. */
+enum { ROUNDS = 5, BLOCK = 8, LAUNCHES = 32 };
 #define MAX_SECONDS 2.0
 
 typedef struct trial {
   llama_engine *engine;
-  int32_t requests, rounds, pages_each;
+  int32_t requests, rounds, block, pages_each;
   int32_t *rows, *lens, *tokens; /* [requests] */
   cgr_batch batch;
   cgr_step step; /* the last one */
@@ -23,9 +25,10 @@ typedef struct trial {
 static void fit_batch(trial *t, int32_t requests) {
   const llama_limits *n = &t->engine->limits;
   int64_t pool = n->num_pages - 2, tokens = pool * n->page_size < n->max_seq_len ? pool * n->page_size : n->max_seq_len;
-  int32_t most = (int32_t)((tokens - 1) / 2);
-  t->rounds = most < WARM + ROUNDS ? most : WARM + ROUNDS;
-  t->pages_each = (2 * t->rounds + 1 + n->page_size - 1) / n->page_size;
+  int32_t most = (int32_t)((tokens - 1) / 2); /* pairs of steps */
+  t->block = most >= ROUNDS * BLOCK ? BLOCK : most >= ROUNDS ? most / ROUNDS : 1;
+  t->rounds = most < ROUNDS ? most : ROUNDS;
+  t->pages_each = (2 * t->rounds * t->block + 1 + n->page_size - 1) / n->page_size;
   t->requests = requests < n->max_requests ? requests : n->max_requests;
   if (t->requests > pool / t->pages_each)
     t->requests = (int32_t)(pool / t->pages_each);
@@ -75,17 +78,22 @@ static int run_step(trial *t, llama_series *series) {
   return series ? llama_series_add(series, cost.prepare + cost.launch) : 0;
 }
 
-/* Eager and replayed steps in turn; at the end `step` is a replayed one, if there are any. */
+static int run_block(trial *t, bool graphs, bool counts) {
+  TRY_CGR(cgr_runtime_enable_graphs(t->engine->runtime, graphs));
+  for (int32_t i = 0; i < t->block; i++)
+    TRY(run_step(t, !counts || (i == 0 && t->block > 1) ? NULL : graphs ? &t->replayed : &t->eager));
+  return 0;
+}
+
+/* Blocks of eager and of replayed steps in turn; at the end `step` is a replayed one, if there are any. */
 static int run_rounds(trial *t) {
   double start = llama_now();
   TRY(run_step(t, NULL));
   for (int32_t i = 0; i < t->rounds; i++) {
-    bool counts = i >= WARM || i == t->rounds - 1;
-    TRY_CGR(cgr_runtime_enable_graphs(t->engine->runtime, 0));
-    TRY(run_step(t, counts ? &t->eager : NULL));
-    TRY_CGR(cgr_runtime_enable_graphs(t->engine->runtime, 1));
-    TRY(run_step(t, counts ? &t->replayed : NULL));
-    if (i > WARM && llama_now() - start > MAX_SECONDS)
+    bool counts = i > 0 || t->rounds == 1;
+    TRY(run_block(t, false, counts));
+    TRY(run_block(t, true, counts));
+    if (i > 0 && llama_now() - start > MAX_SECONDS)
       break;
   }
   return wait_step(t, t->step.mark);
@@ -107,13 +115,13 @@ static int find_nodes(const llama_engine *e, const cgr_key *key, int64_t *nodes)
 
 static int measure_bare(trial *t, llama_host_time *time) {
   llama_ops *ops = t->engine->ops;
-  float values[ROUNDS];
+  float values[LAUNCHES];
   TRY(find_nodes(t->engine, &t->step.key, &time->nodes));
   if (!ops->bare_launch || time->nodes == 0)
     return 0;
-  if (ops->bare_launch(ops, (int32_t)time->nodes, ROUNDS, values, t->engine->stream) != CGR_OK)
+  if (ops->bare_launch(ops, (int32_t)time->nodes, LAUNCHES, values, t->engine->stream) != CGR_OK)
     return llama_fail("a graph of %lld empty kernels cannot be launched", (long long)time->nodes);
-  for (int i = 0; i < ROUNDS; i++)
+  for (int i = 0; i < LAUNCHES; i++)
     TRY(llama_series_add(&t->bare, 1e-6 * (double)values[i]));
   return 0;
 }

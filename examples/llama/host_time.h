@@ -1,5 +1,5 @@
-/* What a decode step costs the host when a graph is replayed, and when the same step runs eagerly: measured in turn, on one
- * batch, after the requests have been served. The host is one step ahead of the device, as an engine is. */
+/* What a decode step costs the host when a graph is replayed, and when the same step runs eagerly: measured in turn, in blocks,
+ * on one batch, after the requests have been served. The host is one step ahead of the device, as an engine is. */
 #ifndef LLAMA_HOST_TIME_H
 #define LLAMA_HOST_TIME_H
 

@@ -64,9 +64,6 @@ def parse_llama(text):
         elif times := re.search(r"host time per step: (.*)", line, re.I):
             for what, us in re.findall(rf"([a-z][a-z ]*?) ({NUMBER}) us\b", times[1]):
                 found.append(Record("llama", case | {"step": what}, "host time", "us", float(us), text=us))
-        elif cost := re.match(rf"A step cost the host ({NUMBER}) us when it (replayed|ran eagerly)", line):  # 0.11 and before
-            what = "replayed" if cost[2] == "replayed" else "eager"
-            found.append(Record("llama", case | {"step": what}, "host time", "us", float(cost[1]), text=cost[1]))
         elif rate := RATE.match(line):
             of, speed = case | {"of": rate[1]}, rate[2].replace(",", "")
             found.append(Record("llama", of, "tokens/s", "1/s", float(speed), better="higher", text=speed))

@@ -18,11 +18,15 @@ planning the attention of 64 decodes | The planner | 64 decodes | planner | on t
 attention, 1 request of 8k tokens | Attention of decodes | decode bs1 len8k | alone | one layer; reading its cache takes {floor} us
 attention, 64 requests of 8k tokens | Attention of decodes | decode bs64 len8k | alone | one layer; reading its cache takes {floor} us
 attention, a prompt of 4096 tokens | Attention of a prefill | prefill 4096 (causal) | alone | one layer; its arithmetic takes {floor} us
-capture of 51 graphs | Capture | full, decode | ms in all | at start-up: a graph of 324 kernels for each batch size
-self-test of 115 graphs | A self-test | 1 | ms | on request: shows that replays give what eager steps give
-waiting for a step of 300 ms | Waiting | default, 300.0 | processor, % | of one core, for the thread that waits
+capture of 51 graphs | Capture | full, decode | ms in all | at start-up: for each batch size one of 324 kernels and {mb} MB
 """
-TESTS = {"pp512": "a prompt of 512 tokens", "tg128 @ 128": "decode steps, 128 tokens in each cache before"}
+GAIN = {
+    "each kernel launched by itself (eager)": ("eager", "full"),
+    "in pieces: graphs, and the engine's own launches between them": ("replayed", "piecewise"),
+    "**as one graph, by cgr**": ("replayed", "full"),
+    "launching such a graph without cgr: the floor": ("bare launch", "full"),
+}
+TESTS = {"pp512": "a prompt of 512 tokens", "tg128 @ 128": "decode steps of {} after 128 tokens"}
 
 
 def table_rows(results):
@@ -34,12 +38,13 @@ def table_rows(results):
             case = ", ".join(row.case.get(label, "") for label in section.labels)
             if case != name or metric not in row.cells or made.is_older(row.result):
                 continue
-            record, floor = row.cells[metric], row.cells.get("floor", row.cells[metric])
+            record, floor, size = row.cells[metric], row.cells.get("floor"), row.cells.get("device bytes each")
+            notes = {"floor": floor and floor.text, "mb": size and f"{int(size.text) / 1e6:.2f}"}
             unit = "%" if metric.endswith("%") else record.unit
             target = re.match(r"[\d.]*", row.target if metric == section.target[0] else "")[0]
             value, _, p99 = record.text.rstrip(")").partition(" (")
             numbers = [f"{number} {unit}".replace(" %", "%") if number else "" for number in (value, p99, target)]
-            found.setdefault(row.result.card, []).append(([what, *numbers, meaning.format(floor=floor.text)], row.result))
+            found.setdefault(row.result.card, []).append(([what, *numbers, meaning.format(**notes)], row.result))
     return found
 
 
@@ -54,41 +59,38 @@ def make_table(results):
     return f"{made.wrap(text)}\n{made.table(['what', 'value', 'p99', 'target', 'meaning'], [line for line, _ in cards[card]], 1)}"
 
 
-def host_time(results, step, mode=None):
-    """The newest of the example, with its result."""
-    for record, result in ((record, r) for r in results if r.program == "llama" for record in r.records):
-        case = record.case
-        if record.metric == "host time" and case["step"] == step and mode in (None, case.get("mode", "full")):
-            return record, result
-    return None
-
-
 def make_gain(results):
-    bare = [(row.cells["bare launch"], row.result) for row in made.rows_of(sections.SECTIONS[0], results)][:1]
-    lines = [
-        ("every kernel launched by itself (eager)", host_time(results, "eager")),
-        ("in pieces: graphs, and the engine's own launches between them", host_time(results, "replayed", "piecewise")),
-        ("as one graph", host_time(results, "replayed", "full")),
-        ("for comparison: launching a graph without cgr", host_time(results, "bare launch") or next(iter(bare), None)),
-    ]
-    lines = [[what, f"{pair[0].text.split(' ')[0]} us", made.origin(pair[1])] for what, pair in lines if pair]
-    text = made.table(["a decode step of the example", "host time", "measured on"], lines, 1)
+    hosts, lines = [(r, record) for r in results for record in r.records if (r.program, record.metric) == ("llama", "host time")], []
+    for what, of in GAIN.items():
+        found = [(r, record) for r, record in hosts if (record.case["step"], record.case.get("mode")) == of]
+        lines += [[what, f"{record.text} us", r.card] for r, record in found[:1]]  # the newest
+    if not lines:
+        return "Nothing has been measured yet.\n"
+    return made.table([f"one decode step of [the example](examples/llama) on one {lines[0][2]}", "host time"], [line[:2] for line in lines], 1)
+
+
+def fast(of, mode):
+    """Tokens per second with thousands apart; the better way of a peer that was run in several."""
+    found = [of[name]["tokens/s"] for name in of if name.split(",")[0] == mode]
+    return f"{max(float(record.text) for record in found):,.0f}" if found else ""
+
+
+def make_beside(results):
     for result, _, rows in made.bench_rows(results)[:1]:
-        peers, speeds = [mode for mode in made.modes_of([(result, [], rows)])[1] if "," not in mode], []  # of each its best one
-        for (model, dtype, test, requests), of in rows.items():
-            if test in TESTS and "full" in of and set(peers) & set(of):
-                cells = [of[mode]["tokens/s"].text if mode in of else "" for mode in ("full", *peers)]
-                speeds.append([f"{model}, {dtype}", TESTS[test], requests, *cells, made.origin(result)])
-        if speeds:
-            text += "\nTokens per second of the example, and of others in the same call:\n\n"
-            text += made.table(["model", "what", "requests", "cgr", *peers, "measured on"], speeds, 2)
-    return text
+        peers, lines = [mode for mode in made.modes_of([(result, [], rows)])[1] if "," not in mode], []
+        for (model, _, test, requests), of in rows.items():
+            if test in TESTS and requests != "8" and "full" in of and any(fast(of, peer) for peer in peers):
+                lines.append([model.split(" ")[0].upper(), TESTS[test].format(requests), *(fast(of, mode) for mode in ("full", *peers))])
+        if lines:
+            text = f"Tokens per second with random weights in bf16, on one {result.card} in one call (`{result.commit}`):"
+            return made.wrap(text) + "\n" + made.table(["Llama 3", "what", "cgr's example", *peers], lines, 2)
+    return "Nothing has been measured yet.\n"
 
 
 def replace(text):
     """README with its blocks made anew."""
     results = made.parse.load_all(made.RESULTS)
-    for name, make in (("gain", make_gain), ("table", make_table)):
+    for name, make in (("gain", make_gain), ("beside", make_beside), ("table", make_table)):
         begin, end = f"<!-- results: {name} -->\n", "<!-- end of results -->"
         if len(re.findall(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.S)) != 1:
             raise ValueError(f"expected one block from {begin.strip()} to {end}")

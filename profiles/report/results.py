@@ -74,8 +74,9 @@ def wrap(text):
 
 
 def table(columns, rows, labels):
-    """Markdown; the first `labels` columns and the last one are words."""
-    rule = "|".join(["---"] * labels + ["---:"] * (len(columns) - labels - 1) + ["---"])
+    """Markdown; the first `labels` columns are words, and so is the last one unless it holds numbers alone."""
+    last = "---:" if rows and all(re.match(r"[\d.,]+( us)?$", row[-1]) for row in rows) else "---"
+    rule = "|".join(["---"] * labels + ["---:"] * (len(columns) - labels - 1) + [last])
     return f"| {' | '.join(columns)} |\n|{rule}|\n" + "".join(f"| {' | '.join(row)} |\n".replace("  ", " ") for row in rows)
 
 

@@ -23,7 +23,6 @@ NO_PUBLIC_NAMES = {
     "CGR_TEST_SEED": "an environment variable of the tests",
     "CGR_MAX_CAPABILITY": "an environment variable of the tests",
     "CGR_UPDATE_SUPPORT": "an environment variable of a test",
-    "CGR_COMMIT": "an environment variable of the programs in profiles/",
     "CGR_BUILD": "an environment variable of the scripts in tools/gpu/",
     "CGR_CUDA": "a setting of the build",
     "CGR_CUDA_ARCHS": "an option of CMake",

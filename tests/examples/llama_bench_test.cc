@@ -21,7 +21,8 @@ namespace {
 cgr_test::Outcome RunBench(const std::string &arguments, const std::string &environment = "") {
   const char *program = // Bazel's is built without cuBLAS
       cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
-  return cgr_test::RunCommand(environment + program + std::string(" --device host ") + arguments);
+  return cgr_test::RunCommand("unset CGR_DRIVER CGR_COMMIT; " + environment + program + std::string(" --device host ") +
+                              arguments);
 }
 
 // ------------------------------------------------------------------------------------------------------------------ table

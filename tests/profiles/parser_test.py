@@ -11,7 +11,7 @@ from common import RESULTS, Folder
 import parse
 
 KEPT = sorted(RESULTS.rglob("*/*.txt"))
-FOR_PEOPLE = {"llama_check", "planner_20000"}  # texts without tables that are kept for people
+FOR_PEOPLE = {"llama_check", "ncu_step", "nsys_step", "planner_20000"}  # texts without tables that are kept for people
 
 
 def value(path, metric, **case):
@@ -81,9 +81,9 @@ class Parser(Folder):
         mixed = value("h200_2026-11-23/mixed_cost.txt", "prepare + launch", step="piecewise")
         self.assertEqual((mixed.value, mixed.p99, mixed.target), (248.76, 315.71, 267.11))
         self.assertEqual(value("h200_2026-11-23/mixed_cost.txt", "device bytes each", **{"mode, keys": "full, mixed"}).unit, "bytes")
-        launch = value("h200_2026-11-22/llama_modes.txt", "launch", mode="piecewise", step="decode")
-        self.assertEqual((launch.value, launch.p99), (39.90, 57.5))
-        self.assertEqual(value("h200_2026-11-22/llama_modes.txt", "host time", mode="none", step="eager").value, 220.1)
+        launch = value("h200_2026-11-27/llama_modes.txt", "launch", mode="piecewise", step="decode")
+        self.assertEqual((launch.value, launch.p99), (36.62, 57.78))
+        self.assertEqual(value("h200_2026-11-27/llama_modes.txt", "host time", mode="none", step="eager").value, 273.3)
         phase = value("h200_2026-11-23/label_coverage.txt", "us", phase="attention")
         self.assertEqual(phase.case["step"], "full, 32 layers, 16 requests, 2048 tokens in each cache, 100 replays")
 
