@@ -17,11 +17,14 @@ using namespace cgr_test;
 
 enum { kRows = 5, kTokens = 64, kLength = 96 };
 
-std::vector<GroupSpec> Groups() {
-  GroupSpec full{ 16, 26 }, window{ 32, 18 }, encoder{ 16, 18 };
-  window.layers = { { 20, 0 } };
-  encoder.length_set = 1;
-  return { full, window, encoder };
+const std::vector<GroupSpec> &Groups() {
+  static const std::vector<GroupSpec> groups = [] {
+    GroupSpec full{ 16, 26 }, window{ 32, 18 }, encoder{ 16, 18 };
+    window.layers = { { 20, 0 } };
+    encoder.length_set = 1;
+    return std::vector<GroupSpec>{ full, window, encoder };
+  }();
+  return groups;
 }
 
 // Rows with a ledger, used as a runtime does.

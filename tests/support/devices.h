@@ -17,7 +17,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -28,10 +27,7 @@
 namespace cgr_test {
 
 // The layer that makes a host device the emulated one; NULL in tests that do not link it.
-inline const cgr_device_layer *&EmulationLayer() {
-  static const cgr_device_layer *layer = nullptr;
-  return layer;
-}
+const cgr_device_layer *&EmulationLayer();
 
 struct DeviceParam {
   std::string name; // what cgr_device_open takes: "host", "cuda:0"
@@ -44,107 +40,46 @@ struct DeviceParam {
   bool HasThreads() const { return IsCuda() || config.host_schedule == CGR_SCHEDULE_ASYNC; }
 
   // A name for the test case: letters, digits and underscores.
-  std::string Label() const {
-    if (IsCuda())
-      return "cuda_0";
-    if (IsEmulated())
-      return "emulated";
-    switch (config.host_schedule) {
-    case CGR_SCHEDULE_ASYNC:
-      return "host_async";
-    case CGR_SCHEDULE_EARLIEST:
-      return "host_earliest";
-    case CGR_SCHEDULE_LATEST:
-      return "host_latest";
-    default:
-      return "host_random_" + std::to_string(config.host_seed);
-    }
-  }
+  std::string Label() const;
 };
 
-inline void PrintTo(const DeviceParam &param, std::ostream *os) { *os << param.Label(); }
+void PrintTo(const DeviceParam &param, std::ostream *os);
 
-inline DeviceParam HostParam(cgr_host_schedule schedule, uint64_t seed = 0) {
-  DeviceParam param;
-  param.name = "host";
-  param.config = CGR_DEVICE_CONFIG_INIT;
-  param.config.host_schedule = static_cast<int32_t>(schedule);
-  param.config.host_seed = seed;
-  return param;
-}
-
+DeviceParam HostParam(cgr_host_schedule schedule, uint64_t seed = 0);
 // CGR_MAX_CAPABILITY=80 in the environment runs the kernels for older GPUs on a newer one.
-inline DeviceParam CudaParam() {
-  const char *limit = std::getenv("CGR_MAX_CAPABILITY");
-  DeviceParam param;
-  param.name = "cuda:0";
-  param.config = CGR_DEVICE_CONFIG_INIT;
-  param.config.max_capability = limit != nullptr ? std::atoi(limit) : 0;
-  return param;
-}
-
+DeviceParam CudaParam();
 // It has the host's name: the layer makes it an emulated one.
-inline DeviceParam EmulatedParam() {
-  DeviceParam param = HostParam(CGR_SCHEDULE_ASYNC);
-  param.config.layer = EmulationLayer();
-  return param;
-}
+DeviceParam EmulatedParam();
 
-inline std::vector<DeviceParam> HostDevices() {
-  return { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_EARLIEST), HostParam(CGR_SCHEDULE_LATEST),
-           HostParam(CGR_SCHEDULE_RANDOM, 1), HostParam(CGR_SCHEDULE_RANDOM, 2) };
-}
-
-inline std::vector<DeviceParam> AllDevices() {
-  std::vector<DeviceParam> all = HostDevices();
-  all.push_back(CudaParam());
-  if (EmulationLayer() != nullptr)
-    all.push_back(EmulatedParam());
-  return all;
-}
-
+std::vector<DeviceParam> HostDevices();
+std::vector<DeviceParam> AllDevices();
 // For tests that need only two ways for the host to execute: at once on a worker, and at the last moment.
-inline std::vector<DeviceParam> FewDevices() {
-  std::vector<DeviceParam> few = { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_LATEST), CudaParam() };
-  if (EmulationLayer() != nullptr)
-    few.push_back(EmulatedParam());
-  return few;
-}
+std::vector<DeviceParam> FewDevices();
 
-inline std::string DeviceLabel(const ::testing::TestParamInfo<DeviceParam> &info) { return info.param.Label(); }
+std::string DeviceLabel(const ::testing::TestParamInfo<DeviceParam> &info);
 
-inline bool GpuIsRequired() {
-  const char *value = std::getenv("CGR_REQUIRE_GPU");
-  return value != nullptr && std::string(value) == "1";
-}
-
+bool GpuIsRequired();
 // Keeps the GPU's primary context from one case to the next: a device releases it when it closes, and creating it again takes as
 // long as hundreds of cases. Never closed.
-inline void KeepGpuWarm() {
-  static const cgr_device_config config = CGR_DEVICE_CONFIG_INIT;
-  static cgr_device *warm = nullptr;
-  if (warm == nullptr && cgr__cuda_device_count() > 0) {
-    EXPECT_EQ(cgr__cuda_device_open(0, &config, &warm), CGR__DEVICE_OK);
-  }
-}
-
-inline bool GpuIsMissing(const DeviceParam &param) {
-  if (param.IsCuda())
-    KeepGpuWarm();
-  return param.IsCuda() && cgr__cuda_device_count() == 0;
-}
+void KeepGpuWarm();
+bool GpuIsMissing(const DeviceParam &param);
 
 // Opens the device of `param` below the public header; for tests of devices and of code that uses the table.
-inline cgr_device *OpenDevice(const DeviceParam &param) {
-  cgr_device *dev = nullptr;
-  int error = param.IsCuda() ? cgr__cuda_device_open(0, &param.config, &dev) : cgr__host_device_open(&param.config, &dev);
-  if (error == CGR__DEVICE_OK && param.IsEmulated())
-    error = EmulationLayer()->open(dev, &param.config, &dev);
-  EXPECT_EQ(error, CGR__DEVICE_OK) << cgr__device_error_name(error);
-  return dev;
-}
+cgr_device *OpenDevice(const DeviceParam &param);
 
 } // namespace cgr_test
+
+// Compiled once, in devices.cc, and not in each test again. `Extern` is `extern` or nothing.
+#define CGR_TEMPLATES_OF_DEVICES(Extern)                                                          \
+  Extern template class std::vector<cgr_test::DeviceParam>;                                       \
+  Extern template class testing::internal::ParamGenerator<cgr_test::DeviceParam>;                 \
+  Extern template class testing::internal::ParamIterator<cgr_test::DeviceParam>;                  \
+  Extern template class testing::internal::ParamGeneratorInterface<cgr_test::DeviceParam>;        \
+  Extern template class testing::internal::ParamIteratorInterface<cgr_test::DeviceParam>;         \
+  Extern template class testing::internal::ValuesInIteratorRangeGenerator<cgr_test::DeviceParam>; \
+  Extern template class testing::WithParamInterface<cgr_test::DeviceParam>;                       \
+  Extern template class testing::TestWithParam<cgr_test::DeviceParam>;
+CGR_TEMPLATES_OF_DEVICES(extern)
 
 // Skips (or fails, if a GPU is required) when the device of `param` is missing.
 #define CGR_SKIP_WITHOUT_DEVICE(param)                          \

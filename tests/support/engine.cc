@@ -3,7 +3,16 @@
 
 #include <cstring>
 
+CGR_TEMPLATES_OF_ENGINES()
+
 namespace cgr_test {
+
+EngineOptions::EngineOptions() = default;
+EngineOptions::EngineOptions(const EngineOptions &) = default;
+EngineOptions::EngineOptions(EngineOptions &&) noexcept = default;
+EngineOptions &EngineOptions::operator=(const EngineOptions &) = default;
+EngineOptions &EngineOptions::operator=(EngineOptions &&) noexcept = default;
+EngineOptions::~EngineOptions() = default;
 
 namespace {
 

@@ -310,4 +310,17 @@ private:
 
 } // namespace cgr_test
 
+// Compiled once, in engine.cc, and not in each test again. `Extern` is `extern` or nothing.
+#define CGR_TEMPLATES_OF_ENGINES(Extern)                          \
+  Extern template class std::vector<cgr_bucket>;                  \
+  Extern template class std::vector<cgr_test::LayerOptions>;      \
+  Extern template class std::vector<cgr_test::GroupOptions>;      \
+  Extern template class std::vector<cgr_test::CallOptions>;       \
+  Extern template class std::vector<cgr_test::Item>;              \
+  Extern template class std::vector<std::pair<int32_t, int32_t>>; \
+  Extern template class std::unique_ptr<cgr_test::Engine>;        \
+  Extern template class std::function<void(cgr_config *)>;        \
+  Extern template class std::map<int32_t, std::shared_ptr<cgr_test::Request>>;
+CGR_TEMPLATES_OF_ENGINES(extern)
+
 #endif // CGR_TESTS_SUPPORT_ENGINE_H

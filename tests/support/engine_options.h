@@ -66,6 +66,13 @@ struct CallOptions {
 };
 
 struct EngineOptions {
+  EngineOptions();
+  EngineOptions(const EngineOptions &);
+  EngineOptions(EngineOptions &&) noexcept;
+  EngineOptions &operator=(const EngineOptions &);
+  EngineOptions &operator=(EngineOptions &&) noexcept;
+  ~EngineOptions();
+
   DeviceParam device = HostParam(CGR_SCHEDULE_ASYNC);
   cgr_device *handle = nullptr; // an open device instead, which the engine closes
   bool validation = true;       // the validation layer below a host device that the engine opens

@@ -6,6 +6,7 @@ load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":optimised.bzl", "OPTIMISED")
 load(":programs.bzl", "PROGRAMS")
+load(":throwing.bzl", "THROWING")
 
 cc_binary = _cc_binary
 cc_import = _cc_import
@@ -34,35 +35,58 @@ def cgr_c_test(copts = [], **kwargs):
 def cgr_cc_library(copts = [], **kwargs):
     _cc_library(copts = _CC_COPTS + copts, linkstatic = True, **kwargs)
 
-def cgr_test_libraries(libraries, **kwargs):
-    """Libraries of tests: for each name its files and what it needs, each a string with spaces between the words."""
-    for name, (files, deps) in libraries.items():
-        cgr_cc_library(
-            name = name,
-            testonly = True,
-            srcs = [file for file in files.split(" ") if file.endswith(".cc")],
-            hdrs = [file for file in files.split(" ") if file.endswith(".h")],
-            deps = [dep for dep in deps.split(" ") if dep],
-            **kwargs
-        )
-
 # Compiling takes longer than running: what a test calls is optimised, the test itself is not. FORTIFY_SOURCE needs optimisation.
 _NOT_OPTIMISED = ["-O0", "-U_FORTIFY_SOURCE"]
 
-# What these tests read first, and what it is precompiled with (//tests/support:precompiled).
-PRECOMPILED = "tests_precompiled.h"
-PRECOMPILED_COPTS = _CC_COPTS + _NOT_OPTIMISED
+# An exception that a library throws still ends the test with a message, but no destructor runs on the way.
+_NO_EXCEPTIONS = ["-fno-exceptions"]
+
+# What tests read first, and what it is precompiled with: targets of //tests/support.
+PRECOMPILED = {
+    "precompiled": _CC_COPTS + _NOT_OPTIMISED + _NO_EXCEPTIONS,
+    "precompiled_engine": _CC_COPTS + _NOT_OPTIMISED + _NO_EXCEPTIONS, # with the headers of an engine
+    "precompiled_optimised": _CC_COPTS + _NO_EXCEPTIONS, # also what tests call
+    "precompiled_throwing": _CC_COPTS + _NOT_OPTIMISED,
+}
+
+def _include(precompiled):
+    return ["-include", precompiled + ".h"]
+
+def _needed(precompiled):
+    return ["//tests/support:" + precompiled, "//tests/support:instantiated"]
+
+def _precompiled_of(srcs, deps):
+    paths = [native.package_name() + "/" + s for s in srcs]
+    if [p for p in paths if p in OPTIMISED]:
+        return "precompiled_optimised"
+    if [p for p in paths if p in THROWING]:
+        return "precompiled_throwing"
+    return "precompiled_engine" if "//tests/support:engine" in deps else "precompiled"
+
+def cgr_test_libraries(libraries, **kwargs):
+    """Libraries of tests: for each name its files and what it needs, each a string with spaces between the words."""
+    for name, (files, deps) in libraries.items():
+        sources = [file for file in files.split(" ") if file.endswith(".cc")]
+        cgr_cc_library(
+            name = name,
+            testonly = True,
+            srcs = sources,
+            hdrs = [file for file in files.split(" ") if file.endswith(".h")],
+            copts = _NO_EXCEPTIONS + _include("precompiled_optimised"),
+            deps = [dep for dep in deps.split(" ") if dep] + (_needed("precompiled_optimised") if sources else []),
+            **kwargs
+        )
 
 def cgr_cc_test(srcs, copts = [], deps = [], linkopts = [], **kwargs):
     """A test through GoogleTest."""
-    optimised = [s for s in srcs if native.package_name() + "/" + s in OPTIMISED]
+    first = _precompiled_of(srcs, deps)
     _cc_test(
         srcs = srcs,
-        copts = (_CC_COPTS if optimised else PRECOMPILED_COPTS + ["-include", PRECOMPILED]) + copts,
+        copts = PRECOMPILED[first] + _include(first) + copts,
         linkopts = linkopts + ["-lstdc++"],
         linkstatic = True,
         timeout = _TIMEOUT,
-        deps = deps + ["@com_google_googletest//:gtest_main"] + ([] if optimised else ["//tests/support:precompiled"]),
+        deps = deps + _needed(first) + ["@com_google_googletest//:gtest_main"],
         **kwargs
     )
 

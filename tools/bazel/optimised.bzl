@@ -11,6 +11,7 @@ OPTIMISED = [
     "tests/kernels/attention_mixes_test.cc",
     "tests/kernels/attention_partials_test.cc",
     "tests/kernels/attention_test.cc",
+    "tests/kernels/planner_test.cc",
     "tests/planners/plan_cover_test.cc",
     "tests/planners/plan_partials_test.cc",
     "tests/planners/plan_parts_test.cc",

@@ -8,7 +8,7 @@ _COMPILE = "c++-compile" # the name that rules_cc has for the action
 
 def _precompiled_header_impl(ctx):
     header = ctx.actions.declare_file(ctx.attr.out)
-    ctx.actions.write(header, "".join(["#include <%s>\n" % name for name in ctx.attr.includes]))
+    ctx.actions.write(header, "".join(["#include \"%s\"\n" % name for name in ctx.attr.includes]))
     read = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.deps]).compilation_context
     toolchain = find_cc_toolchain(ctx)
     features = cc_common.configure_features(

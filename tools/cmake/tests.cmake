@@ -50,6 +50,13 @@ add_library(cgr_test_support STATIC ${c_sources} ${cc_sources} ${CGR_ROOT}/devic
 cgr_c_target(cgr_test_support)
 cgr_cc_target(cgr_test_support)
 target_link_libraries(cgr_test_support PUBLIC cgr_validation ${CGR_TESTED} ${CGR_GTEST})
+
+# Tests and what they call are compiled without exceptions; but those that throw are not (Bazel's file).
+set(CGR_NO_EXCEPTIONS $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
+file(STRINGS ${CGR_ROOT}/tools/bazel/throwing.bzl CGR_THROWING_TESTS REGEX "^    \".*_test.cc\",$")
+list(TRANSFORM CGR_THROWING_TESTS REPLACE "^ *\"(.*)\",$" "\\1")
+target_compile_options(cgr_test_support PRIVATE ${CGR_NO_EXCEPTIONS})
+
 if(CGR_WITH_CUDA)
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CGR_ROOT}/tests/support/*.cu ${CGR_ROOT}/tests/models/*.cu ${CGR_ROOT}/tests/devices/*.cu)
   cgr_cuda_objects(cgr_test_kernels ${cuda_sources})
@@ -105,14 +112,30 @@ set(CGR_NOT_OPTIMISED -O0 -U_FORTIFY_SOURCE)
 file(STRINGS ${CGR_ROOT}/tools/bazel/optimised.bzl CGR_OPTIMISED_TESTS REGEX "^    \".*_test.cc\",$")
 list(TRANSFORM CGR_OPTIMISED_TESTS REPLACE "^ *\"(.*)\",$" "\\1")
 
-# Most of what a test's compilation reads is the same.
+# Most of what a test's compilation reads is the same: what all include, and what those of a runtime include.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/nothing.cc "")
-add_library(cgr_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/nothing.cc)
-cgr_cc_target(cgr_test_headers)
-target_compile_options(cgr_test_headers PRIVATE ${CGR_NOT_OPTIMISED})
-target_link_libraries(cgr_test_headers PRIVATE cgr_test_support)
-target_precompile_headers(cgr_test_headers PRIVATE
-  <gtest/gtest.h> <algorithm> <array> <cmath> <functional> <map> <memory> <random> <string> <vector>)
+function(cgr_test_headers target)
+  add_library(${target} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/nothing.cc)
+  cgr_cc_target(${target})
+  target_compile_options(${target} PRIVATE ${CGR_NOT_OPTIMISED} ${CGR_NO_EXCEPTIONS})
+  target_link_libraries(${target} PRIVATE cgr_test_support)
+  target_precompile_headers(${target} PRIVATE ${CGR_ROOT}/tests/support/instantiated.h
+    <algorithm> <array> <cmath> <cstring> <deque> <functional> <limits> <map> <memory> <mutex> <random> <set> <string> <vector>
+    ${ARGN})
+endfunction()
+cgr_test_headers(cgr_test_headers)
+cgr_test_headers(cgr_test_engine_headers ${CGR_ROOT}/tests/support/refused.h ${CGR_ROOT}/tests/support/seed.h
+  ${CGR_ROOT}/include/cgr/names.h)
+
+# `target` is compiled like most tests of its folder.
+function(cgr_compile_as_test target folder)
+  target_compile_options(${target} PRIVATE ${CGR_NOT_OPTIMISED} ${CGR_NO_EXCEPTIONS})
+  if(folder STREQUAL "runtime")
+    target_precompile_headers(${target} REUSE_FROM cgr_test_engine_headers)
+  else()
+    target_precompile_headers(${target} REUSE_FROM cgr_test_headers)
+  endif()
+endfunction()
 
 function(cgr_program target)
   add_executable(${target} ${ARGN})
@@ -133,11 +156,14 @@ function(cgr_test file)
   target_link_libraries(${name} PRIVATE cgr_test_support)
   file(RELATIVE_PATH path ${CGR_ROOT} ${file})
   if(path IN_LIST CGR_OPTIMISED_TESTS)
-    return()
-  endif()
-  target_compile_options(${name} PRIVATE ${CGR_NOT_OPTIMISED})
-  if(NOT ARGN)
-    target_precompile_headers(${name} REUSE_FROM cgr_test_headers)
+    target_compile_options(${name} PRIVATE ${CGR_NO_EXCEPTIONS})
+  elseif(path IN_LIST CGR_THROWING_TESTS)
+    target_compile_options(${name} PRIVATE ${CGR_NOT_OPTIMISED})
+  elseif(ARGN)
+    target_compile_options(${name} PRIVATE ${CGR_NOT_OPTIMISED} ${CGR_NO_EXCEPTIONS})
+  else()
+    string(REGEX REPLACE "^tests/([a-z]+)/.*" "\\1" folder ${path})
+    cgr_compile_as_test(${name} ${folder})
   endif()
 endfunction()
 
@@ -164,8 +190,8 @@ endforeach()
 foreach(program ${CGR_TEST_PROGRAMS})
   cgr_program(${program} ${CGR_TEST_PROGRAM_${program}})
   target_link_libraries(${program} PRIVATE cgr_test_support)
-  target_compile_options(${program} PRIVATE ${CGR_NOT_OPTIMISED})
-  target_precompile_headers(${program} REUSE_FROM cgr_test_headers)
+  string(REGEX REPLACE "_.*" "" folder ${program})
+  cgr_compile_as_test(${program} ${folder})
 endforeach()
 
 foreach(file ${CGR_EMULATION_TESTS})
