@@ -75,7 +75,7 @@ def fast(of, mode):
     return f"{max(float(record.text) for record in found):,.0f}" if found else ""
 
 
-def make_beside(results):
+def make_peers(results):
     for result, _, rows in made.bench_rows(results)[:1]:
         peers, lines = [mode for mode in made.modes_of([(result, [], rows)])[1] if "," not in mode], []
         for (model, _, test, requests), of in rows.items():
@@ -90,7 +90,7 @@ def make_beside(results):
 def replace(text):
     """README with its blocks made anew."""
     results = made.parse.load_all(made.RESULTS)
-    for name, make in (("gain", make_gain), ("beside", make_beside), ("table", make_table)):
+    for name, make in (("gain", make_gain), ("peers", make_peers), ("table", make_table)):
         begin, end = f"<!-- results: {name} -->\n", "<!-- end of results -->"
         if len(re.findall(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.S)) != 1:
             raise ValueError(f"expected one block from {begin.strip()} to {end}")
