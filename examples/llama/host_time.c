@@ -3,6 +3,7 @@
 #include <cgr/inspect.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "examples/llama/meter.h"
 #include "examples/llama/serve.h"
@@ -17,6 +18,7 @@ typedef struct trial {
   int32_t requests, rounds, block, pages_each;
   int32_t *rows, *lens, *tokens; /* [requests] */
   cgr_batch batch;
+  bool on_host;  /* the device is this processor */
   cgr_step step; /* the last one */
   llama_series replayed, eager, bare;
 } trial;
@@ -64,18 +66,28 @@ static int wait_step(trial *t, cgr_mark mark) {
   return mark.seq ? llama_cgr(cgr_step_wait(t->engine->runtime, mark, -1, &result), "cgr_step_wait") : 0;
 }
 
+/* What this thread has used of a processor. A host device computes on threads of its own, which may take the processor meanwhile.
+ */
+static double processor_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* As in serve.c, a step is launched before the host waits for the one before it. */
 static int run_step(trial *t, llama_series *series) {
   const cgr_mark before = t->step.mark;
   llama_cost cost;
   t->step = (cgr_step)CGR_STEP_INIT;
+  const double start = processor_seconds();
   TRY(llama_step(t->engine, &t->batch, &t->step, &cost));
+  const double used = processor_seconds() - start;
   if (t->step.state != CGR_STEP_LAUNCHED)
     return llama_fail("%s", cgr_last_message());
   TRY(wait_step(t, before));
   t->batch.query_lens = NULL; /* after the prompt: one token each, which is on the device */
   t->batch.tokens = NULL;
-  return series ? llama_series_add(series, cost.prepare + cost.launch) : 0;
+  return series ? llama_series_add(series, t->on_host ? used : cost.prepare + cost.launch) : 0;
 }
 
 static int run_block(trial *t, bool graphs, bool counts) {
@@ -141,7 +153,7 @@ static int measure(trial *t, llama_host_time *time) {
 }
 
 int llama_host_time_measure(llama_engine *engine, int32_t requests, llama_host_time *time) {
-  trial t = { .engine = engine };
+  trial t = { .engine = engine, .on_host = !engine->ops->bare_launch };
   *time = (llama_host_time){ .requests = 0 };
   fit_batch(&t, requests);
   if (t.requests < 1)

@@ -9,7 +9,8 @@ typedef struct llama_host_time {
   int32_t requests; /* in each step; 0: no pages or positions for a few steps, so nothing was measured */
   int32_t kind;     /* cgr_graph_kind of the replays; NONE: the graph mode has none for decode steps */
   int64_t nodes;    /* of the graph, if it is one; else 0 */
-  float replayed;   /* medians of prepare + launch, in microseconds; 0: not measured */
+  float replayed;   /* medians of prepare + launch, in microseconds; on a host device, of this thread's processor time; 0: not
+                       measured */
   float eager;
   float bare; /* launching a graph of as many empty kernels, by the CUDA runtime alone */
 } llama_host_time;

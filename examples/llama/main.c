@@ -108,6 +108,11 @@ static int set_limits(program *p, int32_t longest) {
   n->max_changes = o->max_changes;
   n->timing = o->trace ? 2 : 0;
   n->max_seq_len = o->max_seq_len ? o->max_seq_len : (longest + 63) / 64 * 64;
+  if (o->pages && !o->max_seq_len && n->max_seq_len > (o->pages - 2) * n->page_size) /* no further than the pool reaches */
+    n->max_seq_len = (o->pages - 2) * n->page_size;
+  if (longest > n->max_seq_len)
+    return llama_fail("a sequence has %d tokens, expected at most %d (%s)", longest, n->max_seq_len,
+                      o->max_seq_len ? "--max-seq-len" : "--pages, without the two that cgr keeps, of --page-size tokens");
   if (longest > p->model->config.max_positions)
     return llama_fail("a sequence has %d tokens, expected at most the model's max_position_embeddings %d", longest,
                       p->model->config.max_positions);
@@ -177,12 +182,12 @@ static int open_outputs(program *p) {
   for (int i = 0; i < 4; i++) {
     if (o->check && files[i].path)
       return llama_fail("%s: expected without --check, which writes no file", files[i].option);
-    for (int k = 0; k < i && files[i].path; k++)
-      if (files[k].path && strcmp(files[k].path, files[i].path) == 0)
-        return llama_fail("%s and %s are both %s, expected two files", files[k].option, files[i].option, files[i].path);
   }
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 4; i++) {
     TRY(llama_output_open(files[i].option, files[i].path, outputs[i]));
+    for (int k = 0; k < i; k++)
+      TRY(llama_output_differ(outputs[k], outputs[i]));
+  }
   return 0;
 }
 
@@ -359,7 +364,8 @@ int main(int argc, char **argv) {
   p.stats = (cgr_stats)CGR_STATS_INIT;
   p.start = llama_now();
   int result = run(&p, argc, argv);
-  fflush(stdout);
+  if (fflush(stdout) != 0 || ferror(stdout))
+    result = result == 0 ? llama_fail("standard output cannot be written") : result;
   if (result != 0)
     fprintf(stderr, "llama: %s\n", llama_message());
   finish(&p);

@@ -118,7 +118,7 @@ static int add_string(llama_strings *strings, const char *text) {
 static int parse_path(const char *text, const char **path, llama_strings *paths) {
   const char *folder = getenv("BUILD_WORKING_DIRECTORY");
   *path = text;
-  if (!folder || !*text || *text == '/')
+  if (!folder || !*folder || !*text || *text == '/')
     return 0;
   size_t size = strlen(folder) + strlen(text) + 2;
   char *whole = malloc(size);

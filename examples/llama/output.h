@@ -13,6 +13,8 @@ typedef struct llama_output {
 
 /* `path` NULL: not asked for. */
 int llama_output_open(const char *option, const char *path, llama_output *output);
+/* Refuses two that are one file. */
+int llama_output_differ(const llama_output *a, const llama_output *b);
 /* Empties the file: from here on it is written. */
 int llama_output_begin(llama_output *output);
 /* 0 when all that was written has arrived. */

@@ -70,8 +70,10 @@ static int add_file(llama_prompts *prompts, const char *path, int32_t first_toke
   for (size_t start = 0, end; result == 0 && start < size; start = end + 1) {
     const char *newline = memchr(text + start, '\n', size - start);
     end = newline ? (size_t)(newline - text) : size;
-    if (end > start)
-      result = add_text(prompts, text + start, end - start, first_token);
+    size_t length = end - start;
+    length -= length > 0 && text[end - 1] == '\r';
+    if (length > 0)
+      result = add_text(prompts, text + start, length, first_token);
   }
   free(text);
   return result;
@@ -123,6 +125,8 @@ static int make(const llama_options *options, const llama_model *model, llama_pr
   if (options->prompts_file)
     TRY(add_file(prompts, options->prompts_file, first_token));
   TRY(add_ids(prompts, options, model->config.vocab_size));
+  if (prompts->count == 0 && options->prompts_file)
+    return llama_fail("--prompts: %s has no prompt, expected one in each line", options->prompts_file);
   if (prompts->count == 0 && !prompts->bytes)
     return llama_fail("no prompt is given, expected --prompt-ids: this model's tokens are not bytes");
   if (prompts->count == 0)

@@ -94,6 +94,7 @@ int llama_scheduler_add(llama_scheduler *s, llama_request *r) {
   *s->waiting_end = r;
   s->waiting_end = &r->next;
   s->num_waiting++;
+  r->last_time = llama_now();
   return 0;
 }
 
@@ -132,7 +133,6 @@ static int admit(llama_scheduler *s) {
     TRY(open_rows(s, r));
     r->reserved_pages = needed;
     s->promised += needed;
-    r->last_time = llama_now();
     r->state = LLAMA_RUNNING;
     s->running[s->num_running++] = r;
   }

@@ -40,7 +40,7 @@ typedef struct llama_request {
   int32_t sampled;     /* tokens that the steps launched so far sample */
   int32_t rows[LLAMA_MAX_RUNTIMES];
   uint64_t last_seq[LLAMA_MAX_RUNTIMES];
-  double last_time; /* of its last token, at first of its admission (llama_now) */
+  double last_time; /* of its last token; before the first, when it was added (llama_now) */
   int32_t *pages;
   int32_t num_pages, reserved_pages;
   struct llama_request *next;

@@ -237,7 +237,7 @@ TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
                   std::string(option) + " is " + bad + ", expected a file that can be written: No such file or directory");
   ExpectRefused(model + "--json a --logits a", "--json and --logits are both a, expected two files");
   ExpectRefused(model + "--json b --logits a --metrics a", "--logits and --metrics are both a, expected two files");
-  ExpectRefused(model + "--json b --metrics a --trace a", "--metrics and --trace are both a, expected two files");
+  ExpectRefused(model + "--json b --metrics a --trace ./a", "--metrics and --trace are both ./a, expected two files");
   ExpectRefused("--check --trace a", "--trace: expected without --check, which writes no file");
   ExpectRefused("--check --json a", "--json: expected without --check, which writes no file");
   ExpectRefused("--check --metrics a", "--metrics: expected without --check, which writes no file");
