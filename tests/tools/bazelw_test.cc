@@ -45,7 +45,7 @@ exit "$(cat "$BIN/status")"
 class Bazelw : public testing::Test {
 protected:
   void SetUp() override {
-    for (const char *program : { "awk", "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste",
+    for (const char *program : { "awk", "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste", "readlink",
                                  "rm", "sed", "sort", "tail", "touch" })
       bin_.Link(program);
     bin_.WriteProgram("apt-get", kAptGet);
@@ -221,6 +221,19 @@ TEST_F(Bazelw, AsksAtATerminal) {
   }
 }
 
+TEST_F(Bazelw, RefusesOtherAnswers) {
+  const Outcome outcome = RunCommand(Command("build //x", "BAZELW_INSTALL=no"));
+  EXPECT_EQ(outcome.status, 2);
+  Says(outcome, "BAZELW_INSTALL is no, expected 0 (never install), 1 (install without asking) or nothing");
+  EXPECT_EQ(Log().find(" -y "), std::string::npos) << Log();
+}
+
+TEST_F(Bazelw, StopsWhenAptIsInterrupted) {
+  bin_.WriteProgram("apt-get", "echo \"$*\" >> \"$LOG\"\n[[ $* != *-y* ]] || exit 130\n");
+  EXPECT_EQ(RunBazelw("build //x").status, 130);
+  EXPECT_EQ(Log().find(" -y "), Log().rfind(" -y ")) << Log();
+}
+
 // Apt's own log is not shown, but for its end when it fails.
 TEST_F(Bazelw, ShowsOneLineInPlaceOfAptsLog) {
   const Outcome good = RunBazelw("build //x");
@@ -250,21 +263,28 @@ constexpr const char *kHostAlone =
 
 TEST_F(BazelwCuda, LeavesItOutWhereNoGpuIsVisible) {
   bin_.Write("events", "");
-  for (const char *command : { "test //...", "test //tests/base:all", "run //examples/llama", "run -c opt //examples:minimal" }) {
+  for (const char *command : { "test //...", "test //tests/base:all", "run //examples/llama", "run -c opt //examples:minimal", "run examples/llama",
+                                 "run @cgr//examples/llama", "test --config=dbg //...", "--output_base=x test //...",
+                                 "run examples:minimal -- --config=cuda" }) {
     const Outcome outcome = RunWith(command);
     Says(outcome, kHostAlone);
     Says(outcome, " --config=nocuda ");
   }
+  const std::string command = RunWith("--output_base=x test -k //y").text;
+  EXPECT_NE(command.find("bazel --output_base=x test --build_event_json_file="), std::string::npos) << command;
+  EXPECT_NE(command.find(" --config=nocuda -k //y"), std::string::npos) << command;
   bin_.Write("dev/nvidia0", "");
   Says(RunWith("run //examples/llama", "CUDA_VISIBLE_DEVICES="), kHostAlone);
-  Says(RunWith("run //examples/llama", "CUDA_VISIBLE_DEVICES=-1"), kHostAlone);
+  for (const char *none : { "-1", "-1,0", "NoDevFiles" })
+    Says(RunWith("run //examples/llama", std::string("CUDA_VISIBLE_DEVICES=") + none), kHostAlone);
 }
 
 // What is built for others, what names a configuration, and where a GPU is, is built as before.
 TEST_F(BazelwCuda, IsOtherwiseBuilt) {
   for (const char *command :
        { "build //:dist", "build //examples/llama", "run //tests/abi:update", "run --config=cuda //examples/llama",
-         "test --config=asan //...", "test --config cuda //...", "run --repo_env=CGR_CUDA=1 //examples/llama" })
+         "test --config=asan //...", "test --config cuda //...", "run --repo_env=CGR_CUDA=1 //examples/llama", "test --repo_env CGR_CUDA=1 //...",
+                               "run //tests/abi:update -- //examples/llama" })
     EXPECT_EQ(RunWith(command).text.find("--config=nocuda"), std::string::npos) << command;
   for (const char *environment : { "CGR_REQUIRE_GPU=1", "CGR_CUDA=1" })
     EXPECT_EQ(RunWith("run //examples/llama", environment).text, "bazel run //examples/llama\n") << environment;

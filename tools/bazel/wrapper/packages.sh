@@ -45,8 +45,15 @@ cost() {
 # At a terminal the user decides. Elsewhere there would be no answer, and who runs this wants it built.
 may_install() {
   local answer
-  [[ ${BAZELW_INSTALL:-} != 1 ]] || return 0
-  [[ ${BAZELW_INSTALL:-} != 0 ]] || return 1
+  case ${BAZELW_INSTALL:-} in
+    1) return 0 ;;
+    0) return 1 ;;
+    '') ;;
+    *)
+      say "BAZELW_INSTALL is $BAZELW_INSTALL, expected 0 (never install), 1 (install without asking) or nothing"
+      exit 2
+      ;;
+  esac
   [[ -t 0 && -t 2 ]] || return 0
   read -rp "bazelw: install them? [y/N] " answer || answer=
   [[ $answer == [yY] || $answer == [yY][eE][sS] ]]
@@ -90,6 +97,7 @@ quiet_apt() {
     tail -n 5 "$log" | sed 's/^/    /' >&2
   fi
   rm -f "$log"
+  [[ $status != 130 ]] || exit 130 # interrupted
   return "$status"
 }
 
@@ -132,13 +140,15 @@ require_packages() {
   local missing
   read -ra missing <<< "$(missing_packages | paste -sd ' ')"
   [[ ${#missing[@]} -gt 0 ]] || return 0
+  trap 'exit 130' INT # also where apt-get ends with a status of its own
   if command -v apt-get >/dev/null; then install_missing "${missing[@]}"; fi
+  trap - INT
   if ! find_bazel >/dev/null || ! has_gcc; then
     cat >&2 <<MESSAGE
 bazelw: the build needs Bazel and a C and C++ compiler. Install one of
   - these packages of Debian or Ubuntu: ${missing[*]}
   - bazelisk (https://github.com/bazelbuild/bazelisk) or Bazel 7 or later, and gcc and g++
-or build with CMake, which needs no Bazel: cmake --preset try && cmake --build --preset try
+or build with CMake, which needs no Bazel (and libcjson-dev for the example): cmake --preset try && cmake --build --preset try
 MESSAGE
     exit 1
   fi

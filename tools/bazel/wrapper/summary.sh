@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # For bazelw: Bazel says which test programs passed; this says how many cases, and why cases were skipped.
 
 # Where Bazel writes its events: of the options that say so the last one holds, and the caller's come later.
@@ -35,7 +35,7 @@ sum_up() {
   fi
   elsewhere=$(printf '%s\n' "${uris[@]}" | grep -vc '^file://' || true)
   [[ $elsewhere == 0 ]] || echo "bazelw: the results of $elsewhere of ${#uris[@]} tests are not on this machine, so their cases are not counted"
-  [[ $elsewhere == "${#uris[@]}" ]] || printf '%s\n' "${uris[@]}" | local_results | tools/count_tests.sh
+  [[ $elsewhere == "${#uris[@]}" ]] || printf '%s\n' "${uris[@]}" | local_results | "$root/tools/count_tests.sh"
 }
 
 # After Ctrl-C: what had been tested by then.
@@ -44,7 +44,7 @@ sum_up_interrupted() {
   ended=$(result_uris | grep -c . || true)
   all=$(grep -o '"targetKind":"[a-z_]*_test rule"' "$events" 2>/dev/null | grep -c . || true)
   echo "bazelw: interrupted after $ended of $all test programs"
-  result_uris | local_results | tools/count_tests.sh
+  result_uris | local_results | "$root/tools/count_tests.sh"
 }
 
 # Bazel ends with 0 when all passed, with 3 when tests failed and with 8 when it was interrupted; otherwise it did not get as far
@@ -55,7 +55,7 @@ test_and_count() {
   trap 'rm -f "$own_events"' EXIT
   events=$(events_file "$@")
   trap ':' INT # Bazel ends by itself, and then the cases are counted
-  "$(find_bazel)" test --build_event_json_file="$own_events" "${@:2}" || status=$?
+  "$(find_bazel)" "${@:1:command_at+1}" --build_event_json_file="$own_events" "${@:command_at+2}" || status=$?
   case $status in
     0 | 3) sum_up || status=3 ;;
     8) sum_up_interrupted || true ;;
