@@ -16,7 +16,7 @@ INTRO = """\
 Made by `profiles/report/run --results` from [`results`](results). Each number is the newest for its card. Numbers are medians, with the
 99th percentile in brackets where the program prints one; both sides of a comparison run in turn in one process. The last column says where
 a number comes from: the card, the version if it is older than this one, {}, and the commit. Targets are the project's own: what it tries to
-reach. [`README.md`](README.md) says what each program is for.
+reach. [`README.md`](README.md) says what each program is for. Commands are the usual ones; the head of a file says how many blocks it has.
 """
 
 
@@ -176,7 +176,7 @@ def make_runs(path, commits=2):
         for run in (run for run in of_device if run["commit"] in newest):
             counts = [run["passed"], run["failed"], run["skipped"]]
             lines.append([run["date"], device.replace("NVIDIA ", ""), run["suite"], *counts, f"`{run['commit']}`"])
-    text = "Of the newest two commits of each machine, cases that passed, failed and were skipped. "
+    text = "Of the newest two commits of each machine, cases (or programs, where the notes say so) that passed, failed and were skipped. "
     text += f"[`runs.csv`](results/runs.csv) says what failed, and why, and has {left_out} runs of earlier commits."
     text = heading("Tests and checkers", "`tools/gpu/run_tests.sh`", text)
     return text + table(["date", "machine", "what", "passed", "failed", "skipped", "commit"], lines, 3)

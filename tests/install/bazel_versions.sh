@@ -22,7 +22,7 @@ try_version() { # name, command
   local name=$1 version
   wrap "$name" "$2"
   if ! version=$(cd "$work" && "$work/$name/bin/bazel" --version 2> "$work/$name/log"); then
-    echo "$name: not tried: $(tail -n 1 "$work/$name/log")"
+    echo "$name: not tested: $(tail -n 1 "$work/$name/log")"
     return
   fi
   if (
@@ -43,12 +43,12 @@ if [[ $# -gt 0 ]]; then
   for bazel; do try_version "$(basename "$bazel")" "$(realpath "$(command -v "$bazel")")"; done
   exit "$failed"
 fi
-if bazel=$(command -v bazel); then try_version bazel "$bazel"; else echo "bazel: not tried: not on PATH"; fi
+if bazel=$(command -v bazel); then try_version bazel "$bazel"; else echo "bazel: not tested: not on PATH"; fi
 for version in 7.x 8.x 9.x; do
   if bazelisk=$(command -v bazelisk); then
     try_version "bazel-$version" "env USE_BAZEL_VERSION=$version $bazelisk"
   else
-    echo "bazel-$version: not tried: bazelisk is not on PATH"
+    echo "bazel-$version: not tested: bazelisk is not on PATH"
   fi
 done
 exit "$failed"

@@ -45,8 +45,8 @@ exit "$(cat "$BIN/status")"
 class Bazelw : public testing::Test {
 protected:
   void SetUp() override {
-    for (const char *program : { "awk", "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste", "readlink",
-                                 "rm", "sed", "sort", "tail", "touch" })
+    for (const char *program : { "awk", "basename", "bash", "cat", "chmod", "cp", "dirname", "env", "grep", "mktemp", "paste",
+                                 "readlink", "rm", "sed", "sort", "tail", "touch" })
       bin_.Link(program);
     bin_.WriteProgram("apt-get", kAptGet);
     bin_.WriteProgram("id", "echo 0\n");
@@ -263,9 +263,9 @@ constexpr const char *kHostAlone =
 
 TEST_F(BazelwCuda, LeavesItOutWhereNoGpuIsVisible) {
   bin_.Write("events", "");
-  for (const char *command : { "test //...", "test //tests/base:all", "run //examples/llama", "run -c opt //examples:minimal", "run examples/llama",
-                                 "run @cgr//examples/llama", "test --config=dbg //...", "--output_base=x test //...",
-                                 "run examples:minimal -- --config=cuda" }) {
+  for (const char *command : { "test //...", "test //tests/base:all", "run //examples/llama", "run -c opt //examples:minimal",
+                               "run examples/llama", "run @cgr//examples/llama", "test --config=dbg //...",
+                               "--output_base=x test //...", "run examples:minimal -- --config=cuda" }) {
     const Outcome outcome = RunWith(command);
     Says(outcome, kHostAlone);
     Says(outcome, " --config=nocuda ");
@@ -283,8 +283,8 @@ TEST_F(BazelwCuda, LeavesItOutWhereNoGpuIsVisible) {
 TEST_F(BazelwCuda, IsOtherwiseBuilt) {
   for (const char *command :
        { "build //:dist", "build //examples/llama", "run //tests/abi:update", "run --config=cuda //examples/llama",
-         "test --config=asan //...", "test --config cuda //...", "run --repo_env=CGR_CUDA=1 //examples/llama", "test --repo_env CGR_CUDA=1 //...",
-                               "run //tests/abi:update -- //examples/llama" })
+         "test --config=asan //...", "test --config cuda //...", "run --repo_env=CGR_CUDA=1 //examples/llama",
+         "test --repo_env CGR_CUDA=1 //...", "run //tests/abi:update -- //examples/llama" })
     EXPECT_EQ(RunWith(command).text.find("--config=nocuda"), std::string::npos) << command;
   for (const char *environment : { "CGR_REQUIRE_GPU=1", "CGR_CUDA=1" })
     EXPECT_EQ(RunWith("run //examples/llama", environment).text, "bazel run //examples/llama\n") << environment;

@@ -1,4 +1,4 @@
-"""Tests that throw exceptions or expect them, themselves or in their headers. All others are compiled without exceptions, which is faster."""
+"""Tests that use exceptions, directly or through their headers. All others compile without exceptions, which is faster."""
 
 THROWING = [
     "tests/abi/mutations_test.cc",

@@ -42,7 +42,7 @@ cost() {
       -e 's/^After this operation, \(.*\) of additional disk space will be used\.$/\1 on disk/p' | paste -sd, | sed 's/,/, /g'
 }
 
-# At a terminal the user decides. Elsewhere there would be no answer, and who runs this wants it built.
+# At a terminal the user decides. Elsewhere there is no one to ask, so it installs.
 may_install() {
   local answer
   case ${BAZELW_INSTALL:-} in
@@ -107,7 +107,7 @@ install_packages() {
     { quiet_apt update && quiet_apt install -y --no-install-recommends "$@"; }
 }
 
-# For whoever has to install them by hand.
+# The command for installing them by hand.
 say_command() { # why, size, packages ...
   local why=$1 size=$2 line sudo=
   shift 2
