@@ -4,7 +4,6 @@
 #define CGR_TESTS_ABI_DECLARATIONS_H
 
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 

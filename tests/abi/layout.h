@@ -3,7 +3,6 @@
 #define CGR_TESTS_ABI_LAYOUT_H
 
 #include <map>
-#include <stdexcept>
 #include <string>
 
 #include "tests/abi/interface.h"

@@ -2,7 +2,6 @@
 #ifndef CGR_TESTS_ABI_LIST_H
 #define CGR_TESTS_ABI_LIST_H
 
-#include <stdexcept>
 #include <string>
 
 #include "tests/abi/interface.h"

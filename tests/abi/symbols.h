@@ -3,7 +3,6 @@
 #define CGR_TESTS_ABI_SYMBOLS_H
 
 #include <map>
-#include <stdexcept>
 #include <string>
 
 namespace cgr_test {

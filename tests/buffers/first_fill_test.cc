@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -106,8 +105,7 @@ TEST(FirstFill, GivesEveryElementItsPaddingValue) {
       arena.ExpectAll(d.name, d.offset, static_cast<cgr_dtype>(d.dtype), d.rows * d.width, static_cast<double>(d.padding));
     }
     arena.ExpectRestZero();
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 

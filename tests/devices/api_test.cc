@@ -13,10 +13,7 @@ using cgr_test::ExpectMessage;
 
 class DeviceApiTest : public cgr_test::PublicCase {
 protected:
-  void SetUp() override {
-    PublicCase::SetUp();
-    stream_ = dev_ != nullptr ? NewStream() : nullptr;
-  }
+  void SetUpOnDevice() override { stream_ = NewStream(); }
   cudaStream_t stream_ = nullptr;
 };
 

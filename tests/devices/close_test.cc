@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "cgr/device.h"
 #include "devices/shims/fault.h"

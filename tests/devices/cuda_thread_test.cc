@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "cgr/device.h"
 #include "tests/devices/kernels.h"

@@ -20,7 +20,10 @@ protected:
     dev_ = Over(inner_);
     ASSERT_NE(dev_, nullptr);
     ops_ = dev_->ops;
+    SetUpOnDevice();
   }
+  // What a suite makes before each case whose device is there.
+  virtual void SetUpOnDevice() {}
   void TearDown() override {
     if (dev_ == nullptr)
       return;
@@ -89,6 +92,7 @@ protected:
     cgr_device_config config = GetParam().config;
     Configure(&config);
     ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev_), CGR_OK) << cgr_last_message();
+    SetUpOnDevice();
   }
   void TearDown() override {
     for (cgr_event *event : events_)
@@ -102,6 +106,7 @@ protected:
     EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); // NULL, if there is none
   }
   virtual void Configure(cgr_device_config *) {}
+  virtual void SetUpOnDevice() {}
 
   cudaStream_t NewStream() {
     streams_.push_back(nullptr);

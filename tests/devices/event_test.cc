@@ -9,10 +9,7 @@ namespace {
 
 class EventTest : public cgr_test::PublicCase {
 protected:
-  void SetUp() override {
-    PublicCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     for (auto &stream : streams_)
       stream = NewStream();
     for (auto &event : events_)

@@ -2,9 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "tests/devices/fault_case.h"
 #include "tests/devices/scenario.h"

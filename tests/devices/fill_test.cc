@@ -13,10 +13,7 @@ constexpr size_t kBytes = 4096;
 
 class FillTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     stream_ = NewStream();
     device_ = NewMemory(kBytes);
     pinned_ = NewMemory(kBytes, CGR__MEMORY_PINNED);

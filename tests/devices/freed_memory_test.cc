@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -27,10 +26,7 @@ const cgr__kernel kKernel = { "nothing", sizeof(Args), Nothing, nullptr, nullptr
 
 class FreedMemory : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    stream_ = dev_ != nullptr ? NewStream() : nullptr;
-  }
+  void SetUpOnDevice() override { stream_ = NewStream(); }
   void TearDown() override {
     DeviceCase::TearDown();
     EXPECT_EQ(violations_.size(), expected_) << violations_.Last();

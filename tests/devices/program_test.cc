@@ -47,10 +47,7 @@ void RunAlone(const std::vector<Operation> &program, uint64_t *slots) {
 
 class ProgramTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     for (auto &stream : streams_)
       stream = NewStream();
     for (auto &event : events_)

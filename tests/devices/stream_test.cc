@@ -12,10 +12,9 @@ namespace {
 
 class StreamTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
+  void SetUpOnDevice() override {
     for (auto &stream : streams_)
-      stream = dev_ != nullptr ? NewStream() : nullptr;
+      stream = NewStream();
   }
   cudaStream_t streams_[3] = {};
 };

@@ -40,10 +40,7 @@ void Nothing(const void *) {}
 
 class WalkTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     stream_ = NewStream();
     pinned_ = NewMemory(64, CGR__MEMORY_PINNED);
     memory_ = NewMemory(4096);

@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <set>
-#include <vector>
 
 #include "graphs/graphs.h"
 #include "tests/support/seed.h"
@@ -54,9 +53,7 @@ TEST(Addresses, WordsOfAParameterAreAtMultiplesOf8Bytes) {
 }
 
 TEST(Addresses, MeetWhatAStandardSetMeetsAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int n = 0; n < 60; n++) {
     Set set;
     std::set<uint64_t> want;

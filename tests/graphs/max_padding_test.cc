@@ -20,9 +20,7 @@ Lists DefaultLists(int32_t max_requests, int32_t max_tokens, const std::vector<i
 
 // Guesses of unequal length: some requests have many new tokens, the others one.
 TEST(MaxPadding, OneLongRequestDoesNotMakeAllOthersLong) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int eager = 0, in_pieces = 0;
   for (int round = 0; round < 200; round++) {
     const int32_t requests = random.Pick32(1, 300), longest = random.Pick32(2, 16);

@@ -76,10 +76,7 @@ void ExpectCover(const Fa3Case &c) {
 }
 
 TEST(Fa3Cover, EveryPairIsWorkedOnOnce) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 1500 && !::testing::Test::HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(1500, [](Random &random) {
     Fa3Case c;
     Fa3RandomKey(random, c.input);
     c.input.max_query_len = std::min(c.input.max_query_len, 600);
@@ -90,7 +87,7 @@ TEST(Fa3Cover, EveryPairIsWorkedOnOnce) {
     const int32_t live = random.OneIn(50) ? random.Pick32(980, 1100) : random.Pick32(1, 24);
     Fa3RandomBatch(random, live, live + random.Pick32(0, 9), c);
     ExpectCover(c);
-  }
+  });
 }
 
 } // namespace

@@ -15,10 +15,8 @@ constexpr int32_t kRequests = 40, kWords = 1 + 4 * kRequests;
 
 class Fa3Enqueue : public EnqueueTest {
 protected:
-  void SetUp() override {
-    EnqueueTest::SetUp();
-    if (device_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
+    EnqueueTest::SetUpOnDevice();
     for (int32_t **memory : { &starts_, &lens_, &live_, &metadata_ }) {
       void *address = nullptr;
       CGR_ASSERT_OK(cgr_memory_alloc_pinned(device_, sizeof(int32_t) * kWords, &address));

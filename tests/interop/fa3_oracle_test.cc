@@ -29,10 +29,7 @@ int32_t RandomCount(Random &random) {
 }
 
 TEST(Fa3Oracle, IsEqualInRandomBatches) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 20000 && !::testing::Test::HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(20000, [](Random &random) {
     Fa3Case c;
     cgr_fa3_sizes s;
     Fa3RandomKey(random, c.input);
@@ -44,7 +41,7 @@ TEST(Fa3Oracle, IsEqualInRandomBatches) {
     }
     const std::vector<int32_t> got = Build(c, s);
     EXPECT_EQ(Fa3Oracle(c, s), got);
-  }
+  });
 }
 
 // Every size around a chunk of 992, a warp and the largest.

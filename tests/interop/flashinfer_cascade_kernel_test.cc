@@ -2,8 +2,6 @@
 // a graph whose batch changes from replay to replay; a batch that split refuses gives levels without requests.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "tests/support/enqueue_case.h"
 #include "tests/support/flashinfer_cascade.h"
 

@@ -91,8 +91,7 @@ protected:
       AttentionOutput output = run.Run(true, &append, kernel);
       ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
       ExpectAttention(made, cache, output);
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
     }
   }
 };

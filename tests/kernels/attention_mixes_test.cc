@@ -67,8 +67,7 @@ protected:
         continue;
       SCOPED_TRACE(Repeat(seed) + " " + shape.Text());
       visit(shape, RandomBatch(random, shape.kind.keys), seed);
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
       ran++;
     }
     EXPECT_EQ(ran, count);

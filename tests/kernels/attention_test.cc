@@ -48,8 +48,7 @@ TEST_P(KernelAttention, RunsEveryDtypeAndHeadDimOfTheRegistry) {
       shape.dtype = dtype;
       shape.head_dim = head_dim;
       Check(shape, { { 1, 9, 1 }, { 1, 70, 130 }, 5, 2 }, 2);
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
     }
   }
   EXPECT_GE(cases_, 4);
@@ -252,8 +251,7 @@ TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
       batch.seq_lens.push_back(batch.query_lens.back() + Pick(random, 0, Pick(random, 0, 1) ? 3000 : 90));
     }
     CheckAlone(shape, batch, Pick(random, 1, 60), seed);
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 
@@ -316,8 +314,7 @@ TEST_P(KernelAttentionBadPage, IsReadAsTheReadTrashPage) {
         shape.read_trash = read_trash;
         shape.write_trash = write_trash;
         CheckBadPage(shape, bad_case);
-        if (HasFailure())
-          return;
+        ASSERT_FALSE(HasFailure());
       }
     }
   }

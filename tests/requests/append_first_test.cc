@@ -2,8 +2,6 @@
 // may be appending in the same step, until a step of the row's own tokens has been launched.
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "requests/standing.h"
 #include "tests/requests/rig.h"
 

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "tests/requests/model.h"
@@ -547,8 +545,7 @@ TEST(RowsModel, RandomCallsAgreeWithTheModelAndTheDevice) {
     while (driver.operations() < 50000 && !HasFailure())
       driver.Step();
     driver.CompareAll();
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
     operations += driver.operations();
     launched += driver.launched();
     refused += driver.refused();

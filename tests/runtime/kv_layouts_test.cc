@@ -76,8 +76,7 @@ TEST_P(KvLayouts, AreDescribedByViews) {
       engine.Step(engine.Decode({ a, b, c }));
     engine.Step(engine.Chunks({ { b, 9 }, { a, 1 }, { c, 20 } }));
     ExpectPlaces(engine, layout.order);
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 

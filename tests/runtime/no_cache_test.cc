@@ -1,7 +1,5 @@
 // Layers without a cache: the queries of a step see the step's own keys, with the same bits in every mode, checked against
 // attention in fp64; runtimes that have no pages at all; and the engine's own backends that serve such layers.
-#include <memory>
-
 #include "cgr/inspect.h"
 #include "cgr/names.h"
 #include "tests/support/sets_case.h"

@@ -104,7 +104,12 @@ namespace cgr_test {
 // A suite over devices, whose cases are skipped where their device is missing.
 class OverDevices : public ::testing::TestWithParam<DeviceParam> {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    SetUpOnDevice();
+  }
+  // What a suite makes before each case whose device is there.
+  virtual void SetUpOnDevice() {}
 };
 
 } // namespace cgr_test

@@ -173,6 +173,8 @@ public:
   // Opens a request and runs a prompt of `length` tokens through it.
   int32_t Start(int32_t length, int32_t salt = 0);
   static std::vector<int32_t> Prompt(int32_t length, int32_t salt);
+  // For three in four rows, which become at least `num_rows`: few tokens or none, after the last one where it is known.
+  std::vector<Item> RandomItems(std::mt19937 &random, size_t num_rows, int32_t salt);
   static Item Chunk(int32_t row, int32_t length, int32_t salt = 5, bool partial = false);
   // One decode token for each of `rows`, with the pages for it.
   std::vector<Item> Decode(const std::vector<int32_t> &rows);

@@ -44,10 +44,7 @@ protected:
 // It has an engine with the options of its device from the beginning.
 class CapturedTest : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    engine_ = MakeCaptured(OptionsFor(GetParam()));
-  }
+  void SetUpOnDevice() override { engine_ = MakeCaptured(OptionsFor(GetParam())); }
 };
 
 } // namespace cgr_test

@@ -9,10 +9,9 @@
 
 namespace cgr_test {
 
-class EnqueueTest : public ::testing::TestWithParam<DeviceParam> {
+class EnqueueTest : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &device_));
     bench_ = std::make_unique<Bench>(device_, Bench::kLeavesOpen);
     CGR_ASSERT_OK(cgr_stream_create(device_, &stream_));

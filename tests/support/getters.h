@@ -42,6 +42,15 @@ inline cgr_stats StatsOf(cgr_runtime *runtime) {
   return stats;
 }
 
+// Every step has one kind and one reason.
+inline uint64_t CountedSteps(const cgr_stats &stats) {
+  uint64_t sum = 0;
+  for (const auto &kind : stats.by_reason)
+    for (uint64_t steps : kind)
+      sum += steps;
+  return sum;
+}
+
 inline cgr_graph_stats GraphStatsOf(cgr_runtime *runtime, int32_t index) {
   cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
   EXPECT_EQ(cgr_runtime_graph_stats(runtime, index, &stats), CGR_OK) << cgr_last_message();

@@ -4,7 +4,6 @@
 #define CGR_TESTS_SUPPORT_MUTATOR_H
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 

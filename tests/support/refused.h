@@ -71,12 +71,9 @@ struct BadCall {
 };
 
 // Three requests in a captured engine. Whatever was refused in a test, the next good steps must be right.
-class ThreeRequests : public ::testing::TestWithParam<DeviceParam> {
+class ThreeRequests : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(OptionsFor(GetParam()));
-  }
+  void SetUpOnDevice() override { Make(OptionsFor(GetParam())); }
   void Make(const EngineOptions &options) {
     engine_.reset();
     engine_ = std::make_unique<Engine>(options);

@@ -2,7 +2,6 @@
 #ifndef CGR_TESTS_SUPPORT_RING_SLOT_H
 #define CGR_TESTS_SUPPORT_RING_SLOT_H
 
-#include <string>
 #include <vector>
 
 #include "tests/support/step_buffers.h"

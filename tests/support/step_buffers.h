@@ -7,7 +7,6 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "buffers/layout.h"

@@ -73,8 +73,7 @@ TEST(Refusals, SayWhyThereWasNoGraphAndForWhichKey) {
   EXPECT_EQ(last().key_index, -1);
   EXPECT_EQ(json()["reason"].text, "above tokens");
   EXPECT_FALSE(json().Has("key"));
-  cgr_graph_stats forced = CGR_GRAPH_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_graph_stats(engine.rt, 2, &forced));
+  const cgr_graph_stats forced = GraphStatsOf(engine.rt, 2);
   CGR_EXPECT(CGR_ERROR_STATE, engine.Prepare({ 1 }, &forced.key));
   EXPECT_EQ(engine.KeyStats(2).misses, 1u);
   EXPECT_EQ(last().key_index, 2) << "what counts as a miss names its key";

@@ -18,9 +18,8 @@ void ExpectInside(const cgr_span &outer, const cgr_span &inner) {
   EXPECT_GE(outer.end_ns, inner.end_ns) << cgr_phase_name(cgr_phase(inner.phase)) << " " << inner.layer;
 }
 
-class Timing : public ::testing::TestWithParam<DeviceParam> {
+class Timing : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   EngineOptions Options(int32_t timing) {
     EngineOptions options = OptionsFor(GetParam());
     options.mode = CGR_MODE_FULL_AND_PIECEWISE;
