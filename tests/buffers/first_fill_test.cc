@@ -1,7 +1,5 @@
 // What the arena holds before its first step: once it is cleared and filled as the layout says, every element of every buffer has
 // the padding value that the public header gives.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>

@@ -1,7 +1,5 @@
 // The staging ring and the readback ring against a model: which slot a step may have, what a slot's number says, and that no one
 // writes what a step in flight may still read (PROTOCOL.md).
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <map>

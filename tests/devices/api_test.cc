@@ -1,6 +1,4 @@
 // The public functions for memory, streams and work: that they work, what they refuse, and with which message.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 

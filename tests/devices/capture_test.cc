@@ -1,6 +1,4 @@
 // Capture and graphs: what is recorded, what is refused, and that a refused capture affects nothing else.
-#include <gtest/gtest.h>
-
 #include <thread>
 
 #include "tests/devices/device_case.h"

@@ -1,6 +1,4 @@
 // Events through the public functions: they order streams, and fork and join branches of a capture.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "tests/devices/device_case.h"

@@ -1,6 +1,4 @@
 // The fault shim fails the n-th call, follows what the table says about each error, and leaves nothing queued if a device dies.
-#include <gtest/gtest.h>
-
 #include <atomic>
 
 #include "tests/devices/fault_case.h"

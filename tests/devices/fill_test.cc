@@ -1,6 +1,4 @@
 // Fills: elements of 1, 2, 4 and 8 bytes, at any address that is aligned to their size, enqueued and captured.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <cstring>
 #include <vector>

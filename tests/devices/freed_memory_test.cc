@@ -1,7 +1,5 @@
 // The validation layer over memory that has been freed: whatever would still use it is refused and named, whether it is enqueued
 // now or in a graph that is older than the free. Memory that is handed out again is as good as any.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <string>

@@ -1,7 +1,5 @@
 // Random programs of several streams, with every conflict ordered by events, give the same result as running their operations one
 // by one: on every device, under every schedule, enqueued directly and as a captured graph that is replayed.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <cstring>
 #include <random>

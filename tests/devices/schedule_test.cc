@@ -1,6 +1,4 @@
 // When the host device executes what was enqueued: each schedule's own promise, and that nothing is allocated per operation.
-#include <gtest/gtest.h>
-
 #include <set>
 #include <string>
 

@@ -1,6 +1,4 @@
 // Streams, events, copies, fills and host functions: the same promises on every device under every schedule.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstring>
 #include <thread>

@@ -1,5 +1,4 @@
 // Waiters: a thread sleeps until enqueued work has raised a word.
-#include <gtest/gtest.h>
 #include <time.h>
 
 #include <atomic>

@@ -1,6 +1,4 @@
 // What a walk over a captured graph shows, and which allocation holds an address.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstring>
 #include <string>

@@ -1,7 +1,5 @@
 // The attention of each kind of model, tested with models whose answers are known without computing them. The program runs them
 // in every graph mode and both dtypes.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 

@@ -1,6 +1,4 @@
 // --bench: the form of its table, which cases run, what the numbers say of each other, and what is refused.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <memory>
 #include <regex>

@@ -1,6 +1,4 @@
 // How the example reads models: well-formed ones are read correctly, and all others end in a message.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

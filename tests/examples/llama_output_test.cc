@@ -1,6 +1,4 @@
 // What the example prints: what runs, the text as it comes, rates and host times, tables, help.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <regex>
 #include <set>

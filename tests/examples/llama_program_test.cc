@@ -1,6 +1,4 @@
 // The example as a program: what it prints, writes and refuses, for models whose answers are known without computing them.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <map>

@@ -1,6 +1,4 @@
 // Shapes with random weights: their sizes, the numbers, and the program that runs them.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <string>
 

@@ -1,6 +1,4 @@
 // The set of words that a graph may hold as addresses, against a set of the standard library.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <set>
 

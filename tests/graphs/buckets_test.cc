@@ -1,6 +1,4 @@
 // Buckets: the default sizes, the keys made from lists, and the tables that find the smallest key.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
 #include <vector>

@@ -1,6 +1,4 @@
 // Dispatch: every step gets exactly one graph or none, and one reason, the same as by a search through all buckets.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <set>
 #include <string>

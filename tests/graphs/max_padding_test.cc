@@ -1,7 +1,5 @@
 // How much padding a graph may cost: one of more than max_padding times the batch's tokens is left for a smaller one of another
 // list or, beyond 64 padded tokens, for an eager step. Over modes, query lengths, supersets and graphs that stand in for others.
-#include <gtest/gtest.h>
-
 #include "tests/graphs/rig.h"
 #include "tests/support/seed.h"
 

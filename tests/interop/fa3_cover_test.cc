@@ -1,7 +1,5 @@
 // Under FlashAttention-3's scheduler metadata every (row, key) pair that a request's mask allows is processed exactly once: every
 // tile of rows of every head is assigned once for each split, and its splits are side by side over all keys that it sees.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <tuple>
 

@@ -1,7 +1,5 @@
 // cgr_fa3_enqueue through the public headers: it writes the words of cgr_fa3_build, also from a captured graph whose arrays have
 // changed since; and what it refuses.
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "cgr/cgr.h"

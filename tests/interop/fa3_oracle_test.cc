@@ -1,7 +1,5 @@
 // For random batches of both layouts cgr_fa3_build writes all words, as a second implementation (tests/support/fa3_oracle.h)
 // gives them; padding changes nothing for the live requests.
-#include <gtest/gtest.h>
-
 #include "tests/support/expect.h"
 #include "tests/support/fa3_case.h"
 #include "tests/support/fa3_oracle.h"

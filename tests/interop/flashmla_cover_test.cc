@@ -1,7 +1,5 @@
 // What kernels do with FlashMLA's metadata: one part reads each block of every live request, requests without tokens are visited
 // once, and the combine kernel merges exactly what was left for it.
-#include <gtest/gtest.h>
-
 #include <map>
 
 #include "tests/support/expect.h"

@@ -1,6 +1,4 @@
 // Append writes the slots that it is given, and not a byte more.
-#include <gtest/gtest.h>
-
 #include <sys/mman.h>
 
 #include <numeric>

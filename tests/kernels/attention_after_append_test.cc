@@ -2,8 +2,6 @@
 // Tested with the library's append and with a slow one. Its queries come late too, from a slow kernel before the append:
 // attention may read them before the append is done, so the append must not begin early. Only a GPU of compute capability 9.0 or
 // later and the emulation overlap them; elsewhere only the results are tested.
-#include <gtest/gtest.h>
-
 #include "kernels/append.h"
 #include "tests/emulation/device.h"
 #include "tests/support/attention_run.h"

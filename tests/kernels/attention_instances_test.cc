@@ -1,7 +1,5 @@
 // The kernels have instances for few lines, which a launch uses if its step needs no more. Which instance ran does not show: all
 // give the same bits.
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 #include "tests/support/seed.h"

@@ -1,7 +1,5 @@
 // Attention of every kind against fp64, each alone at its edges, as far as the registry has them. attention_mixes_test combines
 // them.
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 

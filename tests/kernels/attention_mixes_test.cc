@@ -1,7 +1,5 @@
 // Attention of many kinds combined at random, as far as the registry has them: against fp64, and the same bits whatever is
 // around.
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 

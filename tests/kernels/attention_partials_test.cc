@@ -1,7 +1,5 @@
 // Tiles that many parts share: their partials are merged in batches, by lines and by head dims that fill a warp or leave lanes of
 // it without elements.
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <vector>
 

@@ -1,6 +1,4 @@
 // Attention over pages against fp64, and its independence of everything that does not belong to the request.
-#include <gtest/gtest.h>
-
 #include <sys/mman.h>
 
 #include "cgr/names.h"

@@ -1,6 +1,4 @@
 // The epilogue commits the rows, writes the result and publishes the step, in that order.
-#include <gtest/gtest.h>
-
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

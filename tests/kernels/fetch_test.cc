@@ -1,6 +1,4 @@
 // The fetch of the next step's ring slot: what it takes into the inbox, and what it leaves alone.
-#include <gtest/gtest.h>
-
 #include "tests/support/step_case.h"
 
 namespace cgr_test {

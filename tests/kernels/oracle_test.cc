@@ -1,7 +1,5 @@
 // The oracle itself: against results by hand, against its own gather, and that it lets nothing wrong pass.
 #include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_case.h"
 
 namespace cgr_test {

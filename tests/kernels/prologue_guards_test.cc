@@ -1,6 +1,4 @@
 // Under each guard of the prologue a step is refused as a whole, or loses one thing; the next good step is right.
-#include <gtest/gtest.h>
-
 #include <functional>
 
 #include "tests/kernels/prologue_case.h"

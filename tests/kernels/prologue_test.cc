@@ -1,7 +1,5 @@
 // The prologue against a plain computation of every buffer, over random sequences of steps and with arbitrary bytes in a ring
 // slot.
-#include <gtest/gtest.h>
-
 #include <random>
 
 #include "tests/kernels/prologue_case.h"

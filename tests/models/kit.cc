@@ -1,7 +1,5 @@
 #include "tests/models/kit.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "cgr/tracing.h"

@@ -1,6 +1,4 @@
 // The host planner of the metadata without a runtime, against a straightforward computation of each buffer.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <string>

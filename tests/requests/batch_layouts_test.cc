@@ -1,7 +1,5 @@
 // What results refer to: the batch layout of a step keeps its rows, lengths, flags and tags until as many newer steps were
 // launched as the ring is deep, whatever is validated, launched, closed and opened in between.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>

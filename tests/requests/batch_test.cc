@@ -1,6 +1,4 @@
 // Batches: what is accepted, what is refused and why, and what a step does to its rows.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 

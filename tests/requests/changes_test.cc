@@ -1,6 +1,4 @@
 // The log of changes: what a step carries, in which portions, and that nothing is lost when a step does not run.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <set>

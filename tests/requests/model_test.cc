@@ -1,7 +1,5 @@
 // Rows, pages, changes and batches together against a model: random calls, right and wrong ones, while a simulated device runs
 // the steps. Whatever was cancelled, given up or lost, a step that runs finds in the device's tables what its rows need.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <memory>
 #include <vector>

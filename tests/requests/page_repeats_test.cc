@@ -1,7 +1,5 @@
 // A row has no page twice: every repeat is refused, and nothing else is. The oracle is a set; rows are long and pools small
 // enough that pages meet in whatever the rows use to find repeats quickly.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>

@@ -1,8 +1,6 @@
 // A sticky CUDA error, provoked by a kernel with a bad address: every later call returns its code, and everything can still be
 // destroyed. It ends a process's use of CUDA, so each case runs in its own process: a threadsafe-style death test starts this
 // program again, and nothing here touches CUDA before.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,6 +1,4 @@
 // The ids of labels as JSON: on a device that gives some, for pieces that end within a label, and for graphs without labels.
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <numeric>
 #include <set>

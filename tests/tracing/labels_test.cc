@@ -1,7 +1,5 @@
 // What the nodes of a captured graph belong to: every node once, in the order of capture, under the device's name for it.
 // Whatever goes wrong with labels costs only the labels.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>

@@ -1,7 +1,5 @@
 // A runtime that was asked for ranges that no tool sees: no tool, or a build without NVTX. It runs like any other, and says
 // so.
-#include <gtest/gtest.h>
-
 #include <string>
 
 #include "tests/support/engine.h"

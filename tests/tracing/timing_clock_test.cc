@@ -1,6 +1,4 @@
 // The comparison of the device's clock with the host's, on a device that is slow to answer: the result is as good as it claims.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstring>
 #include <string>

@@ -1,6 +1,4 @@
 // Which spans a step has, depending on the calls that its layers make, their backends, and what runs before `record`.
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <set>
 

@@ -1,6 +1,4 @@
 // Timestamps inside steps: which spans there are, how they nest, and that they affect nothing else.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <memory>
 
