@@ -1,6 +1,5 @@
 // A device below the public header for each test, and what the test makes on it, which goes when the test ends.
-#ifndef CGR_TESTS_DEVICES_DEVICE_CASE_H
-#define CGR_TESTS_DEVICES_DEVICE_CASE_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -138,5 +137,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_DEVICES_DEVICE_CASE_H

@@ -1,6 +1,5 @@
 // A small program over the table.
-#ifndef CGR_TESTS_DEVICES_SCENARIO_H
-#define CGR_TESTS_DEVICES_SCENARIO_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -89,5 +88,3 @@ inline int Scenario(cgr_device *dev, int *result) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_DEVICES_SCENARIO_H

@@ -12,8 +12,7 @@
 //
 // A __shared__ variable is thread_local. A variable in dynamic shared memory (extern __shared__) must be defined before the
 // kernel, in its namespace: CGR_EMULATED_SHARED(type, name).
-#ifndef CGR_TESTS_EMULATION_CUDA_H
-#define CGR_TESTS_EMULATION_CUDA_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -260,5 +259,3 @@ inline float __int_as_float(int x) { return ::cgr_emulation::Bits<float>(x); }
 #undef CGR_EMULATION_SITE
 #include "tests/emulation/stand_ins/launch.h"
 #include "tests/emulation/stand_ins/names.h" // must be last: it renames
-
-#endif // CGR_TESTS_EMULATION_CUDA_H

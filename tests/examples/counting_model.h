@@ -1,6 +1,5 @@
 // A model that counts, and the example as a program that runs it.
-#ifndef TESTS_EXAMPLES_COUNTING_MODEL_H
-#define TESTS_EXAMPLES_COUNTING_MODEL_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -68,5 +67,3 @@ inline Outcome RunProgram(const std::string &arguments) {
 inline Outcome RunModel(const Folder &folder, const std::string &arguments) {
   return RunProgram("--model " + std::string(folder.path()) + " --temperature 0 " + arguments);
 }
-
-#endif

@@ -1,6 +1,5 @@
 // Model folders that tests write themselves, and the smallest Llama.
-#ifndef TESTS_EXAMPLES_MODEL_FOLDER_H
-#define TESTS_EXAMPLES_MODEL_FOLDER_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -111,5 +110,3 @@ inline cgr_test::Outcome RunOnHost(const std::string &arguments, const std::stri
 
 #define EXPECT_SAYS(text, part) \
   EXPECT_NE((text).find(part), std::string::npos) << "it says: \"" << (text) << "\", not: \"" << (part) << "\""
-
-#endif

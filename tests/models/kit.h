@@ -1,7 +1,6 @@
 // What small models are built from: weights by formula, activations, groups of pages and layers, a runtime over them, and the
 // operations of a step. Uses only the public headers, as an engine does.
-#ifndef CGR_TESTS_MODELS_KIT_H
-#define CGR_TESTS_MODELS_KIT_H
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -150,5 +149,3 @@ private:
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_KIT_H

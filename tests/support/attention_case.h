@@ -1,7 +1,6 @@
 // The inputs of one launch of attention of any kind: keys and values in pages or next to the queries, without any device.
 // Whatever no query sees is poison, and page numbers that are not needed are invalid.
-#ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
-#define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -134,5 +133,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ATTENTION_CASE_H

@@ -1,6 +1,5 @@
 // A configuration that is valid as it stands, and what must be found in it after a small change.
-#ifndef CGR_TESTS_SUPPORT_CONFIG_CASE_H
-#define CGR_TESTS_SUPPORT_CONFIG_CASE_H
+#pragma once
 
 #include <algorithm>
 #include <cstdio>
@@ -280,5 +279,3 @@ protected:
                            ::cgr_test::DeviceLabel)
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_CONFIG_CASE_H

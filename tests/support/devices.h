@@ -11,8 +11,7 @@
 //   CGR_INSTANTIATE_OVER_DEVICES(StreamTest);
 //
 // Without a GPU the GPU's cases are skipped visibly; with CGR_REQUIRE_GPU=1 in the environment they fail instead.
-#ifndef CGR_TESTS_SUPPORT_DEVICES_H
-#define CGR_TESTS_SUPPORT_DEVICES_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -127,5 +126,3 @@ protected:
 
 #define CGR_INSTANTIATE_OVER_FEW_DEVICES(Suite) \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::FewDevices()), ::cgr_test::DeviceLabel)
-
-#endif // CGR_TESTS_SUPPORT_DEVICES_H

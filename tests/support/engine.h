@@ -5,8 +5,7 @@
 // device after a failed launch, and a page goes to another request when cgr_request_info.last says so and not later. The
 // destructor checks what must hold whatever the test did: the counters add up, no guard error was unexpected, no byte of the
 // caches was written by mistake, nothing is alive on the device.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_H
-#define CGR_TESTS_SUPPORT_ENGINE_H
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -324,5 +323,3 @@ private:
   Extern template class std::function<void(cgr_config *)>;        \
   Extern template class std::map<int32_t, std::shared_ptr<cgr_test::Request>>;
 CGR_TEMPLATES_OF_ENGINES(extern)
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_H

@@ -1,6 +1,5 @@
 // Captured engines, and suites that have one.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_CASE_H
-#define CGR_TESTS_SUPPORT_ENGINE_CASE_H
+#pragma once
 
 #include "tests/support/engine.h"
 
@@ -48,5 +47,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_CASE_H

@@ -1,6 +1,5 @@
 // For tests of the public calls that enqueue a planner: an open device with a stream, memory on it, and a graph of one such call.
-#ifndef CGR_TESTS_SUPPORT_ENQUEUE_CASE_H
-#define CGR_TESTS_SUPPORT_ENQUEUE_CASE_H
+#pragma once
 
 #include <memory>
 
@@ -53,5 +52,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENQUEUE_CASE_H

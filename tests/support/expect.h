@@ -1,6 +1,5 @@
 // Statuses of calls: what was expected, what came, and the message.
-#ifndef CGR_TESTS_SUPPORT_EXPECT_H
-#define CGR_TESTS_SUPPORT_EXPECT_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -36,5 +35,3 @@ inline void ExpectMessage(cgr_status got, cgr_status status, const Words &words)
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_EXPECT_H

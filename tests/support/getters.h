@@ -1,6 +1,5 @@
 // Getters of the interface as expressions: what they write, and a failed expectation where they fail. And batches and captures.
-#ifndef CGR_TESTS_SUPPORT_GETTERS_H
-#define CGR_TESTS_SUPPORT_GETTERS_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -101,5 +100,3 @@ inline cgr_status Flush(cgr_runtime *runtime, cudaStream_t stream, uint64_t *seq
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_GETTERS_H

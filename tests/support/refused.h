@@ -1,6 +1,5 @@
 // Calls that must be refused and leave everything as it was.
-#ifndef CGR_TESTS_SUPPORT_REFUSED_H
-#define CGR_TESTS_SUPPORT_REFUSED_H
+#pragma once
 
 #include <cstring>
 
@@ -175,5 +174,3 @@ inline cgr_key FullKey(int32_t num_requests) { return KeyOf(CGR_KIND_FULL, num_r
 inline cgr_key EagerKey(int32_t num_requests, int32_t num_tokens) { return KeyOf(CGR_KIND_NONE, num_requests, num_tokens); }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_REFUSED_H

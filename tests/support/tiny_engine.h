@@ -1,7 +1,6 @@
 // The smallest possible engine: one layer, unless it is asked for others, three requests, host functions, on a host device of the
 // caller, which it does not close. Its model: the next token is the last one plus 1.
-#ifndef CGR_TESTS_SUPPORT_TINY_ENGINE_H
-#define CGR_TESTS_SUPPORT_TINY_ENGINE_H
+#pragma once
 
 #include <functional>
 #include <map>
@@ -255,5 +254,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_TINY_ENGINE_H

@@ -1,8 +1,7 @@
 // An engine without layers, on the host device under the trace and fault shims: rows of up to three pages, and a `record` whose
 // one call breaks PIECEWISE graphs and fails when the test says so. Uniform steps are FULL graphs, mixed ones PIECEWISE, larger
 // ones eager.
-#ifndef CGR_TESTS_TRACING_PLAIN_ENGINE_H
-#define CGR_TESTS_TRACING_PLAIN_ENGINE_H
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -184,5 +183,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_TRACING_PLAIN_ENGINE_H
