@@ -63,8 +63,7 @@ protected:
   void CheckBatchAfter(const cgr__kernel &kernel, const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     SCOPED_TRACE(kernel.name);
     AttentionCase made(shape, batch, seed);
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
     if (GetParam().IsCuda()) // kSlowAppend is a GPU's
       run.BringQueriesBy(kSlowAppend);

@@ -22,8 +22,7 @@ protected:
       return;
     AttentionCase made(shape, batch, seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + " " + made.shape().Text());
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
     const AttentionOutput few = run.Run();
     ASSERT_EQ(few.error.error, CGR_GUARD_NONE);

@@ -129,8 +129,7 @@ TEST_P(KernelAttentionMixes, EveryPartitionIsWithinTheBound) {
     for (int32_t parts : { 1, 2, 3, 5, 8, 21, 55, 144 }) {
       shape.num_parts = parts;
       AttentionCase made(shape, batch, seed);
-      PagedCache cache(*bench_, made.Cache_());
-      made.Fill(&cache, Poison::kNan);
+      FilledCache cache(*bench_, made, Poison::kNan);
       AttentionRun run(*bench_, made, cache);
       const AttentionOutput output = run.Run();
       ASSERT_NO_FATAL_FAILURE(ExpectAttention(made, cache, output)) << parts;

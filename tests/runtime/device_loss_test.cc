@@ -195,7 +195,7 @@ void ExpectTheRuntimeDead(Engine &e, int32_t row, uint64_t lost) {
 
 // With graphs that were captured before.
 void LoseTheRuntime() {
-  CapturedEngine e(OptionsFor(CudaParam()));
+  Captured<Engine> e(OptionsFor(CudaParam()));
   std::vector<int32_t> rows = { e.Start(5, 1), e.Start(17, 2) };
   e.Step(e.Decode(rows));
   ASSERT_FALSE(::testing::Test::HasFailure()) << "a good step";

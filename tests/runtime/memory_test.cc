@@ -49,7 +49,7 @@ TEST_P(Memory, TheCallersMemoryIsUsedAndNothingAfterIt) {
   ASSERT_GT(supplied.sizes.pinned_bytes, 0u);
   ASSERT_GT(supplied.sizes.host_bytes, 0u);
   for (int n = 0; n < 2; n++) { // twice over the same memory, as after a restart
-    CapturedEngine engine(OptionsFor(GetParam(), [&](cgr_config *config) { supplied.GiveTo(config); }));
+    Captured<Engine> engine(OptionsFor(GetParam(), [&](cgr_config *config) { supplied.GiveTo(config); }));
     unsigned char *counts = static_cast<unsigned char *>(engine.View(CGR_BUFFER_COUNTS).data);
     EXPECT_GE(counts, supplied.device);
     EXPECT_LT(counts, supplied.device + supplied.sizes.device_bytes);

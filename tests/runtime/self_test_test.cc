@@ -512,7 +512,7 @@ TEST_P(SelfTest, WantsAGraphThatCanBeReplayed) {
 TEST_P(SelfTest, WantsThePageTablesOfTheLibrary) {
   EngineOptions options = OptionsFor(GetParam());
   options.engine_table = true;
-  CapturedEngine engine(options);
+  Captured<Engine> engine(options);
   const int32_t pages[] = { 2, 3, 4, 5 };
   cgr_self_test test = CGR_SELF_TEST_INIT;
   int32_t count = 0;

@@ -132,4 +132,9 @@ private:
   std::vector<int32_t> rows_, table_;
 };
 
+// A cache with what the case keeps in it; all else is poison.
+struct FilledCache : PagedCache {
+  FilledCache(Bench &bench, AttentionCase &made, Poison poison) : PagedCache(bench, made.Cache_()) { made.Fill(this, poison); }
+};
+
 } // namespace cgr_test

@@ -5,15 +5,7 @@
 
 namespace cgr_test {
 
-struct CapturedEngine : Engine {
-  explicit CapturedEngine(const EngineOptions &options) : Engine(options) { CGR_EXPECT_OK(Capture()); }
-};
-
-inline std::unique_ptr<Engine> MakeCaptured(const EngineOptions &options) {
-  auto engine = std::make_unique<Engine>(options);
-  CGR_EXPECT_OK(engine->Capture());
-  return engine;
-}
+inline std::unique_ptr<Engine> MakeCaptured(const EngineOptions &options) { return std::make_unique<Captured<Engine>>(options); }
 
 // Good steps that have this key's kind, this reason, or both.
 inline void StepAs(Engine &engine, const std::vector<Item> &items, int32_t kind, const cgr_key *forced = nullptr) {

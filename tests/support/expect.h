@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cgr/base.h"
@@ -33,5 +34,12 @@ inline void ExpectMessage(cgr_status got, cgr_status status, const Words &words)
   for (const std::string &word : words)
     EXPECT_TRUE(message.find(word) != std::string::npos) << message << ": lacks " << word;
 }
+
+// An engine of any kind, with its graphs captured.
+template <class Engine> struct Captured : Engine {
+  template <class... Args> explicit Captured(Args &&...args) : Engine(std::forward<Args>(args)...) {
+    CGR_EXPECT_OK(this->Capture());
+  }
+};
 
 } // namespace cgr_test

@@ -201,8 +201,7 @@ TEST_F(LabelIds, WhatBelongsToAnotherBackendIsAnotherRun) {
   shapes.backend_flags = CGR_BACKEND_PLANS_FIRST;
   shapes.backend_plans = true;
   shapes.adjust = [](cgr_config *config) { config->labels = 1; };
-  TinyEngine engine(dev, shapes);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev, shapes);
   const std::vector<Json> graphs = GraphsOf(engine.rt);
   ASSERT_FALSE(graphs.empty());
   for (const Json &graph : graphs) {

@@ -210,8 +210,7 @@ TEST(TimingShapesHost, ThereIsRoomForEverySpan) {
       host[timing / 2] = sizes.host_bytes;
     }
   };
-  TinyEngine engine(dev, shapes);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev, shapes);
   EXPECT_EQ(engine.Step(), CGR_KIND_FULL);
   const size_t most = CGR_PHASE_LAYER + 3 * kLayers, words = 6 * kLayers;
   EXPECT_GE(engine.Spans().size(), most - 3) << "staged, on demand and other plans are not there";

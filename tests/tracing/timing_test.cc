@@ -292,8 +292,7 @@ CGR_INSTANTIATE_OVER_DEVICES(Timing);
 TEST(TimingHost, AStepThatHasNotCompletedIsNotReady) {
   EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_LATEST));
   options.adjust = [](cgr_config *config) { config->timing = 1; };
-  Engine engine(options);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<Engine> engine(options);
   int32_t a = engine.Start(5, 1), count = 0;
   engine.PrepareAndLaunch(engine.Decode({ a }));
   ExpectMessage(cgr_runtime_timing(engine.rt, engine.step.mark, nullptr, 0, &count), CGR_NOT_READY,
