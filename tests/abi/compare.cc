@@ -1,7 +1,5 @@
 #include "tests/abi/compare.h"
 
-#include <set>
-
 namespace cgr_test {
 namespace {
 

@@ -10,8 +10,7 @@
 // - a macro keeps its text, which is in programs; what an INIT macro sets may grow with its struct, and others may be added;
 // - parameters may be renamed, but two parameters of one type do not change places.
 // With another SONAME older programs do not start, and anything may change.
-#ifndef CGR_TESTS_ABI_COMPARE_H
-#define CGR_TESTS_ABI_COMPARE_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -28,5 +27,3 @@ struct Change {
 std::vector<Change> Compare(const Interface &kept, const Interface &now);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_COMPARE_H

@@ -1,10 +1,8 @@
 // A reader of the public headers that knows only plain declarations, as generators of bindings do: enums, structs, opaque types,
 // pointers to functions, prototypes. It refuses anything else by name.
-#ifndef CGR_TESTS_ABI_DECLARATIONS_H
-#define CGR_TESTS_ABI_DECLARATIONS_H
+#pragma once
 
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -27,5 +25,3 @@ Item ReadCallback(const std::string &text);
 Member ReadVariable(const std::string &text);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_DECLARATIONS_H

@@ -1,6 +1,5 @@
 // The binary interface: what a program compiled against the headers and running with libcgr.so relies on.
-#ifndef CGR_TESTS_ABI_INTERFACE_H
-#define CGR_TESTS_ABI_INTERFACE_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -61,5 +60,3 @@ inline std::string Parameters(const Item &function) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_INTERFACE_H

@@ -1,9 +1,7 @@
 // Sizes, offsets and values of declarations, as the compiler computes them.
-#ifndef CGR_TESTS_ABI_LAYOUT_H
-#define CGR_TESTS_ABI_LAYOUT_H
+#pragma once
 
 #include <map>
-#include <stdexcept>
 #include <string>
 
 #include "tests/abi/interface.h"
@@ -35,5 +33,3 @@ std::string Preprocessed(const std::string &include, const std::string &options 
 Interface Describe(const std::string &include, const Symbols &symbols);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_LAYOUT_H

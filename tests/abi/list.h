@@ -1,8 +1,6 @@
 // The interface as text: one line per entry, sorted, so that a diff of the list shows what has changed.
-#ifndef CGR_TESTS_ABI_LIST_H
-#define CGR_TESTS_ABI_LIST_H
+#pragma once
 
-#include <stdexcept>
 #include <string>
 
 #include "tests/abi/interface.h"
@@ -15,5 +13,3 @@ std::string WriteList(const Interface &interface);
 Interface ReadList(const std::string &text);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_LIST_H

@@ -1,9 +1,7 @@
 // The dynamic symbols of a shared library.
-#ifndef CGR_TESTS_ABI_SYMBOLS_H
-#define CGR_TESTS_ABI_SYMBOLS_H
+#pragma once
 
 #include <map>
-#include <stdexcept>
 #include <string>
 
 namespace cgr_test {
@@ -17,5 +15,3 @@ struct Symbols {
 Symbols ReadSymbols(const std::string &path);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_SYMBOLS_H

@@ -1,6 +1,5 @@
 // Rewrites the kept list, unless a change breaks older programs.
-#ifndef CGR_TESTS_ABI_UPDATE_H
-#define CGR_TESTS_ABI_UPDATE_H
+#pragma once
 
 #include <ostream>
 #include <string>
@@ -13,5 +12,3 @@ namespace cgr_test {
 bool Update(const Interface &now, const std::string &path, std::ostream &out);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_ABI_UPDATE_H

@@ -1,8 +1,6 @@
 // What functions take of an enum, or as flags: all that it has, and a refusal lists it by name.
 #include "base/choices.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 
 #include "tests/support/expect.h"

@@ -1,6 +1,4 @@
 // Findings: all are counted, those that fit are written, and creation fails with the first.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <string>
 #include <vector>

@@ -1,6 +1,5 @@
 // The public headers as text, for tests that must know everything declared there.
-#ifndef CGR_TESTS_BASE_HEADERS_H
-#define CGR_TESTS_BASE_HEADERS_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -44,5 +43,3 @@ inline std::set<std::string> Declared(const std::string &text, const std::string
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_BASE_HEADERS_H

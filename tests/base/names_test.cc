@@ -2,8 +2,6 @@
 //
 // The list of an enum is tied to it by a switch: an enumerator that is missing here does not compile (-Wswitch). That no enum is
 // missing is read from the headers.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,6 +1,4 @@
 // The single rule for structs that cross the interface and may grow, tested with every such struct of the public headers.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -1,10 +1,7 @@
 // What the arena holds before its first step: once it is cleared and filled as the layout says, every element of every buffer has
 // the padding value that the public header gives.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -106,8 +103,7 @@ TEST(FirstFill, GivesEveryElementItsPaddingValue) {
       arena.ExpectAll(d.name, d.offset, static_cast<cgr_dtype>(d.dtype), d.rows * d.width, static_cast<double>(d.padding));
     }
     arena.ExpectRestZero();
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 

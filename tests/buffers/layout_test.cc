@@ -1,6 +1,4 @@
 // The layout of the persistent buffers: their shapes, places and addresses, and those of ring slots.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>

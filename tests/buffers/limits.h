@@ -1,6 +1,5 @@
 // Limits for a layout of buffers, and what the public header says of each buffer under them.
-#ifndef CGR_TESTS_BUFFERS_LIMITS_H
-#define CGR_TESTS_BUFFERS_LIMITS_H
+#pragma once
 
 #include <cstring>
 #include <vector>
@@ -121,5 +120,3 @@ inline std::vector<cgr__declared> RandomDeclarations(Random &random, const cgr__
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_BUFFERS_LIMITS_H

@@ -1,6 +1,4 @@
 // The registry of regions: what is registered, what moves, and what is refused.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <memory>
 #include <set>

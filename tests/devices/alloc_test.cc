@@ -1,6 +1,4 @@
 // After warm-up no call that enqueues, waits or replays on the host device allocates. Allocations are counted in malloc itself.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstring>
 

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <random>
-#include <thread>
-#include <vector>
 
 extern "C" {
 #include "devices/allocations.h"

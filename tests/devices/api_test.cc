@@ -1,6 +1,4 @@
 // The public functions for memory, streams and work: that they work, what they refuse, and with which message.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
@@ -13,10 +11,7 @@ using cgr_test::ExpectMessage;
 
 class DeviceApiTest : public cgr_test::PublicCase {
 protected:
-  void SetUp() override {
-    PublicCase::SetUp();
-    stream_ = dev_ != nullptr ? NewStream() : nullptr;
-  }
+  void SetUpOnDevice() override { stream_ = NewStream(); }
   cudaStream_t stream_ = nullptr;
 };
 

@@ -1,9 +1,5 @@
 // Capture and graphs: what is recorded, what is refused, and that a refused capture affects nothing else.
-#include <gtest/gtest.h>
-
-#include <cstring>
 #include <thread>
-#include <vector>
 
 #include "tests/devices/device_case.h"
 
@@ -11,10 +7,7 @@ namespace {
 
 class CaptureTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     a_ = NewStream(), b_ = NewStream();
     fork_ = NewEvent(), join_ = NewEvent();
     words_ = NewPinned<int>(4);

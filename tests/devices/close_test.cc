@@ -1,9 +1,6 @@
 // A device counts what was made from it and refuses to close while any of it is left; non-device handles are refused everywhere.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "cgr/device.h"
 #include "devices/shims/fault.h"

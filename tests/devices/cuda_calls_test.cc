@@ -1,7 +1,5 @@
 // What the CUDA device asks of the driver, and in which state of the calling thread. The driver is a fake that only records
 // calls, so this runs on every machine with a toolkit, GPU or not.
-#include <gtest/gtest.h>
-
 #include "devices/device.h"
 
 #if CGR_TEST_CUDA

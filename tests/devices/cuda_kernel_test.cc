@@ -1,9 +1,4 @@
 // A build's kernels, launched and loaded through devices/cuda/launch.h like the library's own.
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <vector>
-
 #include "devices/device.h"
 #include "tests/devices/kernels.h"
 #include "tests/support/checker.h"

@@ -1,11 +1,7 @@
 // What a call leaves unchanged in the calling thread: its current context and device, its pending CUDA error, its captures and
 // those of others. One GPU, with CUDA's runtime used alongside the library, as an engine does.
-#include <gtest/gtest.h>
-
 #include <functional>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "cgr/device.h"
 #include "tests/devices/kernels.h"

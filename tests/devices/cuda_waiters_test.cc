@@ -1,7 +1,5 @@
 // What a waiter asks of the CUDA driver: one wait on its stream at a time, none that a thread cannot sleep through, and nothing
 // that outlives it. The driver is a fake that only records calls.
-#include <gtest/gtest.h>
-
 #include "devices/device.h"
 
 #if CGR_TEST_CUDA

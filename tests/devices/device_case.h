@@ -1,6 +1,5 @@
 // A device below the public header for each test, and what the test makes on it, which goes when the test ends.
-#ifndef CGR_TESTS_DEVICES_DEVICE_CASE_H
-#define CGR_TESTS_DEVICES_DEVICE_CASE_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -20,7 +19,10 @@ protected:
     dev_ = Over(inner_);
     ASSERT_NE(dev_, nullptr);
     ops_ = dev_->ops;
+    SetUpOnDevice();
   }
+  // What a suite makes before each case whose device is there.
+  virtual void SetUpOnDevice() {}
   void TearDown() override {
     if (dev_ == nullptr)
       return;
@@ -89,6 +91,7 @@ protected:
     cgr_device_config config = GetParam().config;
     Configure(&config);
     ASSERT_EQ(cgr_device_open(GetParam().name.c_str(), &config, &dev_), CGR_OK) << cgr_last_message();
+    SetUpOnDevice();
   }
   void TearDown() override {
     for (cgr_event *event : events_)
@@ -102,6 +105,7 @@ protected:
     EXPECT_EQ(cgr_device_close(dev_), CGR_OK) << cgr_last_message(); // NULL, if there is none
   }
   virtual void Configure(cgr_device_config *) {}
+  virtual void SetUpOnDevice() {}
 
   cudaStream_t NewStream() {
     streams_.push_back(nullptr);
@@ -133,5 +137,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_DEVICES_DEVICE_CASE_H

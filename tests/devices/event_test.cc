@@ -1,6 +1,4 @@
 // Events through the public functions: they order streams, and fork and join branches of a capture.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "tests/devices/device_case.h"
@@ -9,10 +7,7 @@ namespace {
 
 class EventTest : public cgr_test::PublicCase {
 protected:
-  void SetUp() override {
-    PublicCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     for (auto &stream : streams_)
       stream = NewStream();
     for (auto &event : events_)

@@ -1,7 +1,6 @@
 // A fake driver that only records calls, for tests of what the CUDA device asks of the driver. It replaces devices/cuda/driver.c,
 // which is therefore not linked. Only one file of a program includes it.
-#ifndef CGR_TESTS_DEVICES_FAKE_DRIVER_H
-#define CGR_TESTS_DEVICES_FAKE_DRIVER_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -297,5 +296,3 @@ protected:
 };
 
 } // namespace
-
-#endif

@@ -1,6 +1,5 @@
 // The fault shim over the validation layer over a device: the layer sees whatever a test or the shim leaves behind.
-#ifndef CGR_TESTS_DEVICES_FAULT_CASE_H
-#define CGR_TESTS_DEVICES_FAULT_CASE_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -28,5 +27,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_DEVICES_FAULT_CASE_H

@@ -1,10 +1,5 @@
 // The fault shim fails the n-th call, follows what the table says about each error, and leaves nothing queued if a device dies.
-#include <gtest/gtest.h>
-
 #include <atomic>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "tests/devices/fault_case.h"
 #include "tests/devices/scenario.h"

@@ -1,6 +1,4 @@
 // Fills: elements of 1, 2, 4 and 8 bytes, at any address that is aligned to their size, enqueued and captured.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -13,10 +11,7 @@ constexpr size_t kBytes = 4096;
 
 class FillTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     stream_ = NewStream();
     device_ = NewMemory(kBytes);
     pinned_ = NewMemory(kBytes, CGR__MEMORY_PINNED);

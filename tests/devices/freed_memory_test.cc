@@ -1,9 +1,6 @@
 // The validation layer over memory that has been freed: whatever would still use it is refused and named, whether it is enqueued
 // now or in a graph that is older than the free. Memory that is handed out again is as good as any.
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -27,10 +24,7 @@ const cgr__kernel kKernel = { "nothing", sizeof(Args), Nothing, nullptr, nullptr
 
 class FreedMemory : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    stream_ = dev_ != nullptr ? NewStream() : nullptr;
-  }
+  void SetUpOnDevice() override { stream_ = NewStream(); }
   void TearDown() override {
     DeviceCase::TearDown();
     EXPECT_EQ(violations_.size(), expected_) << violations_.Last();

@@ -1,6 +1,4 @@
 // Memory: aligned, refused by name if there is none, and freed only by its device, once, as the kind that it is.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>

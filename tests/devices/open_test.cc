@@ -1,5 +1,4 @@
 // Opening a device by name, what its config may say, and what it reports about itself.
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,7 +1,5 @@
 // Random programs of several streams, with every conflict ordered by events, give the same result as running their operations one
 // by one: on every device, under every schedule, enqueued directly and as a captured graph that is replayed.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -47,10 +45,7 @@ void RunAlone(const std::vector<Operation> &program, uint64_t *slots) {
 
 class ProgramTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     for (auto &stream : streams_)
       stream = NewStream();
     for (auto &event : events_)

@@ -1,7 +1,5 @@
 // A GPU that is closed and opened again, in a process where nothing else keeps its context: the context is released unless a
 // kernel has run (CUDA's runtime then keeps it until the process ends), and a reopened device works as at first.
-#include <gtest/gtest.h>
-
 #include "cgr/device.h"
 #include "devices/device.h"
 #include "tests/devices/kernels.h"

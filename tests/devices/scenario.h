@@ -1,10 +1,8 @@
 // A small program over the table.
-#ifndef CGR_TESTS_DEVICES_SCENARIO_H
-#define CGR_TESTS_DEVICES_SCENARIO_H
+#pragma once
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -90,5 +88,3 @@ inline int Scenario(cgr_device *dev, int *result) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_DEVICES_SCENARIO_H

@@ -1,11 +1,6 @@
 // When the host device executes what was enqueued: each schedule's own promise, and that nothing is allocated per operation.
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "devices/device.h"
 #include "tests/support/devices.h"

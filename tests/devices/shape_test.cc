@@ -1,8 +1,6 @@
 // The width of a graph: of some made by hand, and of random ones against a search from every node.
 #include "devices/shape.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <vector>

@@ -1,6 +1,4 @@
 // Streams, events, copies, fills and host functions: the same promises on every device under every schedule.
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -12,10 +10,9 @@ namespace {
 
 class StreamTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
+  void SetUpOnDevice() override {
     for (auto &stream : streams_)
-      stream = dev_ != nullptr ? NewStream() : nullptr;
+      stream = NewStream();
   }
   cudaStream_t streams_[3] = {};
 };

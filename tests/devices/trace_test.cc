@@ -1,6 +1,4 @@
 // The trace counts calls and keeps them in order.
-#include <gtest/gtest.h>
-
 #include "devices/shims/trace.h"
 #include "tests/devices/device_case.h"
 

@@ -1,7 +1,5 @@
 // Two GPUs in one process, a thread for each: neither touches the other's GPU. A separate process, because at first no context
 // may exist.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <string>
 #include <thread>

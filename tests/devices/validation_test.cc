@@ -1,7 +1,4 @@
 // The validation layer, over every device: it refuses and reports by name what breaks a rule; it leaves correct programs alone.
-#include <gtest/gtest.h>
-
-#include <cstring>
 #include <set>
 #include <string>
 #include <thread>

@@ -1,5 +1,4 @@
 // Waiters: a thread sleeps until enqueued work has raised a word.
-#include <gtest/gtest.h>
 #include <time.h>
 
 #include <atomic>
@@ -13,10 +12,7 @@ constexpr uint64_t kMillisecond = 1000000;
 
 class WaiterTest : public cgr_test::FaultCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     word_ = NewPinned<uint64_t>(8);
     stream_ = NewStream();
     ASSERT_EQ(ops_->waiter_create(dev_, word_, &waiter_), CGR__DEVICE_OK);

@@ -1,6 +1,4 @@
 // What a walk over a captured graph shows, and which allocation holds an address.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -40,10 +38,7 @@ void Nothing(const void *) {}
 
 class WalkTest : public cgr_test::DeviceCase {
 protected:
-  void SetUp() override {
-    DeviceCase::SetUp();
-    if (dev_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
     stream_ = NewStream();
     pinned_ = NewMemory(64, CGR__MEMORY_PINNED);
     memory_ = NewMemory(4096);

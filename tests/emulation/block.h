@@ -4,8 +4,7 @@
 //
 // Meetings check what CUDA demands: every lane that a mask names comes to the same operation on the same line (__syncwarp: any
 // line), and none of them has exited or waits elsewhere for lanes that wait for it.
-#ifndef CGR_TESTS_EMULATION_BLOCK_H
-#define CGR_TESTS_EMULATION_BLOCK_H
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -147,5 +146,3 @@ struct Builtins {
 extern __thread Builtins builtins;
 
 } // namespace cgr_emulation
-
-#endif // CGR_TESTS_EMULATION_BLOCK_H

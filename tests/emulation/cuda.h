@@ -12,8 +12,7 @@
 //
 // A __shared__ variable is thread_local. A variable in dynamic shared memory (extern __shared__) must be defined before the
 // kernel, in its namespace: CGR_EMULATED_SHARED(type, name).
-#ifndef CGR_TESTS_EMULATION_CUDA_H
-#define CGR_TESTS_EMULATION_CUDA_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -77,7 +76,6 @@ inline void __syncwarp(unsigned mask = ~0u, CGR_EMULATION_SITE) {
 
 inline void __threadfence() { ::cgr_emulation::builtins.block->GiveWayAtTimes(); }
 inline void __threadfence_system() { __threadfence(); }
-inline void __threadfence_block() { __threadfence(); }
 inline void __nanosleep(unsigned, CGR_EMULATION_SITE) { ::cgr_emulation::builtins.block->Sleep(site); }
 
 // ------------------------------------------------------------------------------------------------------------ within a warp
@@ -172,7 +170,6 @@ inline unsigned __ballot_sync(unsigned mask, int vote, CGR_EMULATION_SITE) {
   return ::cgr_emulation::Shuffle(operation, mask, vote ? 1u << ::cgr_emulation::OwnLane() : 0u, -1, site);
 }
 inline int __any_sync(unsigned mask, int vote, CGR_EMULATION_SITE) { return __ballot_sync(mask, vote, site) != 0; }
-inline int __all_sync(unsigned mask, int vote, CGR_EMULATION_SITE) { return __ballot_sync(mask, vote, site) == mask; }
 
 template <class T> inline unsigned __match_any_sync(unsigned mask, T value, CGR_EMULATION_SITE) {
   static const ::cgr_emulation::WarpOperation operation = { "__match_any_sync", ::cgr_emulation::CombineMatch<T>, false };
@@ -184,8 +181,6 @@ template <class T> inline unsigned __match_any_sync(unsigned mask, T value, CGR_
 // -------------------------------------------------------------------------------------------------------------------- memory
 
 template <class T> inline T __ldcg(const T *address) { return *address; }
-template <class T> inline T __ldcs(const T *address) { return *address; }
-template <class T> inline T __ldg(const T *address) { return *address; }
 
 inline size_t __cvta_generic_to_shared(const void *address) { return ::cgr_emulation::ToShared(address); }
 
@@ -227,19 +222,12 @@ template <class A, class B> constexpr std::common_type_t<A, B> max(A a, B b) {
 }
 
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
-inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }
-inline int __clzll(long long bits) { return bits == 0 ? 64 : __builtin_clzll((unsigned long long)(bits)); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
-inline int __popcll(unsigned long long bits) { return __builtin_popcountll(bits); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((uint64_t{ 1 } * a * b) >> 32); }
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return (unsigned long long)((__extension__(unsigned __int128)(a) * b) >> 64);
-}
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return expf(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
@@ -253,12 +241,8 @@ template <class To, class From> To Bits(From from) {
 }
 } // namespace cgr_emulation
 inline unsigned __float_as_uint(float x) { return ::cgr_emulation::Bits<unsigned>(x); }
-inline int __float_as_int(float x) { return ::cgr_emulation::Bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return ::cgr_emulation::Bits<float>(x); }
-inline float __int_as_float(int x) { return ::cgr_emulation::Bits<float>(x); }
 
 #undef CGR_EMULATION_SITE
 #include "tests/emulation/stand_ins/launch.h"
 #include "tests/emulation/stand_ins/names.h" // must be last: it renames
-
-#endif // CGR_TESTS_EMULATION_CUDA_H

@@ -1,7 +1,5 @@
 #include "tests/emulation/device.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdio>
 #include <cstring>

@@ -3,8 +3,7 @@
 // (cgr_device_config.layer), so that a runtime can be created on it.
 //
 // A test that links this has one more device to run on (tests/support/devices.h). A kernel that breaks a rule fails the test.
-#ifndef CGR_TESTS_EMULATION_DEVICE_H
-#define CGR_TESTS_EMULATION_DEVICE_H
+#pragma once
 
 #include "devices/device.h"
 
@@ -22,5 +21,3 @@ enum { kSharedMemory = 228 * 1024 };
 void SetSharedMemory(int32_t bytes);
 
 } // namespace cgr_emulation
-
-#endif // CGR_TESTS_EMULATION_DEVICE_H

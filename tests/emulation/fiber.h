@@ -1,7 +1,6 @@
 // A thread of an emulated block runs on a fiber: its own stack and the place at which it resumes. A switch takes a dozen
 // instructions on x86-64, and swapcontext elsewhere.
-#ifndef CGR_TESTS_EMULATION_FIBER_H
-#define CGR_TESTS_EMULATION_FIBER_H
+#pragma once
 
 #include <cstddef>
 
@@ -42,5 +41,3 @@ private:
 };
 
 } // namespace cgr_emulation
-
-#endif // CGR_TESTS_EMULATION_FIBER_H

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>

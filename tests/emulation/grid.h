@@ -3,8 +3,7 @@
 // Blocks run on a few threads of their own, the "runners" (a function's __shared__ variables are thread_local, so each live block
 // has its own). One runner works at a time and hands over at random. The order of the blocks, the order of a block's lanes, and
 // the number of live blocks follow from a seed. One launch runs at a time.
-#ifndef CGR_TESTS_EMULATION_GRID_H
-#define CGR_TESTS_EMULATION_GRID_H
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -87,5 +86,3 @@ void SetFailure(const std::string &text);
 const Launch &Running();
 
 } // namespace cgr_emulation
-
-#endif // CGR_TESTS_EMULATION_GRID_H

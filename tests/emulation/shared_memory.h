@@ -2,8 +2,7 @@
 // there (cuda.h). When a block begins they hold NaN in every floating type, and a number out of every range in the others. The
 // memory past the dynamic shared memory that the launch asked for must stay like that; under the address sanitizer it may not
 // be touched.
-#ifndef CGR_TESTS_EMULATION_SHARED_MEMORY_H
-#define CGR_TESTS_EMULATION_SHARED_MEMORY_H
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -27,5 +26,3 @@ uint32_t ToShared(const void *address);
 void *FromShared(uint32_t address);
 
 } // namespace cgr_emulation
-
-#endif // CGR_TESTS_EMULATION_SHARED_MEMORY_H

@@ -1,7 +1,6 @@
 // What the tensor core instructions compute, and the instructions that feed them: ldmatrix, movmatrix, mma.m16n8k16,
 // cp.async.
-#ifndef CGR_TESTS_EMULATION_TENSOR_H
-#define CGR_TESTS_EMULATION_TENSOR_H
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ uint32_t Pack(bool is_bf16, float low, float high);
 float Unpack(bool is_bf16, uint16_t bits);
 
 } // namespace cgr_emulation
-
-#endif // CGR_TESTS_EMULATION_TENSOR_H

@@ -1,6 +1,5 @@
 // CUDA's vector types, for the CPU.
-#ifndef CGR_TESTS_EMULATION_VECTOR_TYPES_H
-#define CGR_TESTS_EMULATION_VECTOR_TYPES_H
+#pragma once
 
 #include <cstdint>
 
@@ -28,12 +27,6 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-struct alignas(16) longlong2 {
-  long long x, y;
-};
-struct alignas(16) ulonglong2 {
-  unsigned long long x, y;
-};
 
 struct dim3 {
   unsigned x, y, z;
@@ -46,5 +39,3 @@ inline uint2 make_uint2(unsigned x, unsigned y) { return { x, y }; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return { x, y, z, w }; }
 inline float2 make_float2(float x, float y) { return { x, y }; }
 inline float4 make_float4(float x, float y, float z, float w) { return { x, y, z, w }; }
-
-#endif // CGR_TESTS_EMULATION_VECTOR_TYPES_H

@@ -1,16 +1,12 @@
 // A model that counts, and the example as a program that runs it.
-#ifndef TESTS_EXAMPLES_COUNTING_MODEL_H
-#define TESTS_EXAMPLES_COUNTING_MODEL_H
+#pragma once
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "tests/examples/model_folder.h"
-#include "tests/support/commands.h"
 
 constexpr int kVocab = 16;
 
@@ -18,12 +14,13 @@ inline void Set(Tensor *tensor, int row, int column, float value) {
   std::memcpy(&tensor->bytes[4 * static_cast<size_t>(row * tensor->shape.back() + column)], &value, 4);
 }
 
-inline Tensor Ones(const std::string &name) {
-  Tensor tensor = Zeros(name, { kVocab });
-  for (int i = 0; i < kVocab; i++)
-    Set(&tensor, 0, i, 1.0f);
+inline Tensor Filled(const std::string &name, int size, float value) {
+  Tensor tensor = Zeros(name, { size });
+  for (int i = 0; i < size; i++)
+    Set(&tensor, 0, i, value);
   return tensor;
 }
+inline Tensor Ones(const std::string &name) { return Filled(name, kVocab, 1.0f); }
 
 // Attention and MLP add nothing, and a token's vector is its own axis: only the head says what follows. After t comes t + 1.
 inline std::vector<Tensor> CountingTensors() {
@@ -48,11 +45,10 @@ inline std::vector<Tensor> CountingTensors() {
            Ones("model.norm.weight") };
 }
 
-inline void WriteModel(Folder *folder, const std::vector<Tensor> &tensors, const std::string &members = "") {
-  folder->Write("config.json",
-                TinyConfig(", \"vocab_size\": 16, \"tie_word_embeddings\": false, \"max_position_embeddings\": 512" + members));
-  folder->Write("model.safetensors", SafeTensors(tensors));
-}
+struct CountingFolder : Folder {
+  explicit CountingFolder(const std::vector<Tensor> &tensors = CountingTensors(), const std::string &members = "")
+      : Folder(tensors, ", \"vocab_size\": 16, \"tie_word_embeddings\": false, \"max_position_embeddings\": 512" + members) {}
+};
 
 // The n tokens that follow `last`, "4,5,6".
 inline std::string Counted(int last, int n) {
@@ -71,10 +67,3 @@ inline Outcome RunProgram(const std::string &arguments) {
 inline Outcome RunModel(const Folder &folder, const std::string &arguments) {
   return RunProgram("--model " + std::string(folder.path()) + " --temperature 0 " + arguments);
 }
-
-inline std::string ReadFile(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
-
-#endif

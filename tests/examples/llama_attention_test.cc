@@ -1,28 +1,17 @@
 // The attention of each kind of model, tested with models whose answers are known without computing them. The program runs them
 // in every graph mode and both dtypes.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
-#include "tests/examples/model_folder.h"
-#include "tests/support/commands.h"
+#include "tests/examples/counting_model.h"
 
 namespace {
 
-constexpr int kVocab = 16;
 constexpr int kSought = 1;  // the token that attention looks for
 constexpr int kFound = 9;   // what follows while it is in sight; otherwise t + 1 follows t
 constexpr int kBiased = 13; // what follows when a bias reaches the residual stream
 
 // ----------------------------------------------------------------------------------------------------- a model that looks
-
-Tensor Filled(const std::string &name, int64_t size, float value) {
-  Tensor tensor = Zeros(name, { size });
-  for (int64_t i = 0; i < size; i++)
-    std::memcpy(&tensor.bytes[static_cast<size_t>(4 * i)], &value, 4);
-  return tensor;
-}
 
 std::string Layer(const std::string &part) { return "model.layers.0." + part; }
 
@@ -56,7 +45,7 @@ public:
   Model &Set(const std::string &name, int row, int column, float value) {
     for (Tensor &tensor : tensors_)
       if (tensor.name == name)
-        std::memcpy(&tensor.bytes[static_cast<size_t>(4 * (row * tensor.shape.back() + column))], &value, 4);
+        ::Set(&tensor, row, column, value);
     return *this;
   }
 
@@ -85,11 +74,7 @@ public:
 
   // What the program generates after the prompt in each graph mode and dtype: one answer if all agree, or all of them.
   std::string Generates(const std::string &members, const std::string &prompt, int tokens) const {
-    Folder folder;
-    folder.Write("config.json", TinyConfig(", \"vocab_size\": 16, \"tie_word_embeddings\": false, "
-                                           "\"max_position_embeddings\": 512" +
-                                           members));
-    folder.Write("model.safetensors", SafeTensors(tensors_));
+    const CountingFolder folder(tensors_, members);
     std::string all;
     for (const char *mode : { "none", "piecewise", "full", "full-and-piecewise" })
       for (const char *dtype : { "fp32", "bf16" }) {
@@ -105,10 +90,7 @@ public:
 
 private:
   static std::string Run(const std::string &arguments) {
-    // Bazel builds it for the host alone as well, CMake does not.
-    static const std::string program =
-        cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
-    const cgr_test::Outcome outcome = cgr_test::RunCommand(program + " --device host --temperature 0 " + arguments);
+    const cgr_test::Outcome outcome = RunOnHost("--temperature 0 " + arguments);
     return outcome.status == 0 ? outcome.text : "failed: " + outcome.text;
   }
 

@@ -1,6 +1,4 @@
 // --bench: the form of its table, which cases run, what the numbers say of each other, and what is refused.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <memory>
 #include <regex>
@@ -13,16 +11,12 @@
 #include "examples/llama/error.h"
 #include "examples/llama/shapes.h"
 #include "tests/examples/model_folder.h"
-#include "tests/support/commands.h"
 #include "tests/tracing/json_reader.h"
 
 namespace {
 
 cgr_test::Outcome RunBench(const std::string &arguments, const std::string &environment = "") {
-  const char *program = // Bazel's is built without cuBLAS
-      cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
-  return cgr_test::RunCommand("unset CGR_DRIVER CGR_COMMIT; " + environment + program + std::string(" --device host ") +
-                              arguments);
+  return RunOnHost(arguments, "unset CGR_DRIVER CGR_COMMIT; " + environment);
 }
 
 // ------------------------------------------------------------------------------------------------------------------ table
@@ -92,8 +86,7 @@ TEST(LlamaBench, PrintsOneTable) {
 }
 
 TEST(LlamaBench, MeasuresTheCasesThatAreAskedFor) {
-  Folder folder;
-  folder.Write("out.json", "");
+  const Folder folder;
   const cgr_test::Outcome outcome =
       RunBench("--bench --bench-requests 3,1 --bench-contexts 5,9 --bench-repetitions 1 --mode none --dtype bf16 --chunk 100 "
                "--random-weights tiny --pages 34 --json " +
@@ -105,9 +98,7 @@ TEST(LlamaBench, MeasuresTheCasesThatAreAskedFor) {
   EXPECT_EQ(head[3], "# commit: unknown");
   EXPECT_EQ(CasesOf(rows),
             (Cases{ { "pp512", 1 }, { "tg128 @ 5", 3 }, { "tg128 @ 5", 1 }, { "tg128 @ 9", 3 }, { "tg128 @ 9", 1 } }));
-  std::ifstream file(folder.File("out.json"));
-  const std::string text{ std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>() };
-  const cgr_test::Json json = cgr_test::JsonReader::Read(text);
+  const cgr_test::Json json = cgr_test::JsonReader::Read(folder.Read("out.json"));
   cgr_test::ExpectMembers(json, { { "model", "tiny (random)" },
                                   { "parameters", 164160 },
                                   { "dtype", "bf16" },
@@ -140,11 +131,9 @@ TEST(LlamaBench, NamesAModelByItsFolder) {
 }
 
 TEST(LlamaBench, SaysWhichCaseFailed) {
-  Folder folder;
   std::vector<Tensor> tensors = TinyTensors();
   tensors.back().bytes.assign(tensors.back().bytes.size(), '\xff'); // NaN, in the last norm
-  folder.Write("config.json", TinyConfig(", \"max_position_embeddings\": 1024"));
-  folder.Write("model.safetensors", SafeTensors(tensors));
+  const Folder folder(tensors, ", \"max_position_embeddings\": 1024");
   const cgr_test::Outcome outcome = RunBench("--bench --bench-requests 1 --model " + std::string(folder.path()));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_SAYS(outcome.text, "llama: pp512: request 0: a logit at position 511 is NaN or Inf");

@@ -1,7 +1,5 @@
 // How the example reads config.json and generation_config.json: it refuses what transformers 5 refuses, with a message that
 // names the file, the field, the value and what was expected.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <string>

@@ -1,7 +1,5 @@
 // The kinds of models that the example reads: what each config.json says of biases, norms and windows, the default for an absent
 // field, which is transformers' own for that kind, and what is refused.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,6 +1,4 @@
 // How the example reads models: well-formed ones are read correctly, and all others end in a message.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -39,9 +37,7 @@ std::string FileError(const std::string &bytes) {
 
 TEST(LlamaModel, ReadsAWholeModelOfEachType) {
   for (const char *dtype : { "F32", "F16", "BF16" }) {
-    Folder folder;
-    folder.Write("config.json", TinyConfig());
-    folder.Write("model.safetensors", SafeTensors(TinyTensors(dtype)));
+    const Folder folder(TinyTensors(dtype));
     llama_model *model = nullptr;
     ASSERT_EQ(llama_model_open(folder.path(), &model), 0) << llama_message();
     EXPECT_EQ(model->config.head_dim, 8);
@@ -131,10 +127,7 @@ TEST(LlamaModel, UntiedModelsNeedAHead) {
 
 // What the reader says of a folder of this kind with these tensors.
 std::string KindError(const std::string &members, const std::vector<Tensor> &tensors) {
-  Folder folder;
-  folder.Write("config.json", TinyConfig(members));
-  folder.Write("model.safetensors", SafeTensors(tensors));
-  return OpenError(folder);
+  return OpenError(Folder(tensors, members));
 }
 
 // Each tensor that a kind has beyond a Llama's is required by name and shape.
@@ -177,9 +170,7 @@ TEST(LlamaModel, NeedsWhatItsKindHas) {
 
 // How a tied model with these tensors is read: "tied", "two", or the message.
 std::string Tie(const std::vector<Tensor> &tensors) {
-  Folder folder;
-  folder.Write("config.json", TinyConfig());
-  folder.Write("model.safetensors", SafeTensors(tensors));
+  const Folder folder(tensors);
   llama_model *model = nullptr;
   if (llama_model_open(folder.path(), &model) != 0)
     return llama_message();

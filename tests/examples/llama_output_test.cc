@@ -1,8 +1,5 @@
 // What the example prints: what runs, the text as it comes, rates and host times, tables, help.
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -11,18 +8,13 @@
 
 #include "cgr/cgr.h"
 #include "tests/examples/counting_model.h"
+#include "tests/examples/page.h"
 
 namespace {
 
-using Lines = std::vector<std::string>;
+using cgr_test::Lines;
 
-Lines LinesOf(const std::string &text) {
-  std::istringstream in(text);
-  Lines lines;
-  for (std::string line; std::getline(in, line);)
-    lines.push_back(line);
-  return lines;
-}
+Lines LinesOf(const std::string &text) { return cgr_test::LinesOf(std::istringstream(text)); }
 
 bool Matches(const std::string &text, const std::string &pattern) { return std::regex_search(text, std::regex(pattern)); }
 
@@ -31,8 +23,7 @@ bool Matches(const std::string &text, const std::string &pattern) { return std::
 // ------------------------------------------------------------------------------------------------------- what runs, and how fast
 
 TEST(LlamaOutput, BeginsWithWhatRuns) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   const std::string text = RunModel(folder, "--prompt-ids 1,2,3 -n 20").text;
   const std::string name = std::string(folder.path()).substr(std::string(folder.path()).rfind('/') + 1);
   const std::string version =
@@ -48,8 +39,7 @@ TEST(LlamaOutput, BeginsWithWhatRuns) {
 }
 
 TEST(LlamaOutput, NamesTheGraphsOfEachMode) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   const auto graphs = [&](const std::string &mode) {
     const std::string text = RunModel(folder, "--prompt-ids 1,2,3 -n 2 --quiet --mode " + mode).text;
     const size_t begin = text.find("\ngraphs     ");
@@ -62,8 +52,7 @@ TEST(LlamaOutput, NamesTheGraphsOfEachMode) {
 }
 
 TEST(LlamaOutput, EndsWithRatesAndHostTimes) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   std::string text = RunModel(folder, "--prompt-ids 1,2,3 --requests 3 -n 400 --quiet").text;
   EXPECT_MATCHES(text, "\n\nprompt           9 tokens +[0-9,]+/s   first token after [0-9.]+ ms\n"
                        "generated    1,200 tokens +[0-9,]+/s   between tokens [0-9.]+ ms \\(p99 [0-9.]+ ms\\)\n"
@@ -79,8 +68,7 @@ TEST(LlamaOutput, EndsWithRatesAndHostTimes) {
 
 // What is compared needs positions and pages of its own: it takes fewer requests and steps, or is left out.
 TEST(LlamaOutput, ComparesHostTimesInTheRoomThatItHas) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   for (const char *room : { "--max-seq-len 3", "--max-seq-len 16 --pages 3", "--max-seq-len 48 --pages 5 --requests 9",
                             "--max-seq-len 17 --pages 4 --max-changes 1" })
     EXPECT_MATCHES(RunModel(folder, std::string("--prompt-ids 1 -n 3 --quiet ") + room).text,
@@ -92,25 +80,21 @@ TEST(LlamaOutput, ComparesHostTimesInTheRoomThatItHas) {
 }
 
 TEST(LlamaOutput, WritesTheSameAsJson) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
-  const std::string file = folder.File("out.json");
-  ASSERT_EQ(RunModel(folder, "--prompt-ids 1,2 --requests 3 -n 20 --quiet --json " + file).status, 0);
-  const std::string json = ReadFile(file);
+  const CountingFolder folder;
+  ASSERT_EQ(RunModel(folder, "--prompt-ids 1,2 --requests 3 -n 20 --quiet --json " + folder.File("out.json")).status, 0);
+  const std::string json = folder.Read("out.json");
   for (const char *pattern :
        { "\"generated\": 60,", "\"prompt\": 6,", "\"first_token_us\": \\{\"median\": [0-9.]+, \"p99\": [0-9.]+\\}",
          "\"between_tokens_us\": \\{\"median\": ", "\"reasons\": \\{\"eager internal\": [0-9]+, \"full ",
          "\"host_us\": \\{\"requests\": 3, \"replayed\": [0-9.]+, \"eager\": [0-9.]+, \"bare_launch\": 0.000, \"nodes\": [1-9]" })
     EXPECT_MATCHES(json, pattern);
   EXPECT_EQ(json.find("disabled"), std::string::npos) << "it counts steps that no request asked for";
-  remove(file.c_str());
 }
 
 // -------------------------------------------------------------------------------------------------------------------- the text
 
 TEST(LlamaOutput, ShowsTheTextOfOneRequestUnlessAsked) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   const std::string prompts = "--prompt-ids 1 --prompt-ids 5 -n 3 ";
   std::string text = RunModel(folder, prompts).text;
   EXPECT_SAYS(text, "\nrequests   2, at most 8 in a step; the text of request 0:\n\n1,2,3,4\n\nprompt ");
@@ -126,8 +110,7 @@ TEST(LlamaOutput, ShowsTheTextOfOneRequestUnlessAsked) {
 }
 
 TEST(LlamaOutput, DimsThePromptAtATerminal) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   const std::string command =
       "examples/llama/llama --device host --temperature 0 --prompt-ids 1,2 -n 3 --model " + std::string(folder.path());
   Outcome outcome = cgr_test::RunAtTerminal(command);
@@ -148,8 +131,7 @@ TEST(LlamaOutput, ShowsBytesAsText) {
 // ------------------------------------------------------------------------------------------------------------------- the tables
 
 TEST(LlamaOutput, HasTablesWhoseRowsDiffer) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   const std::string arguments = "--prompt-ids 1,2,3 --requests 9 -n 20 --quiet";
   EXPECT_EQ(RunModel(folder, arguments).text.find("capture ms"), std::string::npos);
   const std::string text = RunModel(folder, arguments + " --stats").text;
@@ -173,8 +155,7 @@ TEST(LlamaOutput, HelpFitsATerminal) {
   for (const char *text : { "\nModel and prompts:\n  -m, --model DIR  ", "\n  -p, --prompt TEXT ", "\n  -n, --tokens N ",
                             "\nExamples:\n  llama ", "the bundled 1.8M-parameter model", "same bits whether a graph replays it" })
     EXPECT_SAYS(outcome.text, text);
-  std::istringstream lines(outcome.text);
-  for (std::string line; std::getline(lines, line);)
+  for (const std::string &line : LinesOf(outcome.text))
     EXPECT_LE(line.size(), 100u) << line;
   EXPECT_EQ(RunProgram("-h").text, outcome.text);
   EXPECT_EQ(RunProgram("--version").text, std::string(cgr_build_info()) + "\n");
@@ -213,7 +194,7 @@ Lines BlockAfter(const std::string &mark, const Lines &page) {
 }
 
 TEST(LlamaOutput, IsAsTheReadmeShowsIt) {
-  const Lines shown = BlockAfter("<!-- output: llama -->", LinesOf(ReadFile("README.md")));
+  const Lines shown = BlockAfter("<!-- output: llama -->", cgr_test::ReadLines("README.md"));
   ASSERT_GT(shown.size(), 8u) << "the README shows no output";
   const Outcome outcome = RunProgram("");
   ASSERT_EQ(outcome.status, 0) << outcome.text;

@@ -1,6 +1,4 @@
 // The example as a program: what it prints, writes and refuses, for models whose answers are known without computing them.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <map>
@@ -21,8 +19,7 @@ void ExpectRefused(const std::string &arguments, const std::string &message) {
 // ------------------------------------------------------------------------------------------------------------------ tokens
 
 TEST(LlamaProgram, Counts) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --tokens 5");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_SAYS(outcome.text, "\n1,2,3,4,5,6,7,8\n");
@@ -30,26 +27,21 @@ TEST(LlamaProgram, Counts) {
 
 // What cgr counted of the requests' steps, and not of those that are only measured.
 TEST(LlamaProgram, WritesWhatTheRuntimeCounts) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
-  const std::string file = folder.File("metrics.txt");
-  const Outcome outcome = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet --metrics " + file);
+  const CountingFolder folder;
+  const Outcome outcome = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet --metrics " + folder.File("metrics.txt"));
   ASSERT_EQ(outcome.status, 0) << outcome.text;
-  const std::string metrics = ReadFile(file);
+  const std::string metrics = folder.Read("metrics.txt");
   EXPECT_SAYS(metrics, "# TYPE cgr_steps_total counter\n");
   EXPECT_SAYS(metrics, "cgr_key_steps_total{engine=\"llama\",key=\"full 1r 1t q1 v0\",kind=\"full\"} 20\n");
   EXPECT_SAYS(metrics, "cgr_launch_seconds_bucket{engine=\"llama\",kind=\"full\",le=\"+Inf\"} ");
-  remove(file.c_str());
 }
 
 // A trace for Perfetto: every step of the run, on the host and on the device, with its layers.
 TEST(LlamaProgram, TracesEveryStep) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
-  const std::string file = folder.File("trace.json");
-  const Outcome outcome = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet --trace " + file);
+  const CountingFolder folder;
+  const Outcome outcome = RunModel(folder, "--prompt-ids 9 --tokens 20 --quiet --trace " + folder.File("trace.json"));
   ASSERT_EQ(outcome.status, 0) << outcome.text;
-  const cgr_test::Json page = cgr_test::JsonReader::Read(ReadFile(file));
+  const cgr_test::Json page = cgr_test::JsonReader::Read(folder.Read("trace.json"));
   std::map<std::string, int> slices;
   for (const cgr_test::Json &event : page["traceEvents"].items)
     slices[event["ph"].text + " " + event["name"].text]++;
@@ -59,13 +51,11 @@ TEST(LlamaProgram, TracesEveryStep) {
   EXPECT_EQ(slices["X attention 0"], 20);
   EXPECT_EQ(slices["s step"], 20);
   EXPECT_EQ(slices["f step"], 20);
-  remove(file.c_str());
 }
 
 // Requests of different lengths come and go in steps of a few: each must get the tokens that follow its own prompt.
 TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   for (const char *mode : { "default", "none", "piecewise" }) {
     std::string prompts, expected;
     for (int i = 0; i < 13; i++) {
@@ -78,7 +68,7 @@ TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
     Outcome outcome =
         RunModel(folder, prompts + " --concurrent 5 --chunk 6 --quiet --requests 40 --mode " + mode + " --json " + json);
     ASSERT_EQ(outcome.status, 0) << outcome.text;
-    const std::string text = ReadFile(json);
+    const std::string text = folder.Read("out.json");
     size_t at = text.find("\"requests\"");
     for (int i = 0; i < 40; i++) {
       const int tokens = 200 - 24 * (5 * i % 6); // what the program gives without --tokens
@@ -88,24 +78,22 @@ TEST(LlamaProgram, GivesEachRequestItsOwnTokens) {
       EXPECT_EQ(text.substr(at, generated.size()), generated) << i;
       at++;
     }
-    remove(json.c_str());
   }
 }
 
 // A model without an opinion: its tokens are the noise. That of a request depends on nothing but the seed, its number and the
 // position, whatever rows, batches, chunks and graphs it meets.
 TEST(LlamaProgram, DrawsTheSameTokensInEverySetting) {
-  Folder folder;
   std::vector<Tensor> tensors = CountingTensors();
   tensors[1] = Zeros("lm_head.weight", { kVocab, kVocab });
-  WriteModel(&folder, tensors);
+  const CountingFolder folder(tensors);
   const std::string json = folder.File("out.json");
   const auto tokens = [&](const std::string &arguments) {
     const Outcome outcome = RunModel(folder, "--prompt-ids 1,2,3 --prompt-ids 4 --prompt-ids 5,6,7,8,9,10,11 --requests 9 -n 40 "
                                              "--quiet --json " +
                                                  json + " --temperature 1 " + arguments);
     EXPECT_EQ(outcome.status, 0) << outcome.text;
-    const std::string text = ReadFile(json);
+    const std::string text = folder.Read("out.json");
     return text.substr(text.find("\"requests\": ["));
   };
   const std::string first = tokens("");
@@ -113,13 +101,11 @@ TEST(LlamaProgram, DrawsTheSameTokensInEverySetting) {
                                "--mode full-decode-only", "--max-changes 2 --page-size 32", "--dtype bf16 --seed 1" })
     EXPECT_EQ(tokens(setting), first) << setting;
   EXPECT_NE(tokens("--seed 2"), first);
-  remove(json.c_str());
 }
 
 // More changes than the ring carries at once: they are sent ahead, and the step numbers that this takes lose no result.
 TEST(LlamaProgram, SendsManyChangesAhead) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   std::string prompts;
   for (int i = 0; i < 6; i++)
     prompts += " --prompt-ids 7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7," + std::to_string(i);
@@ -134,8 +120,7 @@ TEST(LlamaProgram, SendsManyChangesAhead) {
 }
 
 TEST(LlamaProgram, EndsAtTheTokensOfBothConfigurations) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors(), ", \"eos_token_id\": 12");
+  const CountingFolder folder(CountingTensors(), ", \"eos_token_id\": 12");
   folder.Write("generation_config.json", "{\"eos_token_id\": [7, 10]}");
   Outcome outcome = RunModel(folder, "--prompt-ids 3 --prompt-ids 8 --prompt-ids 10 --prompt-ids 12 --tokens 30 --texts");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
@@ -148,8 +133,7 @@ TEST(LlamaProgram, EndsAtTheTokensOfBothConfigurations) {
 }
 
 TEST(LlamaProgram, ABrokenTieIsUsedAndTold) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors(), ", \"tie_word_embeddings\": true");
+  const CountingFolder folder(CountingTensors(), ", \"tie_word_embeddings\": true");
   Outcome outcome = RunModel(folder, "--prompt-ids 3 --tokens 3");
   EXPECT_EQ(outcome.status, 0);
   EXPECT_SAYS(outcome.text, "\n3,4,5,6\n"); // with the embedding for its head it would repeat itself
@@ -165,10 +149,9 @@ TEST(LlamaProgram, NanAndInfEndTheRun) {
                      -std::numeric_limits<float>::infinity() })
     for (const char *dtype : { "fp32", "bf16" })
       for (const char *mode : { "default", "none", "piecewise" }) {
-        Folder folder;
         std::vector<Tensor> tensors = CountingTensors();
         Set(&tensors[0], 5, 5, bad); // the vector of token 5, which the third step meets
-        WriteModel(&folder, tensors);
+        const CountingFolder folder(tensors);
         Outcome outcome =
             RunModel(folder, std::string("--prompt-ids 9 --prompt-ids 3 --tokens 8 --dtype ") + dtype + " --mode " + mode);
         EXPECT_EQ(outcome.status, 1);
@@ -245,27 +228,25 @@ TEST(LlamaProgram, FindsABadOutputPathBeforeTheRun) {
 
 // `bazel run` starts the program in a folder of its own, and tells where the user is.
 TEST(LlamaProgram, FindsRelativePathsFromTheUsersFolder) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   const std::string program = "BUILD_WORKING_DIRECTORY=" + std::string(folder.path()) + " examples/llama/llama --device host ";
   const Outcome outcome = cgr_test::RunCommand(program + "-m . --prompt-ids 9 -n 1 --json out.json");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
-  EXPECT_SAYS(ReadFile(folder.File("out.json")), "\"generated\": [10]");
+  EXPECT_SAYS(folder.Read("out.json"), "\"generated\": [10]");
   const Outcome absolute =
       cgr_test::RunCommand(program + "-m none -m " + folder.path() + " --prompt-ids 8 -n 1 --json " + folder.File("out.json"));
   EXPECT_EQ(absolute.status, 0) << absolute.text;
-  EXPECT_SAYS(ReadFile(folder.File("out.json")), "\"generated\": [9]");
+  EXPECT_SAYS(folder.Read("out.json"), "\"generated\": [9]");
 }
 
 TEST(LlamaProgram, AFailedRunLeavesAnOlderFile) {
-  Folder folder;
-  WriteModel(&folder, CountingTensors());
+  const CountingFolder folder;
   folder.Write("out.json", "older");
   EXPECT_EQ(RunModel(folder, "--prompt-ids 99 --json " + folder.File("out.json")).status, 1);
-  EXPECT_EQ(ReadFile(folder.File("out.json")), "older");
+  EXPECT_EQ(folder.Read("out.json"), "older");
   EXPECT_EQ(RunModel(folder, "--prompt-ids 9 --tokens 1 --json " + folder.File("out.json")).status, 0);
-  EXPECT_SAYS(ReadFile(folder.File("out.json")), "{\"prompt\": [9], \"generated\": [10], \"ended\": \"limit\"}");
-  EXPECT_EQ(ReadFile(folder.File("out.json")).find("older"), std::string::npos);
+  EXPECT_SAYS(folder.Read("out.json"), "{\"prompt\": [9], \"generated\": [10], \"ended\": \"limit\"}");
+  EXPECT_EQ(folder.Read("out.json").find("older"), std::string::npos);
 }
 
 } // namespace

@@ -1,9 +1,5 @@
 // Shapes with random weights: their sizes, the numbers, and the program that runs them.
-#include <gtest/gtest.h>
-
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "cgr/cgr.h"
@@ -12,7 +8,6 @@
 #include "examples/llama/room.h"
 #include "examples/llama/shapes.h"
 #include "tests/examples/model_folder.h"
-#include "tests/support/commands.h"
 
 namespace {
 
@@ -65,25 +60,13 @@ TEST(LlamaRandomWeights, NumbersAreAlmostNormal) {
   EXPECT_NEAR(static_cast<double>(beyond) / n, 0.045, 0.005); // of a normal distribution 0.0455
 }
 
-std::string ReadFile(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
-
-cgr_test::Outcome RunProgram(const std::string &arguments) {
-  const char *program = // Bazel's is built without cuBLAS
-      cgr_test::fs::exists("examples/llama/llama_host") ? "examples/llama/llama_host" : "examples/llama/llama";
-  return cgr_test::RunCommand(program + std::string(" --device host ") + arguments);
-}
-
 // Logits of a run with random weights of this seed.
 std::string Logits(const std::string &seed, const std::string &dtype) {
   Folder folder;
-  folder.Write("logits", "");
-  const cgr_test::Outcome outcome = RunProgram("--random-weights tiny --prompt-ids 1,2,3 --tokens 4 --quiet --seed " + seed +
-                                               " --dtype " + dtype + " --logits " + folder.File("logits"));
+  const cgr_test::Outcome outcome = RunOnHost("--random-weights tiny --prompt-ids 1,2,3 --tokens 4 --quiet --seed " + seed +
+                                              " --dtype " + dtype + " --logits " + folder.File("logits"));
   EXPECT_EQ(outcome.status, 0) << outcome.text;
-  return ReadFile(folder.File("logits"));
+  return folder.Read("logits");
 }
 
 TEST(LlamaRandomWeights, ASeedGivesTheSameBits) {
@@ -96,11 +79,11 @@ TEST(LlamaRandomWeights, ASeedGivesTheSameBits) {
 }
 
 TEST(LlamaRandomWeights, SaysWhatItNeeds) {
-  EXPECT_EQ(RunProgram("--random-weights tiny").text,
+  EXPECT_EQ(RunOnHost("--random-weights tiny").text,
             "llama: no prompt is given, expected --prompt-ids: this model's tokens are not bytes\n");
-  EXPECT_EQ(RunProgram("--random-weights 2b").text, "llama: --random-weights is 2b, expected 1b, 8b or tiny\n");
-  EXPECT_EQ(RunProgram("--random-weights=").text, "llama: --random-weights is empty, expected 1b, 8b or tiny\n");
-  EXPECT_EQ(RunProgram("--random-weights tiny --model a").text,
+  EXPECT_EQ(RunOnHost("--random-weights 2b").text, "llama: --random-weights is 2b, expected 1b, 8b or tiny\n");
+  EXPECT_EQ(RunOnHost("--random-weights=").text, "llama: --random-weights is empty, expected 1b, 8b or tiny\n");
+  EXPECT_EQ(RunOnHost("--random-weights tiny --model a").text,
             "llama: --model and --random-weights are both given, expected one of them\n");
 }
 

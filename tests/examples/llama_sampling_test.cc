@@ -1,6 +1,4 @@
 // How the example draws tokens: the generator's known answers, the distribution of what is drawn, and what it depends on.
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cmath>
 #include <limits>

@@ -1,6 +1,4 @@
 // The small examples as programs: their answers, compared with the rule that their model follows, and what they refuse.
-#include <gtest/gtest.h>
-
 #include <fstream>
 #include <map>
 #include <set>

@@ -1,39 +1,14 @@
 // Model folders that tests write themselves, and the smallest Llama.
-#ifndef TESTS_EXAMPLES_MODEL_FOLDER_H
-#define TESTS_EXAMPLES_MODEL_FOLDER_H
+#pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
-class Folder {
-public:
-  Folder() {
-    std::string pattern = ::testing::TempDir() + "/llama_model_XXXXXX";
-    path_ = mkdtemp(&pattern[0]) ? pattern : "";
-  }
-  ~Folder() {
-    for (const std::string &name : names_)
-      unlink(File(name).c_str());
-    rmdir(path_.c_str());
-  }
-  std::string File(const std::string &name) const { return path_ + "/" + name; }
-  const char *path() const { return path_.c_str(); }
-  void Write(const std::string &name, const std::string &bytes) {
-    std::ofstream(File(name), std::ios::binary | std::ios::trunc) << bytes;
-    names_.push_back(name);
-  }
-
-private:
-  std::string path_;
-  std::vector<std::string> names_;
-};
+#include "tests/support/commands.h"
 
 struct Tensor {
   std::string name, dtype;
@@ -115,7 +90,23 @@ inline std::string TinyConfig(const std::string &more = "") {
          more + "}";
 }
 
+// What a test reads and writes; with tensors, a model of them.
+class Folder : public cgr_test::Folder {
+public:
+  Folder() = default;
+  explicit Folder(const std::vector<Tensor> &tensors, const std::string &members = "") {
+    Write("config.json", TinyConfig(members));
+    Write("model.safetensors", SafeTensors(tensors));
+  }
+  std::string File(const std::string &name) const { return std::string(path()) + "/" + name; }
+  const char *path() const { return cgr_test::Folder::path().c_str(); }
+};
+
+// The program; Bazel builds it for the host alone as well, without cuBLAS, CMake does not.
+inline cgr_test::Outcome RunOnHost(const std::string &arguments, const std::string &environment = "") {
+  const std::string host = "examples/llama/llama_host", program = cgr_test::fs::exists(host) ? host : "examples/llama/llama";
+  return cgr_test::RunCommand(environment + program + " --device host " + arguments);
+}
+
 #define EXPECT_SAYS(text, part) \
   EXPECT_NE((text).find(part), std::string::npos) << "it says: \"" << (text) << "\", not: \"" << (part) << "\""
-
-#endif

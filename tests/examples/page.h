@@ -1,6 +1,5 @@
 // Pages of Markdown, line by line: their blocks of code, compared with the files that they show.
-#ifndef CGR_TESTS_EXAMPLES_PAGE_H
-#define CGR_TESTS_EXAMPLES_PAGE_H
+#pragma once
 
 #include <algorithm>
 #include <fstream>
@@ -68,5 +67,3 @@ inline std::string Joined(const Lines &lines) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_EXAMPLES_PAGE_H

@@ -1,6 +1,5 @@
 // The small examples as programs, on each device, and what their model answers: the oracle of their tests.
-#ifndef CGR_TESTS_EXAMPLES_PROGRAMS_H
-#define CGR_TESTS_EXAMPLES_PROGRAMS_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -62,5 +61,3 @@ inline std::string Continued(std::string text, size_t letters) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_EXAMPLES_PROGRAMS_H

@@ -1,6 +1,4 @@
 // The tutorial's program, step by step, compared with the rule of its model, and what docs/tutorial.md says that it prints.
-#include <gtest/gtest.h>
-
 #include <regex>
 #include <sstream>
 #include <string>

@@ -1,9 +1,6 @@
 // The set of words that a graph may hold as addresses, against a set of the standard library.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <set>
-#include <vector>
 
 #include "graphs/graphs.h"
 #include "tests/support/seed.h"
@@ -54,9 +51,7 @@ TEST(Addresses, WordsOfAParameterAreAtMultiplesOf8Bytes) {
 }
 
 TEST(Addresses, MeetWhatAStandardSetMeetsAtRandom) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int n = 0; n < 60; n++) {
     Set set;
     std::set<uint64_t> want;

@@ -1,6 +1,4 @@
 // Buckets: the default sizes, the keys made from lists, and the tables that find the smallest key.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -87,9 +85,7 @@ std::vector<int32_t> RandomBuckets(Random &random, int32_t max_requests) {
 }
 
 TEST(Buckets, TheTableFindsTheSmallestThatHolds) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 200; round++) {
     int32_t max_requests = random.Pick32(1, round % 10 == 0 ? CGR__MAX_REQUESTS : 600);
     std::vector<int32_t> buckets = RandomBuckets(random, max_requests);
@@ -124,9 +120,7 @@ TEST(Buckets, KeysAreUniformOnesByQueryLengthThenMixedOnes) {
 
 // Compared with a search: the fewest tokens that hold both, then the fewest requests.
 TEST(Buckets, TheSmallestPairIsFound) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 200; round++) {
     Lists lists = { random.Pick32(1, 300), 0, { 1 }, { 1 }, {} };
     lists.max_tokens = random.Pick32(lists.max_requests, random.OneIn(5) ? CGR__MAX_TOKENS : 2000);
@@ -153,9 +147,7 @@ TEST(Buckets, TheSmallestPairIsFound) {
 
 // The default sizes of every query length end with the most requests that a step can have, or that were asked for.
 TEST(Buckets, DefaultSizesOfEachLengthEndWithItsLimit) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   for (int round = 0; round < 300; round++) {
     Lists lists = { random.Pick32(1, CGR__MAX_REQUESTS), 0, std::vector<int32_t>(CGR__MAX_BUCKETS) };
     lists.max_tokens = random.Pick32(lists.max_requests, random.OneIn(2) ? 2 * lists.max_requests : 20 * lists.max_requests);

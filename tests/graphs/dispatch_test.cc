@@ -1,6 +1,4 @@
 // Dispatch: every step gets exactly one graph or none, and one reason, the same as by a search through all buckets.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <set>
 #include <string>
@@ -298,9 +296,7 @@ Lists RandomLists(Random &random) {
 }
 
 TEST(Dispatch, RandomListsInEveryStateAgreeWithASearch) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   std::set<cgr_reason> seen;
   for (int round = 0; round < 300 && !HasFailure(); round++) {
     const cgr_graph_mode modes[] = { CGR_MODE_FULL, CGR_MODE_FULL_DECODE_ONLY, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE };
@@ -325,9 +321,7 @@ TEST(Dispatch, RandomListsInEveryStateAgreeWithASearch) {
 
 // A choice that is the best is kept for batches of its shape: it would be made again, whatever becomes of other graphs.
 TEST(Dispatch, TheBestChoiceStaysTheBest) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int kept = 0, turned_down = 0;
   for (int round = 0; round < 100; round++) {
     Graphs g(CGR_MODE_FULL_AND_PIECEWISE, RandomLists(random));

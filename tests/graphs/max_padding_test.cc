@@ -1,7 +1,5 @@
 // How much padding a graph may cost: one of more than max_padding times the batch's tokens is left for a smaller one of another
 // list or, beyond 64 padded tokens, for an eager step. Over modes, query lengths, supersets and graphs that stand in for others.
-#include <gtest/gtest.h>
-
 #include "tests/graphs/rig.h"
 #include "tests/support/seed.h"
 
@@ -20,9 +18,7 @@ Lists DefaultLists(int32_t max_requests, int32_t max_tokens, const std::vector<i
 
 // Guesses of unequal length: some requests have many new tokens, the others one.
 TEST(MaxPadding, OneLongRequestDoesNotMakeAllOthersLong) {
-  const uint64_t seed = Seed();
-  SCOPED_TRACE(Repeat(seed));
-  Random random(seed);
+  SeededRandom random;
   int eager = 0, in_pieces = 0;
   for (int round = 0; round < 200; round++) {
     const int32_t requests = random.Pick32(1, 300), longest = random.Pick32(2, 16);

@@ -1,7 +1,6 @@
 // The graph mode that an engine gets: what it asked for, lowered to what its attention can do.
 #include <gtest/gtest.h>
 
-#include <set>
 #include <string>
 
 #include "cgr/names.h"

@@ -1,6 +1,4 @@
 // The recorder without a device: what it reports, how it calls, and that it loses no failure of a call made through it.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <functional>
 #include <string>

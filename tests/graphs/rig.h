@@ -1,6 +1,5 @@
 // Keys, buckets and entries without a device: what dispatch looks at.
-#ifndef CGR_TESTS_GRAPHS_RIG_H
-#define CGR_TESTS_GRAPHS_RIG_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -112,5 +111,3 @@ inline void ExpectKey(const cgr_key &key, const cgr_key &expected) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_GRAPHS_RIG_H

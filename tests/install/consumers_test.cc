@@ -1,6 +1,4 @@
 // Programs outside the tree find the installed library by pkg-config and by CMake, wherever it was put, and run.
-#include <unistd.h>
-
 #include "tests/install/tree.h"
 
 namespace cgr_test {

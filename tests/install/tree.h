@@ -1,6 +1,5 @@
 // The archive of //:dist, unpacked where a test wants it, and commands run next to it.
-#ifndef CGR_TESTS_INSTALL_TREE_H
-#define CGR_TESTS_INSTALL_TREE_H
+#pragma once
 
 #include <set>
 
@@ -69,5 +68,3 @@ inline fs::path Root() {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_INSTALL_TREE_H

@@ -1,6 +1,4 @@
 // cgr_block_table_get_layout and cgr_block_table_build: what they refuse, and the messages. A refused call writes nothing.
-#include <gtest/gtest.h>
-
 #include <functional>
 
 #include "tests/support/block_table_case.h"

@@ -1,6 +1,4 @@
 // cgr_block_table_build against a second reading of what a block table is, on random batches and by hand; and the scales.
-#include <gtest/gtest.h>
-
 #include "tests/support/block_table_case.h"
 #include "tests/support/expect.h"
 #include "tests/support/poisoned.h"

@@ -1,7 +1,5 @@
 // cgr_fa3_size and cgr_fa3_build: what they refuse, and the messages; sizes; and derived values that the records of the real
 // planners do not cover, against the numbers in their sources.
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 

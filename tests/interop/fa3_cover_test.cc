@@ -1,7 +1,5 @@
 // Under FlashAttention-3's scheduler metadata every (row, key) pair that a request's mask allows is processed exactly once: every
 // tile of rows of every head is assigned once for each split, and its splits are side by side over all keys that it sees.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <tuple>
 
@@ -76,10 +74,7 @@ void ExpectCover(const Fa3Case &c) {
 }
 
 TEST(Fa3Cover, EveryPairIsWorkedOnOnce) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 1500 && !::testing::Test::HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(1500, [](Random &random) {
     Fa3Case c;
     Fa3RandomKey(random, c.input);
     c.input.max_query_len = std::min(c.input.max_query_len, 600);
@@ -90,7 +85,7 @@ TEST(Fa3Cover, EveryPairIsWorkedOnOnce) {
     const int32_t live = random.OneIn(50) ? random.Pick32(980, 1100) : random.Pick32(1, 24);
     Fa3RandomBatch(random, live, live + random.Pick32(0, 9), c);
     ExpectCover(c);
-  }
+  });
 }
 
 } // namespace

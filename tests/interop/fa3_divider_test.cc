@@ -1,6 +1,4 @@
 // The division by a tile's size (interop/fa3/format.h) equals integer division, for every number below 2^31.
-#include <gtest/gtest.h>
-
 #include "interop/fa3/format.h"
 #include "tests/support/seed.h"
 

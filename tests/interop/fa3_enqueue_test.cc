@@ -1,7 +1,5 @@
 // cgr_fa3_enqueue through the public headers: it writes the words of cgr_fa3_build, also from a captured graph whose arrays have
 // changed since; and what it refuses.
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "cgr/cgr.h"
@@ -15,10 +13,8 @@ constexpr int32_t kRequests = 40, kWords = 1 + 4 * kRequests;
 
 class Fa3Enqueue : public EnqueueTest {
 protected:
-  void SetUp() override {
-    EnqueueTest::SetUp();
-    if (device_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
+    EnqueueTest::SetUpOnDevice();
     for (int32_t **memory : { &starts_, &lens_, &live_, &metadata_ }) {
       void *address = nullptr;
       CGR_ASSERT_OK(cgr_memory_alloc_pinned(device_, sizeof(int32_t) * kWords, &address));

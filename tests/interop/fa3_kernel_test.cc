@@ -1,7 +1,5 @@
 // The kernel for FlashAttention-3's scheduler metadata writes the host planner's words on every device, whatever the arrays and
 // the memory hold, and nothing past the memory's end.
-#include <gtest/gtest.h>
-
 #include "interop/fa3/host.h"
 #include "interop/formats.h"
 #include "tests/support/device_memory.h"

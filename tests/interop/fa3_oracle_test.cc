@@ -1,7 +1,5 @@
 // For random batches of both layouts cgr_fa3_build writes all words, as a second implementation (tests/support/fa3_oracle.h)
 // gives them; padding changes nothing for the live requests.
-#include <gtest/gtest.h>
-
 #include "tests/support/expect.h"
 #include "tests/support/fa3_case.h"
 #include "tests/support/fa3_oracle.h"
@@ -29,10 +27,7 @@ int32_t RandomCount(Random &random) {
 }
 
 TEST(Fa3Oracle, IsEqualInRandomBatches) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 20000 && !::testing::Test::HasFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(20000, [](Random &random) {
     Fa3Case c;
     cgr_fa3_sizes s;
     Fa3RandomKey(random, c.input);
@@ -44,7 +39,7 @@ TEST(Fa3Oracle, IsEqualInRandomBatches) {
     }
     const std::vector<int32_t> got = Build(c, s);
     EXPECT_EQ(Fa3Oracle(c, s), got);
-  }
+  });
 }
 
 // Every size around a chunk of 992, a warp and the largest.

@@ -1,7 +1,5 @@
 // FlashAttention-3's scheduler metadata equals, bit for bit, what the real planners wrote: upstream's and vLLM's, from the
 // engine's own terms to the last word (tests/data/fa3).
-#include <gtest/gtest.h>
-
 #include <map>
 
 #include "tests/support/expect.h"

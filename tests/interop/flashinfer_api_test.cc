@@ -1,6 +1,4 @@
 // What FlashInfer's plans refuse, and the messages.
-#include <gtest/gtest.h>
-
 #include <cstddef>
 
 #include "tests/support/expect.h"

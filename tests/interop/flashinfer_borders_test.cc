@@ -1,6 +1,4 @@
 // FlashInfer's plans at the borders of 32 bits: windows, lengths, chunks and sums up to 2^31 - 1, with pages down to one token.
-#include <gtest/gtest.h>
-
 #include "tests/support/flashinfer_model.h"
 
 namespace cgr_test {

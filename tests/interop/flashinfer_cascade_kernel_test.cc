@@ -1,9 +1,5 @@
 // The kernel that splits a batch into two levels writes the words of the host's split, whatever was there before, eagerly and in
 // a graph whose batch changes from replay to replay; a batch that split refuses gives levels without requests.
-#include <gtest/gtest.h>
-
-#include <cstring>
-
 #include "tests/support/enqueue_case.h"
 #include "tests/support/flashinfer_cascade.h"
 

@@ -1,7 +1,5 @@
 // The two levels of a batch with shared prefixes: together they hold every request's pages, once; their plans are those of
 // their arrays; and what is refused.
-#include <gtest/gtest.h>
-
 #include "tests/support/flashinfer_cascade.h"
 #include "tests/support/mistake.h"
 #include "tests/support/flashinfer_case.h"

@@ -1,7 +1,5 @@
 // FlashInfer's plans from a kernel: it writes the host planner's bytes, whatever was there before, eagerly and in a graph whose
 // lengths change from replay to replay; lengths that no plan takes overrun nothing.
-#include <gtest/gtest.h>
-
 #include "tests/support/enqueue_case.h"
 #include "tests/support/flashinfer_case.h"
 

@@ -1,7 +1,5 @@
 // FlashInfer's plans of random batches equal a second implementation of DecodePlan and PrefillPlan, made step by step; and the
 // CTAs that follow them process every row and key exactly once, and merge what they leave.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 

@@ -1,6 +1,4 @@
 // cgr_flashmla_size and cgr_flashmla_build: what they refuse, and the messages. A refused call writes nothing.
-#include <gtest/gtest.h>
-
 #include <functional>
 
 #include "tests/support/expect.h"

@@ -1,7 +1,5 @@
 // What kernels do with FlashMLA's metadata: one part reads each block of every live request, requests without tokens are visited
 // once, and the combine kernel merges exactly what was left for it.
-#include <gtest/gtest.h>
-
 #include <map>
 
 #include "tests/support/expect.h"
@@ -48,10 +46,7 @@ void ExpectCover(const FlashmlaBatch &b, const FlashmlaWork &work, const std::ve
 }
 
 TEST(FlashmlaCover, EveryBlockIsReadOnceAndEverySplitIsMerged) {
-  const uint64_t first = Seed();
-  for (uint64_t seed = first; seed < first + 8000 && !HasFatalFailure(); seed++) {
-    SCOPED_TRACE(Repeat(seed));
-    Random random(seed);
+  ForSeeds(8000, [](Random &random) {
     FlashmlaBatch b;
     RandomFlashmla(random, 200, &b);
     size_t bytes = 0;
@@ -64,7 +59,7 @@ TEST(FlashmlaCover, EveryBlockIsReadOnceAndEverySplitIsMerged) {
     FlashmlaWork work;
     ASSERT_TRUE(ReadFlashmla(b.input.layout, tokens, b.block_size(), b.input.num_parts, memory.data(), &work));
     ExpectCover(b, work, tokens);
-  }
+  });
 }
 
 } // namespace

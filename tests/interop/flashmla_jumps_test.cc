@@ -1,7 +1,5 @@
 // The device's parallel form of FlashMLA's plan (interop/flashmla/jumps.h), one thread after the other: parts begin
 // where those of a second planner do. This tests the kernel's arithmetic on machines without a GPU.
-#include <gtest/gtest.h>
-
 #include "interop/flashmla/jumps.h"
 #include "tests/support/flashmla_case.h"
 

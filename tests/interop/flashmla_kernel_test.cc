@@ -1,8 +1,6 @@
 // The planners of other projects' metadata as kernels: they write, bit for bit, what the tests' second planners write, or, for
 // live values out of range, what the host planner writes, whatever was in the memory. Then the public calls, in a captured graph
 // that is replayed with other lengths.
-#include <gtest/gtest.h>
-
 #include "interop/block_table/host.h"
 #include "interop/flashmla/host.h"
 #include "interop/formats.h"

@@ -1,7 +1,5 @@
 // The metadata equals, bit for bit, what FlashMLA's own kernels wrote (tests/data/flashmla.txt says which and how it was
 // converted), and the number of parts is the one that its API chose. CGR_FLASHMLA_RECORDS names another file of the same format.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <sstream>

@@ -1,6 +1,4 @@
 // cgr_flashmla_build against a second planner (tests/support/flashmla_case.h) on random batches, and by hand.
-#include <gtest/gtest.h>
-
 #include "tests/support/expect.h"
 #include "tests/support/flashmla_case.h"
 #include "tests/support/poisoned.h"

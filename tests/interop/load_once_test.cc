@@ -1,6 +1,4 @@
 // A format's kernel is loaded once on each device: later calls ask the device only for the launch. No capture loads a kernel.
-#include <gtest/gtest.h>
-
 #include <set>
 #include <thread>
 

@@ -1,6 +1,5 @@
 /* An engine's own attention as a backend; docs/bring_your_own_kernels.md quotes own_backend.c. */
-#ifndef CGR_TESTS_INTEROP_OWN_BACKEND_H
-#define CGR_TESTS_INTEROP_OWN_BACKEND_H
+#pragma once
 
 #include "cgr/cgr.h"
 #include "cgr/interop/block_table.h"
@@ -39,5 +38,3 @@ cgr_status own_backend(own_engine *engine, cgr_backend *backend);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* CGR_TESTS_INTEROP_OWN_BACKEND_H */

@@ -1,6 +1,4 @@
 // Append writes the slots that it is given, and not a byte more.
-#include <gtest/gtest.h>
-
 #include <sys/mman.h>
 
 #include <numeric>
@@ -105,8 +103,7 @@ TEST_P(KernelAppend, WritesEveryShape) {
           CacheShape shape = { dtype, page_size == 32 ? 1 : 3, head_dim, page_size, 6, 0, layouts };
           std::vector<int64_t> slots = { 2 * page_size, 5 * page_size - 1, -1, 6 * page_size - 1, 3 * page_size + 7, -1 };
           Check(shape, slots, page_size == 16 ? 8 : 0);
-          if (HasFatalFailure())
-            return;
+          ASSERT_FALSE(HasFatalFailure());
         }
       }
     }
@@ -120,8 +117,7 @@ TEST_P(KernelAppend, WritesVOfAnotherWidth) {
            { std::pair<int32_t, int32_t>{ 64, 128 }, { 128, 64 }, { 8, 256 }, { 256, 8 }, { 192, 128 }, { 72, 40 } }) {
         SCOPED_TRACE(std::to_string(dim) + " and " + std::to_string(dim_v));
         Check({ dtype, 3, dim, 16, 6, 0, layouts, dim_v }, { 32, 79, -1, 95, 55, 96 }, 8);
-        if (HasFailure())
-          return;
+        ASSERT_FALSE(HasFailure());
       }
 }
 

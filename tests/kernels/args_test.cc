@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <string>
 
 #include "cgr/interop/flashinfer.h"
 #include "interop/formats.h"

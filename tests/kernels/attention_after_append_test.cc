@@ -2,8 +2,6 @@
 // Tested with the library's append and with a slow one. Its queries come late too, from a slow kernel before the append:
 // attention may read them before the append is done, so the append must not begin early. Only a GPU of compute capability 9.0 or
 // later and the emulation overlap them; elsewhere only the results are tested.
-#include <gtest/gtest.h>
-
 #include "kernels/append.h"
 #include "tests/emulation/device.h"
 #include "tests/support/attention_run.h"
@@ -65,8 +63,7 @@ protected:
   void CheckBatchAfter(const cgr__kernel &kernel, const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     SCOPED_TRACE(kernel.name);
     AttentionCase made(shape, batch, seed);
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
     if (GetParam().IsCuda()) // kSlowAppend is a GPU's
       run.BringQueriesBy(kSlowAppend);
@@ -91,8 +88,7 @@ protected:
       AttentionOutput output = run.Run(true, &append, kernel);
       ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
       ExpectAttention(made, cache, output);
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
     }
   }
 };

@@ -1,7 +1,5 @@
 // The kernels have instances for few lines, which a launch uses if its step needs no more. Which instance ran does not show: all
 // give the same bits.
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 #include "tests/support/seed.h"
@@ -24,8 +22,7 @@ protected:
       return;
     AttentionCase made(shape, batch, seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + " " + made.shape().Text());
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
     const AttentionOutput few = run.Run();
     ASSERT_EQ(few.error.error, CGR_GUARD_NONE);

@@ -1,7 +1,5 @@
 // Attention of every kind against fp64, each alone at its edges, as far as the registry has them. attention_mixes_test combines
 // them.
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 
@@ -180,8 +178,7 @@ TEST_P(KernelAttentionKinds, ASinkIsOneMoreScore) {
   AttentionCase made(shape, { { 1 }, { 2 }, 0, 0 }, 11);
   std::fill(made.q[0].begin(), made.q[0].end(), 0.0);
   std::fill(made.kv[kCacheV][0].begin(), made.kv[kCacheV][0].end(), 3.0);
-  PagedCache cache(*bench_, made.Cache_());
-  made.Fill(&cache, Poison::kNan);
+  FilledCache cache(*bench_, made, Poison::kNan);
   AttentionRun run(*bench_, made, cache);
   AttentionOutput output = run.Run();
   Values out = LoadElements(shape.dtype, output.out.data(), 2 * shape.head_dim);

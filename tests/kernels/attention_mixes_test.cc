@@ -1,7 +1,5 @@
 // Attention of many kinds combined at random, as far as the registry has them: against fp64, and the same bits whatever is
 // around.
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 
@@ -67,8 +65,7 @@ protected:
         continue;
       SCOPED_TRACE(Repeat(seed) + " " + shape.Text());
       visit(shape, RandomBatch(random, shape.kind.keys), seed);
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
       ran++;
     }
     EXPECT_EQ(ran, count);
@@ -132,8 +129,7 @@ TEST_P(KernelAttentionMixes, EveryPartitionIsWithinTheBound) {
     for (int32_t parts : { 1, 2, 3, 5, 8, 21, 55, 144 }) {
       shape.num_parts = parts;
       AttentionCase made(shape, batch, seed);
-      PagedCache cache(*bench_, made.Cache_());
-      made.Fill(&cache, Poison::kNan);
+      FilledCache cache(*bench_, made, Poison::kNan);
       AttentionRun run(*bench_, made, cache);
       const AttentionOutput output = run.Run();
       ASSERT_NO_FATAL_FAILURE(ExpectAttention(made, cache, output)) << parts;

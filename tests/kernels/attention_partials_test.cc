@@ -1,7 +1,5 @@
 // Tiles that many parts share: their partials are merged in batches, by lines and by head dims that fill a warp or leave lanes of
 // it without elements.
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <vector>
 
@@ -23,8 +21,7 @@ protected:
       return;
     AttentionCase made(shape, { std::vector<int32_t>(lens.size(), query_len), lens, 0, 0 }, uint64_t(lens[0]));
     SCOPED_TRACE(made.shape().Text() + " of " + std::to_string(lens[0]));
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
     ASSERT_NO_FATAL_FAILURE(expect(run));
     AttentionOutput output = run.Run();

@@ -1,6 +1,4 @@
 // Attention over pages against fp64, and its independence of everything that does not belong to the request.
-#include <gtest/gtest.h>
-
 #include <sys/mman.h>
 
 #include "cgr/names.h"
@@ -48,8 +46,7 @@ TEST_P(KernelAttention, RunsEveryDtypeAndHeadDimOfTheRegistry) {
       shape.dtype = dtype;
       shape.head_dim = head_dim;
       Check(shape, { { 1, 9, 1 }, { 1, 70, 130 }, 5, 2 }, 2);
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
     }
   }
   EXPECT_GE(cases_, 4);
@@ -151,8 +148,7 @@ TEST_P(KernelAttention, LargeScoresDoNotOverflow) {
     for (Values &values : made.q)
       for (double &x : values)
         x *= 64.0; // exact in every dtype
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kInf);
+    FilledCache cache(*bench_, made, Poison::kInf);
     AttentionRun run(*bench_, made, cache);
     AttentionOutput output = run.Run();
     double largest = 0.0;
@@ -199,8 +195,7 @@ TEST_P(KernelAttention, OutMayOverlapTheQueries) {
       const AttentionBatch batch = { { 1, 1, 2, 70, 1, 1, 1, 3 }, { 700, 64, 130, 300, 1, 63, 65, 500 }, 2, 5 };
       AttentionCase made(shape, batch, uint64_t(parts));
       SCOPED_TRACE(made.shape().Text());
-      PagedCache cache(*bench_, made.Cache_());
-      made.Fill(&cache, Poison::kNan);
+      FilledCache cache(*bench_, made, Poison::kNan);
       AttentionRun run(*bench_, made, cache);
       const AttentionOutput apart = run.Run();
       run.PutOutOverQueries();
@@ -252,8 +247,7 @@ TEST_P(KernelAttention, BatchInvariantBitsAreThoseAlone) {
       batch.seq_lens.push_back(batch.query_lens.back() + Pick(random, 0, Pick(random, 0, 1) ? 3000 : 90));
     }
     CheckAlone(shape, batch, Pick(random, 1, 60), seed);
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 
@@ -262,8 +256,7 @@ TEST_P(KernelAttention, RunsAgainTheSame) {
   AttentionShape shape = Shape();
   shape.num_parts = 29;
   AttentionCase made(shape, { { 1, 1, 40, 1 }, { 1000, 17, 640, 65 }, 3, 0 }, 11);
-  PagedCache cache(*bench_, made.Cache_());
-  made.Fill(&cache, Poison::kNan);
+  FilledCache cache(*bench_, made, Poison::kNan);
   AttentionRun run(*bench_, made, cache);
   AttentionOutput first = run.Run();
   for (int i = 0; i < 5; i++)
@@ -292,8 +285,7 @@ protected:
     const int32_t bad = bads[bad_case], index = shape.page_size == 16 ? 2 : 1;
     SCOPED_TRACE("trash " + std::to_string(shape.read_trash) + ", " + std::to_string(shape.write_trash) + " page_size " +
                  std::to_string(shape.page_size) + " page " + std::to_string(bad));
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     made.table(0, index) = bad;
     AttentionRun run(*bench_, made, cache);
     AttentionOutput output = run.Run();
@@ -316,8 +308,7 @@ TEST_P(KernelAttentionBadPage, IsReadAsTheReadTrashPage) {
         shape.read_trash = read_trash;
         shape.write_trash = write_trash;
         CheckBadPage(shape, bad_case);
-        if (HasFailure())
-          return;
+        ASSERT_FALSE(HasFailure());
       }
     }
   }
@@ -329,8 +320,7 @@ TEST_P(KernelAttentionBadPage, OfARequestWithoutWorkIsNotLookedAt) {
     AttentionShape shape = Shape();
     shape.num_parts = parts;
     AttentionCase made(shape, { { 0, 1, 0, 3, 0 }, { 40, 100, 20, 0, 200 }, 2, 1 }, 18);
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     for (int32_t i : { 0, 2, 4 })
       for (int32_t p = 0; p < made.NumPages(i); p++)
         made.table(i, p) = -7;
@@ -344,8 +334,7 @@ TEST_P(KernelAttentionBadPage, OfARequestWithoutWorkIsNotLookedAt) {
 // The first error of a step stays: attention does not take a record that another guard has claimed.
 TEST_P(KernelAttentionBadPage, LeavesAnEarlierErrorAlone) {
   AttentionCase made(Shape(), { { 1 }, { 100 }, 0, 0 }, 17);
-  PagedCache cache(*bench_, made.Cache_());
-  made.Fill(&cache, Poison::kNan);
+  FilledCache cache(*bench_, made, Poison::kNan);
   made.table(0, 3) = -5;
   AttentionRun run(*bench_, made, cache);
   const cgr__step_error earlier = { CGR_GUARD_LENGTH, 77, 3, 0, 1234 };

@@ -1,7 +1,5 @@
 // Merge against fp64: every dtype and layout, sides that have seen nothing, padding, in place, and not a byte next to its
 // outputs.
-#include <gtest/gtest.h>
-
 #include "kernels/merge.h"
 #include "kernels/reference/merge.h"
 #include "tests/support/attention_case.h"

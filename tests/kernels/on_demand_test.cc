@@ -1,8 +1,6 @@
 // The kernel of the on-demand buffers, batch after batch over the same memory: every word of every buffer is what a plain
 // computation from the batch says, or its old value. This includes buffers that are not asked for, and pages that no kernel
 // may read.
-#include <gtest/gtest.h>
-
 #include <array>
 #include <numeric>
 

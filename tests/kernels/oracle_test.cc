@@ -1,7 +1,5 @@
 // The oracle itself: against results by hand, against its own gather, and that it lets nothing wrong pass.
 #include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
-
 #include "tests/support/attention_case.h"
 
 namespace cgr_test {
@@ -59,8 +57,7 @@ TEST(Oracle, GathersWhatWasPlacedInEveryLayout) {
       shape.layouts = layouts;
       shape.page_size = page_size;
       AttentionCase made(shape, { { 1, 3 }, { 77, 40 }, 0, 0 }, 6);
-      PagedCache cache(bench, made.Cache_());
-      made.Fill(&cache, Poison::kNan);
+      FilledCache cache(bench, made, Poison::kNan);
       for (int32_t i : { 0, 1 })
         for (Cache which : kCaches)
           EXPECT_EQ(cache.Gather(which, made.Pages(i), made.batch().seq_lens[i]), made.kv[which][i]);

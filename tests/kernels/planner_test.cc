@@ -1,7 +1,5 @@
 // The planner kernel writes, for every class at once, the plan that a second reading of planners/attention/plan.h gives, with the
 // bytes of the host planner, whatever was there before and whatever follows the real requests.
-#include <gtest/gtest.h>
-
 #include "kernels/planner.h"
 #include "kernels/step.h"
 #include "planners/attention/plan_host.h"

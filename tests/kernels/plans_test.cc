@@ -1,7 +1,5 @@
 // The plans of a set of layers: which layers share a plan, and that the room set aside is enough for every layer. Sizes are
 // computed again here, from the text of planners/attention/plans.h, kernels/attention.h and planners/attention/plan.h.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>

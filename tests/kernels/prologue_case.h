@@ -1,6 +1,5 @@
 // Fixtures of the tests of the prologue: its kernels, limits, and rows that have pages and tokens.
-#ifndef CGR_TESTS_KERNELS_PROLOGUE_CASE_H
-#define CGR_TESTS_KERNELS_PROLOGUE_CASE_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -51,5 +50,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_KERNELS_PROLOGUE_CASE_H

@@ -1,7 +1,5 @@
 // The prologue and the edits of a standing batch (P9, P14, P23): against a plain computation of every buffer, and under each
 // guard.
-#include <gtest/gtest.h>
-
 #include <random>
 
 #include "tests/kernels/prologue_case.h"

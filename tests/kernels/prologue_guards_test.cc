@@ -1,6 +1,4 @@
 // Under each guard of the prologue a step is refused as a whole, or loses one thing; the next good step is right.
-#include <gtest/gtest.h>
-
 #include <functional>
 
 #include "tests/kernels/prologue_case.h"
@@ -123,8 +121,7 @@ TEST_P(KernelPrologue, EachGuardOfAStepRefusesItAsAWhole) {
     pair->fetches = i % 2 != 0;
     // A refusal that follows from an earlier loss was counted with that loss.
     CheckGuard(pair.get(), guard, guard.expected.error == CGR_GUARD_COUNT || guard.expected.index != 2);
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -134,8 +131,7 @@ TEST_P(KernelPrologue, EachGuardWithinAStepRefusesOneThing) {
     auto pair = Prepared(TwoGroups());
     pair->fetches = i % 2 != 0;
     CheckGuard(pair.get(), guard, guard.expected.error == CGR_GUARD_CHANGE); // a bad page or row loses nothing
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -158,8 +154,7 @@ TEST_P(KernelPrologue, ReportsTheFirstBadStart) {
     AddChange(&step, CGR__CHANGE_COMPUTED, 7, 0, 99); // must not be applied
     pair.PrologueAndEpilogue(step);
     ExpectError(pair.error(), Count(2 + first, step.starts[first]));
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
   pair.PrologueAndEpilogue(pair.Step(rows, Words(4096, 0), 4096, 4096));
   ExpectError(pair.error(), kNoError);
@@ -281,8 +276,7 @@ TEST_P(KernelPrologue, ChangesOfUnchangedDecodesAreGuarded) {
     EXPECT_EQ(pair->num_requests(), 2);
     pair->PrologueAndEpilogue(pair->Step({ 2, 7 }, { 1, 0 }, 6, 30));
     ExpectError(pair->error(), kNoError);
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 

@@ -1,7 +1,5 @@
 // Prologue and epilogue when rows have lengths in several sets (P16, P24): steps of each set's tokens, against the model of the
 // contract.
-#include <gtest/gtest.h>
-
 #include <random>
 
 #include "tests/kernels/prologue_case.h"

@@ -1,7 +1,5 @@
 // The prologue against a plain computation of every buffer, over random sequences of steps and with arbitrary bytes in a ring
 // slot.
-#include <gtest/gtest.h>
-
 #include <random>
 
 #include "tests/kernels/prologue_case.h"
@@ -168,8 +166,7 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
     walk.seed = seed;
     walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its ring slot have 64 bits
     RandomWalk(*bench_, walk).Run();
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -187,8 +184,7 @@ TEST_P(KernelPrologue, RandomStepsOfEveryPageSizeFollowTheModel) {
     walk.seed = uint64_t(first);
     SCOPED_TRACE(std::to_string(first) + " and " + std::to_string(second));
     RandomWalk(*bench_, walk).Run();
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -205,8 +201,7 @@ TEST_P(KernelPrologue, RandomDecodesFollowTheModel) {
     if (seed % 2 == 0)
       walk.buckets = { 31, 32, 33, 127, 128, 129, 1023, 1024, 1024, 1024, 1025, 2, 1 };
     RandomWalk(*bench_, walk).Run();
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -234,8 +229,7 @@ TEST_P(KernelPrologue, AppliesThousandsOfChanges) {
     StagedStep step = pair.Step({ 5, 4095, 0 }, { 1, 0, 2 }, 8, 8);
     AddRandomChanges(limits, random, count, &step);
     pair.PrologueAndEpilogue(step);
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 

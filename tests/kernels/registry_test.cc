@@ -1,8 +1,6 @@
 // The registry of attention kernel kinds names everything that it refuses. No test here trusts its claims of what it can do:
 // attention_test and attention_kinds_test run that. Everything is asked of the registry's own rows and compared with the rules of
 // tests/support/attention_kinds.h.
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <set>
 #include <string>

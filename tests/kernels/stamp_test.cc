@@ -1,6 +1,4 @@
 // Timestamps of the kernel go into the row of the step, by the device's own number, and nowhere else; and those of the epilogue.
-#include <gtest/gtest.h>
-
 #include "kernels/stamp.h"
 #include "tests/support/device_memory.h"
 

@@ -1,7 +1,5 @@
 // The step model and its comparison: they follow the table of buffers and notice every difference.
 #include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
-
 #include "tests/support/step_case.h"
 
 namespace cgr_test {

@@ -1,8 +1,6 @@
 // docs/support.md must say what the library does: the limits are those of base/limits.h, and each line about attention is made
 // here by asking the registry of kernel kinds. After a change, this writes both tables anew:
 //   CGR_UPDATE_SUPPORT=1 ./bazelw run //tests/kernels:support_table_test
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <fstream>

@@ -1,7 +1,5 @@
 // The search for NaN and infinities against a search in fp64: every dtype, alignment and width; only the rows that count; words
 // that other steps have left.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <numeric>
 

@@ -1,6 +1,5 @@
 // What operations.h computes for one row, from one source for both devices.
-#ifndef CGR_TESTS_MODELS_ARITHMETIC_H
-#define CGR_TESTS_MODELS_ARITHMETIC_H
+#pragma once
 
 #include <cmath>
 
@@ -144,5 +143,3 @@ CGR_ROW_FN void OperateOnRow(const Operation &a, int32_t t, int32_t first, int32
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_ARITHMETIC_H

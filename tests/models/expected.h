@@ -1,6 +1,5 @@
 // What transformers gives for a model: tests/data/models/*.txt, written by reference.py, which documents the format.
-#ifndef CGR_TESTS_MODELS_EXPECTED_H
-#define CGR_TESTS_MODELS_EXPECTED_H
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -49,5 +48,3 @@ private:
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_EXPECTED_H

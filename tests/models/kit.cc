@@ -1,7 +1,5 @@
 #include "tests/models/kit.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "cgr/tracing.h"
@@ -202,8 +200,7 @@ cgr_status Kit::Record(cgr_recorder *recorder, void *kit) {
 }
 
 uint64_t Kit::Steps(cgr_graph_kind kind) const {
-  cgr_stats stats = CGR_STATS_INIT;
-  CGR_EXPECT_OK(cgr_runtime_stats(runtime, &stats));
+  const cgr_stats stats = StatsOf(runtime);
   uint64_t sum = 0;
   for (int reason = 0; reason < CGR_REASON_COUNT_; reason++)
     sum += reason == CGR_REASON_INTERNAL ? 0 : stats.by_reason[kind][reason];

@@ -1,12 +1,10 @@
 // What small models are built from: weights by formula, activations, groups of pages and layers, a runtime over them, and the
 // operations of a step. Uses only the public headers, as an engine does.
-#ifndef CGR_TESTS_MODELS_KIT_H
-#define CGR_TESTS_MODELS_KIT_H
+#pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cgr/cgr.h"
@@ -151,5 +149,3 @@ private:
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_KIT_H

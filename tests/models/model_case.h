@@ -1,10 +1,8 @@
 // Tests of a model: it must give what transformers gives, on every device and in every dtype and mode.
-#ifndef CGR_TESTS_MODELS_MODEL_CASE_H
-#define CGR_TESTS_MODELS_MODEL_CASE_H
+#pragma once
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -91,5 +89,3 @@ inline void ExpectSeen(const std::string &kind, const Kit::Maker &make, const st
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_MODEL_CASE_H

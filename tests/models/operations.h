@@ -1,7 +1,6 @@
 // What a model computes besides attention, for CUDA and the host: an operation works row by row, in an order that depends only on
 // the row, accumulates in fp32 and rounds once, when it stores.
-#ifndef CGR_TESTS_MODELS_OPERATIONS_H
-#define CGR_TESTS_MODELS_OPERATIONS_H
+#pragma once
 
 #include "tests/support/row_kernels.h"
 
@@ -40,5 +39,3 @@ cgr_status Enqueue(cgr_device *device, bool on_cuda, const Operation &operation,
 
 // The launcher of operations.cu: a cudaError_t.
 extern "C" int test_model_operation(const cgr_test::models::Operation *operation, cudaStream_t stream);
-
-#endif // CGR_TESTS_MODELS_OPERATIONS_H

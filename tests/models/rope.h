@@ -1,6 +1,5 @@
 // Angles of rotary embeddings.
-#ifndef CGR_TESTS_MODELS_ROPE_H
-#define CGR_TESTS_MODELS_ROPE_H
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -55,5 +54,3 @@ inline const float *Angles(Kit &kit, int32_t dim, const std::vector<float> &freq
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_ROPE_H

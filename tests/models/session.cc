@@ -1,7 +1,5 @@
 #include "tests/models/session.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "tests/support/expect.h"

@@ -1,8 +1,7 @@
 // Requests of a model, step by step: they share steps and wait for each other. Prompts come in chunks, the tokens after them one
 // by one next to the chunks of others. An encoder gets whole requests, those of a decoder as they come. Pages are taken at
 // random; pages that a window has passed go to other requests at once.
-#ifndef CGR_TESTS_MODELS_SESSION_H
-#define CGR_TESTS_MODELS_SESSION_H
+#pragma once
 
 #include <deque>
 #include <vector>
@@ -57,5 +56,3 @@ private:
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_SESSION_H

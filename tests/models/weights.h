@@ -1,6 +1,5 @@
 // Weights and tokens by a formula that reference.py shares: both sides make equal models from names and shapes alone.
-#ifndef CGR_TESTS_MODELS_WEIGHTS_H
-#define CGR_TESTS_MODELS_WEIGHTS_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -47,5 +46,3 @@ constexpr Range kBias = { 0.0f, 0.25f }, kNorm = { 1.0f, 0.5f };
 
 } // namespace models
 } // namespace cgr_test
-
-#endif // CGR_TESTS_MODELS_WEIGHTS_H

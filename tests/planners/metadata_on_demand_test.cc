@@ -1,6 +1,4 @@
 // The optional outputs of cgr_metadata against plain loops over the batch; and what is refused of them.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <numeric>

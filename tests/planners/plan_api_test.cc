@@ -1,7 +1,5 @@
 // cgr_plan_size and cgr_plan_build: what they refuse and in which words, and that what they accept is the plan of the host
 // planner.
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <cstring>
 #include <string>

@@ -1,7 +1,5 @@
 // Classes like those of real kernels keep the device busy: when there is work for all parts, nearly all have some, and empty
 // requests change nothing.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 #include <vector>

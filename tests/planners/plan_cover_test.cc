@@ -1,7 +1,5 @@
 // The plan covers its batch: every live request, head block, query and KV token that the query sees is in exactly one item, and
 // no item covers anything else. What the plan says of itself is right, and nothing is written outside it.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 #include <tuple>

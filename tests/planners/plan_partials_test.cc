@@ -1,8 +1,6 @@
 // Partials (A11 to A15): CTAs that share a tile agree on its partials and their number, no CTA writes into a partial that another
 // still needs, and the final merge is of the whole tile, in the order of its KV tiles, however the CTAs are interleaved. If
 // batch-invariant, the operations and their order depend on the request alone.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,7 +1,5 @@
 // The decode section is cut where planners/attention/plan.h says (A5 to A10): every Q units, moved to a nearby border, so that
 // parts follow each other and cost about the same.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -1,7 +1,5 @@
 // The order of the prefill queue (A16), and the splits (A18) of its tiles: the costliest bucket first, in the order of the batch
 // within a bucket; cut only when there are too few for the CTAs, in proportion to their KV tiles.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <vector>
 

@@ -1,9 +1,5 @@
 // Steps whose attention must not begin alongside the append: those of a row that was set forward, over tokens that another row
 // may be appending in the same step, until a step of the row's own tokens has been launched.
-#include <gtest/gtest.h>
-
-#include <vector>
-
 #include "requests/standing.h"
 #include "tests/requests/rig.h"
 

@@ -1,7 +1,5 @@
 // What results refer to: the batch layout of a step keeps its rows, lengths, flags and tags until as many newer steps were
 // launched as the ring is deep, whatever is validated, launched, closed and opened in between.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -121,8 +119,7 @@ TEST(BatchLayouts, AResultIsKeptForAsManyStepsAsTheRingIsDeep) {
       host.Prepare(Batch::Prefill(rows, { step % 4, 1 + step % 3 }).WithFlags({ 0, static_cast<uint32_t>(step % 2) }));
       host.Launch();
       host.Check();
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
     }
   }
 }
@@ -170,8 +167,7 @@ TEST(BatchLayouts, AReopenedRowInARepeatedBatchHasItsNewTagInNewStepsAlone) {
       }
       EXPECT_EQ(host.rows.Computed(left), 1) << "the steps of the request before do not count";
       EXPECT_EQ(host.rows.rows.row[left].last_seq, host.launched);
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
     }
   }
 }
@@ -190,8 +186,7 @@ TEST(BatchLayouts, LookingAtOtherBatchesLeavesThePreparedOneAsItIs) {
       }
       host.Launch();
       host.Check();
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
     }
   }
 }
@@ -212,8 +207,7 @@ TEST(BatchLayouts, StepsWithoutRequestsOfTheirOwnHaveNone) {
     host.Launch();
     host.Check();
     EXPECT_EQ(cgr__batch_layout_of(&host.pool.pool, host.launched)->num_requests, 0);
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 
@@ -275,8 +269,7 @@ TEST(BatchLayouts, RandomStepsKeepWhatTheirResultsReferTo) {
     for (int event = 0; event < 1500; event++) {
       RandomEvent(random, host, &last);
       host.Check();
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
     }
     if (host.prepared_kept != nullptr)
       host.Cancel();

@@ -1,6 +1,4 @@
 // Batches: what is accepted, what is refused and why, and what a step does to its rows.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 
@@ -39,22 +37,17 @@ struct Case {
 
 TEST(Batch, TellsItsCounts) {
   Case c;
-  ASSERT_EQ(c.Validate(Batch::Decode(c.open)), CGR_OK);
-  EXPECT_EQ(c.checked.num_requests, 4);
-  EXPECT_EQ(c.checked.num_tokens, 4);
-  EXPECT_EQ(c.checked.query_len, 1);
-  ASSERT_EQ(c.Validate(Batch::Prefill(c.open, { 3, 3, 3, 3 })), CGR_OK);
-  EXPECT_EQ(c.checked.num_tokens, 12);
-  EXPECT_EQ(c.checked.query_len, 3);
-  ASSERT_EQ(c.Validate(Batch::Prefill(c.open, { 3, 1, 0, 3 })), CGR_OK);
-  EXPECT_EQ(c.checked.num_tokens, 7);
-  EXPECT_EQ(c.checked.query_len, 0);
-  ASSERT_EQ(c.Validate(Batch::Prefill(c.open, { 0, 0, 0, 0 })), CGR_OK);
-  EXPECT_EQ(c.checked.num_tokens, 0);
-  EXPECT_EQ(c.checked.query_len, 0);
-  ASSERT_EQ(c.Validate(Batch()), CGR_OK);
-  EXPECT_EQ(c.checked.num_requests, 0);
-  EXPECT_EQ(c.checked.query_len, 0);
+  auto expect = [&](const Batch &batch, int32_t requests, int32_t tokens, int32_t query_len) {
+    ASSERT_EQ(c.Validate(batch), CGR_OK);
+    EXPECT_EQ(c.checked.num_requests, requests);
+    EXPECT_EQ(c.checked.num_tokens, tokens);
+    EXPECT_EQ(c.checked.query_len, query_len);
+  };
+  expect(Batch::Decode(c.open), 4, 4, 1);
+  expect(Batch::Prefill(c.open, { 3, 3, 3, 3 }), 4, 12, 3);
+  expect(Batch::Prefill(c.open, { 3, 1, 0, 3 }), 4, 7, 0);
+  expect(Batch::Prefill(c.open, { 0, 0, 0, 0 }), 4, 0, 0);
+  expect(Batch(), 0, 0, 0);
 }
 
 TEST(Batch, KeepsItsBatchLayout) {

@@ -1,10 +1,7 @@
 // The log of changes: what a step carries, in which portions, and that nothing is lost when a step does not run.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string>
 #include <tuple>
 #include <vector>
 

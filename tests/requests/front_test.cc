@@ -1,6 +1,4 @@
 // Pages that windows have passed may go: a step is good exactly while the row has the pages of all tokens that it sees.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>

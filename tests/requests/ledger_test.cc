@@ -1,10 +1,7 @@
 // The ledger of pages against a model that knows each token of each row: what rows may not do with their pages is refused by
 // name, and nothing else.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "requests/ledger.h"

@@ -2,13 +2,11 @@
 //
 // The host's side (Model) says what each call must answer and what each row has. The device's side (Device) has tables of its
 // own, which change only by the changes that a launched step carries; steps that the device loses change nothing.
-#ifndef CGR_TESTS_REQUESTS_MODEL_H
-#define CGR_TESTS_REQUESTS_MODEL_H
+#pragma once
 
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "tests/requests/rig.h"
@@ -241,5 +239,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_REQUESTS_MODEL_H

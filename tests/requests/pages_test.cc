@@ -1,6 +1,4 @@
 // Pages of rows: set, replaced, taken away, and every refusal.
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
 

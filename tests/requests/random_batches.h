@@ -1,6 +1,5 @@
 // Random batches of the rows that a model has.
-#ifndef CGR_TESTS_REQUESTS_RANDOM_BATCHES_H
-#define CGR_TESTS_REQUESTS_RANDOM_BATCHES_H
+#pragma once
 
 #include <algorithm>
 #include <utility>
@@ -131,5 +130,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_REQUESTS_RANDOM_BATCHES_H

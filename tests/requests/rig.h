@@ -1,6 +1,5 @@
 // Rows and batch layouts in memory of exactly their size, and batches from vectors.
-#ifndef CGR_TESTS_REQUESTS_RIG_H
-#define CGR_TESTS_REQUESTS_RIG_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -232,5 +231,3 @@ struct Pool {
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_REQUESTS_RIG_H

@@ -1,6 +1,4 @@
 // Rows: opened, closed, and given a length.
-#include <gtest/gtest.h>
-
 #include <set>
 #include <string>
 #include <vector>

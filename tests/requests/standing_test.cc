@@ -1,6 +1,4 @@
 // The standing batch below the runtime, against the same batch given whole and against a device that knows only the edits.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <string>
 #include <vector>

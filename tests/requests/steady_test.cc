@@ -1,7 +1,5 @@
 // A repeated whole batch is looked at rarely, but never too late: a step is good exactly while every row has room for it, however
 // many steps are between the last look and the end of a row's pages.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <string>
 

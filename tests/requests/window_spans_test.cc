@@ -1,6 +1,4 @@
 // How far back the layers of a group see, against a look at every token.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -53,12 +53,9 @@ int Note(struct cgr__shim *, const struct cgr__shim_call *call, uint64_t *) {
 
 const cgr__shim_hooks kHooks = { Note, nullptr, nullptr, nullptr };
 
-class AppendEdge : public ::testing::TestWithParam<DeviceParam> {
+class AppendEdge : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    enqueued.clear();
-  }
+  void SetUpOnDevice() override { enqueued.clear(); }
 
   // Three layers, of which the last reads the first one's cache.
   std::unique_ptr<Engine> Make(int32_t mode, int32_t timing, const std::vector<CallOptions> &calls = {}) {

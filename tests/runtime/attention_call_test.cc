@@ -105,8 +105,7 @@ TEST_P(AttentionCall, ReportsABadPageOfTheEnginesTableAndTouchesNothingElse) {
       engine->SetLength(row, length);
       engine->Step(engine->Chunks({ { r[0], 1 }, { row, 1 }, { r[3], 1 } }), key);
       engine->CheckCaches();
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
     }
   EXPECT_EQ(engine->guard_errors, 16u);
 }
@@ -181,8 +180,7 @@ TEST_P(AttentionCall, LseAndPaddingAtEveryRealCount) {
       for (const cgr_key &key : { FullKey(bucket), EagerKey(bucket, bucket), EagerKey(bucket, bucket + 9) }) {
         SCOPED_TRACE(std::to_string(real) + " of " + std::to_string(bucket) + ", kind " + std::to_string(key.kind));
         DecodeStep(*engine, { r.begin(), r.begin() + real }, &key);
-        if (HasFailure())
-          return;
+        ASSERT_FALSE(HasFailure());
       }
 }
 
@@ -228,8 +226,7 @@ TEST_P(AttentionCall, EveryKvLayoutGivesTheSameBits) {
       if (!first.empty())
         engine->check_call.assign(2, false); // the first one's are right
       Scenario(*engine);
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
       if (first.empty())
         first = engine->kept;
       ASSERT_EQ(engine->kept.size(), first.size());

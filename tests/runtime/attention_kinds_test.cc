@@ -17,12 +17,11 @@ struct ScriptedItem {
 };
 using Script = std::vector<std::vector<ScriptedItem>>;
 
-class AttentionKinds : public ::testing::TestWithParam<DeviceParam> {
+class AttentionKinds : public OverDevices {
 protected:
   enum { kRequests = 5, kMostTokens = 48, kLongSteps = 300 };
 
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     cgr_device *dev = nullptr;
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev));
     CGR_EXPECT_OK(cgr_device_get_info(dev, &info_));

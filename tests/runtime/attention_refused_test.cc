@@ -179,7 +179,7 @@ protected:
   // Steps of three requests, eager and replayed; the outputs of all of them, densely.
   std::vector<std::vector<unsigned char>> Run(const EngineOptions &options) {
     std::vector<std::vector<unsigned char>> bits;
-    CapturedEngine engine(options);
+    Captured<Engine> engine(options);
     std::vector<int32_t> r = { engine.Open(), engine.Open(), engine.Open() };
     auto step = [&](const std::vector<Item> &items) {
       engine.Step(items);

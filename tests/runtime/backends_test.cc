@@ -1,7 +1,6 @@
 // Layers of an engine's own backend: cgr_record_attention calls it, at once in FULL captures and eager steps, between pieces at
 // every replay; the library appends unless the backend does; decodes come first, and the backend is told the split.
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include "cgr/names.h"

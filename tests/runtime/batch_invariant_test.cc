@@ -40,10 +40,9 @@ struct Live {
   bool has_token;
 };
 
-class BatchInvariant : public ::testing::TestWithParam<DeviceParam> {
+class BatchInvariant : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     seed_ = Seed();
     random_ = Random(seed_);
   }

@@ -156,8 +156,7 @@ TEST_P(CaptureFailures, AFailedCaptureIsDroppedAndTriedAgain) {
     EXPECT_EQ(engine.records.size(), 1u);
     EXPECT_EQ(engine.Stats().num_graphs, 4);
     steps(0);
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 

@@ -16,10 +16,7 @@ namespace {
 
 class CapturedInputs : public ThreeRequests {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    MakeWith(CGR_MODE_FULL);
-  }
+  void SetUpOnDevice() override { MakeWith(CGR_MODE_FULL); }
   // Two captured layers, a staged buffer, and two on demand.
   void MakeWith(cgr_graph_mode mode) {
     static cgr_buffer_decl declared[2] = { CGR_BUFFER_DECL_INIT, CGR_BUFFER_DECL_INIT };

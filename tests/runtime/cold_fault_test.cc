@@ -14,10 +14,7 @@ namespace {
 class ColdFaults : public ::testing::TestWithParam<cgr_graph_mode> {
 protected:
   void SetUp() override {
-    const DeviceParam device = HostParam(CGR_SCHEDULE_EARLIEST);
-    cgr_device *inner = nullptr;
-    CGR_ASSERT_OK(cgr_device_open("host", &device.config, &inner));
-    ASSERT_EQ(cgr__fault_open(inner, &dev_), CGR__DEVICE_OK);
+    ASSERT_EQ(cgr__fault_open(OpenDevice(HostParam(CGR_SCHEDULE_EARLIEST)), &dev_), CGR__DEVICE_OK);
     engine_ = std::make_unique<TinyEngine>(dev_, GetParam());
     rt_ = engine_->rt;
   }

@@ -97,10 +97,8 @@ TEST_P(ConfigBuffers, PaddingIsAValueOfTheDtype) {
 
 class ConfigMemory : public ConfigTest {
 protected:
-  void SetUp() override {
-    ConfigTest::SetUp();
-    if (device_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
+    ConfigTest::SetUpOnDevice();
     Good good(device_);
     CGR_ASSERT_OK(cgr_runtime_memory(&good.config, &sizes_));
     CGR_ASSERT_OK(cgr_memory_alloc(device_, sizes_.device_bytes, &arena_));

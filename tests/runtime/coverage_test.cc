@@ -255,8 +255,7 @@ TEST_P(Coverage, WhatIsToldIsWhatStepsLack) {
       c.config.mixed_buckets = mixed.data(), c.config.num_mixed_buckets = int32_t(mixed.size());
       c.config.max_padding = random.OneIn(3) ? 1.0f : 0.0f;
     });
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
     CheckUniform();
     if (mode != CGR_MODE_FULL_DECODE_ONLY && !HasFatalFailure())
       CheckMixed();

@@ -6,12 +6,7 @@
 namespace cgr_test {
 namespace {
 
-using sets::Bytes;
-using sets::EncoderAndDecoder;
-using sets::Layer;
-using sets::Options;
-using sets::OptionsOf;
-using sets::SetsEngine;
+using namespace sets;
 
 const cgr_graph_mode kModes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE, CGR_MODE_FULL_DECODE_ONLY };
 
@@ -47,15 +42,13 @@ protected:
     const uint64_t seed = Seed();
     SCOPED_TRACE(Repeat(seed));
     std::vector<int32_t> kinds;
-    SetsEngine eager(GetParam(), CGR_MODE_NONE, options, seed);
-    CGR_ASSERT_OK(eager.Capture());
+    Captured<SetsEngine> eager(GetParam(), CGR_MODE_NONE, options, seed);
     const Bytes expected = Scenario(eager, &kinds);
     for (int32_t kind : kinds)
       EXPECT_EQ(kind, int32_t(CGR_KIND_NONE));
     for (cgr_graph_mode mode : kModes) {
       SCOPED_TRACE(cgr_graph_mode_name(mode));
-      SetsEngine engine(GetParam(), mode, options, seed);
-      CGR_ASSERT_OK(engine.Capture());
+      Captured<SetsEngine> engine(GetParam(), mode, options, seed);
       kinds.clear();
       const Bytes got = Scenario(engine, &kinds);
       ASSERT_TRUE(got == expected) << "the bits differ from those of eager steps";
@@ -85,8 +78,7 @@ TEST_P(CrossAttention, ThreeSetsStandNextToEachOther) {
   Bytes expected;
   for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
-    SetsEngine e(GetParam(), mode, options, seed);
-    CGR_ASSERT_OK(e.Capture());
+    Captured<SetsEngine> e(GetParam(), mode, options, seed);
     const int32_t a = e.Open(), b = e.Open();
     Bytes all = e.Encode({ { b, 30 }, { a, 2 } }, 2);
     for (const Bytes &bytes : { e.Decode({ { a, 3 }, { b, 20 } }), e.Encode({ { a, 50 } }, 1), e.Decode({ { a, 1 }, { b, 1 } }),
@@ -103,8 +95,7 @@ TEST_P(CrossAttention, SelfTestAndAuditFindNothing) {
   const uint64_t seed = Seed();
   SCOPED_TRACE(Repeat(seed));
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
-    SetsEngine e(GetParam(), mode, EncoderAndDecoder(), seed);
-    CGR_ASSERT_OK(e.Capture());
+    Captured<SetsEngine> e(GetParam(), mode, EncoderAndDecoder(), seed);
     std::vector<int32_t> pages;
     for (int group = 0; group < 2; group++)
       for (int32_t p = 2; p < 22; p++)
@@ -146,8 +137,7 @@ class Told : public CrossAttention {
 protected:
   // A step of the set in which the layer's call is changed fails and says why; the next one is right.
   void ExpectReported(int32_t set, size_t layer, const std::function<void(cgr_attention *)> &change, const Words &words) {
-    SetsEngine e(GetParam(), CGR_MODE_NONE, EncoderAndDecoder(), 5);
-    CGR_ASSERT_OK(e.Capture());
+    Captured<SetsEngine> e(GetParam(), CGR_MODE_NONE, EncoderAndDecoder(), 5);
     const int32_t a = e.Open();
     e.Encode({ { a, 5 } });
     e.Reserve(a, 0, 4);

@@ -8,7 +8,7 @@ class Destroy : public OverDevices {};
 
 TEST_P(Destroy, WaitsForTheStepsInFlight) {
   for (size_t in_flight : { 0u, 1u, 3u, 4u }) {
-    CapturedEngine engine(OptionsFor(GetParam()));
+    Captured<Engine> engine(OptionsFor(GetParam()));
     int32_t a = engine.Start(5, 1), b = engine.Start(20, 2);
     for (size_t n = 0; n < in_flight; n++)
       ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(n % 2 == 0 ? engine.Decode({ a, b }) : engine.Chunks({ { a, 3 } })));
@@ -17,7 +17,7 @@ TEST_P(Destroy, WaitsForTheStepsInFlight) {
 }
 
 TEST_P(Destroy, TakesAPreparedStepWithIt) {
-  CapturedEngine engine(OptionsFor(GetParam()));
+  Captured<Engine> engine(OptionsFor(GetParam()));
   int32_t a = engine.Start(5, 1);
   ASSERT_NO_FATAL_FAILURE(engine.PrepareAndLaunch(engine.Decode({ a })));
   CGR_ASSERT_OK(engine.Prepare(engine.Decode({ a })));
@@ -25,7 +25,7 @@ TEST_P(Destroy, TakesAPreparedStepWithIt) {
 }
 
 TEST_P(Destroy, WaitsForAnAbandonedStep) {
-  CapturedEngine engine(OptionsFor(GetParam()));
+  Captured<Engine> engine(OptionsFor(GetParam()));
   int32_t a = engine.Start(5, 1);
   CGR_ASSERT_OK(engine.Prepare(engine.Chunks({ { a, 3 } })));
   engine.state.fail_after = 2;
@@ -35,7 +35,7 @@ TEST_P(Destroy, WaitsForAnAbandonedStep) {
 
 // Once its steps have been waited for, the stream of the last launch may go before the runtime.
 TEST_P(Destroy, NeedsNoStreamWhenItsStepsAreOver) {
-  CapturedEngine engine(OptionsFor(GetParam()));
+  Captured<Engine> engine(OptionsFor(GetParam()));
   int32_t a = engine.Start(5, 1);
   engine.Step(engine.Decode({ a }));
   engine.CheckCaches();

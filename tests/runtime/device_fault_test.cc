@@ -1,8 +1,6 @@
 // A fault at every device call, one after the other, while a runtime is created, captures, runs 40 steps, flushes and is torn
 // down: each failure has a documented status, nothing leaks or stays in a capture, and afterwards either the tokens are those of
 // a run without faults, or the runtime is dead and reports its first cause from then on.
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <map>
 #include <set>

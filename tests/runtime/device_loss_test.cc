@@ -1,8 +1,6 @@
 // A sticky CUDA error, provoked by a kernel with a bad address: every later call returns its code, and everything can still be
 // destroyed. It ends a process's use of CUDA, so each case runs in its own process: a threadsafe-style death test starts this
 // program again, and nothing here touches CUDA before.
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <cstdlib>
 
@@ -197,7 +195,7 @@ void ExpectTheRuntimeDead(Engine &e, int32_t row, uint64_t lost) {
 
 // With graphs that were captured before.
 void LoseTheRuntime() {
-  CapturedEngine e(OptionsFor(CudaParam()));
+  Captured<Engine> e(OptionsFor(CudaParam()));
   std::vector<int32_t> rows = { e.Start(5, 1), e.Start(17, 2) };
   e.Step(e.Decode(rows));
   ASSERT_FALSE(::testing::Test::HasFailure()) << "a good step";

@@ -12,8 +12,7 @@ protected:
   // An engine of so many layers, and what its capture and, unless it is captured FULL, a step have called.
   std::vector<cgr__shim_call> CallsOf(int32_t layers, int32_t mode) {
     cgr_device *traced = nullptr;
-    cgr_device *inner = OpenDevice(GetParam());
-    EXPECT_EQ(cgr__trace_open(inner, &traced), CGR__DEVICE_OK);
+    EXPECT_EQ(cgr__trace_open(OpenDevice(GetParam()), &traced), CGR__DEVICE_OK);
     EngineOptions options = OptionsFor(GetParam(), mode);
     options.handle = traced;
     options.layers.resize(size_t(layers), options.layers[0]);

@@ -13,8 +13,7 @@ namespace {
 
 class Fork : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     engine_ = MakeCaptured(OptionsFor(GetParam()));
     row_ = engine_->Start(5, 1);
   }

@@ -59,7 +59,7 @@ TEST_P(GraphMode, IsLoweredWithAReason) {
 // The caller's switch: eager steps with a reason of their own, strict or not; a forced key is a separate matter.
 TEST_P(GraphMode, ReplaysCanBeSwitchedOff) {
   for (int32_t strict : { 0, 1 }) {
-    CapturedEngine engine(
+    Captured<Engine> engine(
         OptionsFor(GetParam(), CGR_MODE_FULL, { { 16, 8 } }, [=](cgr_config *config) { config->strict = strict; }));
     int32_t row = engine.Start(3, 1);
     auto expect = [&](cgr_graph_kind kind, cgr_reason reason) {
@@ -144,7 +144,7 @@ TEST_P(GraphMode, DefaultBucketsAreWhatStepsRunIn) {
   EngineOptions options = OptionsFor(GetParam());
   options.max_requests = options.max_rows = 20;
   options.buckets = {};
-  CapturedEngine engine(options);
+  Captured<Engine> engine(options);
   std::vector<std::pair<int32_t, int32_t>> prompts;
   for (int32_t i = 0; i < 20; i++)
     prompts.push_back({ engine.Open(), 3 });

@@ -11,14 +11,11 @@ namespace {
 using groups::kGroups;
 using Range = std::pair<int32_t, int32_t>;
 
-class Groups : public ::testing::TestWithParam<DeviceParam> {
+class Groups : public OverDevices {
 protected:
   using Chunks = std::vector<std::pair<int32_t, int32_t>>;
 
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    seed_ = Seed();
-  }
+  void SetUpOnDevice() override { seed_ = Seed(); }
   // The first engine is compared with the oracle, the others, which do the same, with it. The engine's table is group 1's.
   void Add(cgr_graph_mode mode = CGR_MODE_FULL_DECODE_ONLY, bool engine_table = false) {
     EngineOptions options = groups::OptionsFor(GetParam(), mode, seed_, groups::LayersFor(GetParam()));
@@ -103,8 +100,7 @@ TEST_P(Groups, AnEnginesTableStandsNextToTheLibrarys) {
   Add();
   SCOPED_TRACE(Repeat(seed_));
   Scenario();
-  if (HasFailure())
-    return;
+  ASSERT_FALSE(HasFailure());
   Engine &e = *engines_[0];
   EXPECT_EQ(e.View(CGR_BUFFER_PAGE_TABLE, 1).data, e.tables[1]);
   EXPECT_EQ(e.View(CGR_BUFFER_PAGE_TABLE, 1).stride, e.TableStride(1));

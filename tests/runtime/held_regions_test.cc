@@ -9,18 +9,14 @@ constexpr int32_t kNumKeys = 4; // of 1, 2, 4 and 8 requests
 
 class HeldRegions : public ThreeRequests {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(CGR_MODE_FULL_DECODE_ONLY);
-  }
+  void SetUpOnDevice() override { Make(CGR_MODE_FULL_DECODE_ONLY); }
   using ThreeRequests::Make;
   void Make(cgr_graph_mode mode) {
     EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 8 } });
     options.layers[0].kind.sinks = { 0.5f, -1.0f };
     options.layers[1].kind.alibi_slopes = { 0.5f, 0.25f };
     ThreeRequests::Make(options);
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
     const RecordLayer &layer = engine_->state.layer[0];
     attended_ = Register(layer.in[kQ].data, layer.in_bytes[kQ]);
     named_ = Register(layer.in[kQ].data, 1); // the attention of layer 0 begins in both

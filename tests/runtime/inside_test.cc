@@ -9,12 +9,9 @@
 namespace cgr_test {
 namespace {
 
-class Inside : public ::testing::TestWithParam<DeviceParam> {
+class Inside : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE));
-  }
+  void SetUpOnDevice() override { Make(PlanningOptions(GetParam(), CGR_MODE_FULL_AND_PIECEWISE)); }
   void Make(const EngineOptions &options) {
     p_.reset();
     p_ = std::make_unique<Planning>(options, std::vector<PlannerOptions>{ OnBoth() });

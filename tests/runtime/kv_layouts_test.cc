@@ -76,8 +76,7 @@ TEST_P(KvLayouts, AreDescribedByViews) {
       engine.Step(engine.Decode({ a, b, c }));
     engine.Step(engine.Chunks({ { b, 9 }, { a, 1 }, { c, 20 } }));
     ExpectPlaces(engine, layout.order);
-    if (HasFailure())
-      return;
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -115,7 +114,7 @@ TEST_P(KvLayouts, GiveTheSameBits) {
   std::vector<unsigned char> first;
   for (const NamedLayout &layout : kLayouts) {
     SCOPED_TRACE(layout.name);
-    CapturedEngine engine(Options(layout));
+    Captured<Engine> engine(Options(layout));
     const int32_t a = engine.Start(50), b = engine.Start(23, 3);
     engine.Step(engine.Chunks({ { a, 3 }, { b, 1 } }));
     std::vector<unsigned char> bits;

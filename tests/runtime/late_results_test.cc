@@ -26,19 +26,7 @@ TEST_P(LateResults, AreThoseOfTheRequestsAtPrepare) {
     std::mt19937 random{ uint32_t(depth) };
     int reopened = 0;
     for (int n = 0; n < steps && !HasFatalFailure(); n++) {
-      std::vector<Item> items;
-      while (engine_->requests.size() < 5)
-        engine_->Open();
-      for (int32_t row : engine_->Rows()) {
-        const Request &r = *engine_->requests[row];
-        if (random() % 4 == 0)
-          continue;
-        int32_t length = random() % 3 == 0 ? int32_t(random() % 6) : 1;
-        engine_->Reserve(row, r.num_tokens + length);
-        items.push_back(Engine::Chunk(row, length, n, random() % 4 == 0));
-        if (length > 0 && r.has_token)
-          items.back().tokens[0] = CGR_TOKEN_LAST;
-      }
+      std::vector<Item> items = engine_->RandomItems(random, 5, n);
       std::shuffle(items.begin(), items.end(), random);
       // The oldest result is read at the last moment, when one more launch would expire it.
       while (int32_t(engine_->NumInFlight()) == depth)

@@ -8,12 +8,7 @@
 namespace cgr_test {
 namespace {
 
-using sets::Count;
-using sets::EncoderAndDecoder;
-using sets::Layer;
-using sets::Options;
-using sets::OptionsOf;
-using sets::SetsEngine;
+using namespace sets;
 
 class LengthSets : public OverDevices {
 protected:
@@ -205,8 +200,7 @@ TEST(LengthSetsLost, LengthsAreSentAgain) {
   const size_t bytes = size_t{ 1 } << 20;
   Options options = EncoderAndDecoder();
   options.pinned_bytes = bytes;
-  SetsEngine e(HostParam(CGR_SCHEDULE_LATEST), CGR_MODE_FULL, options, 11);
-  CGR_ASSERT_OK(e.Capture());
+  Captured<SetsEngine> e(HostParam(CGR_SCHEDULE_LATEST), CGR_MODE_FULL, options, 11);
   const int32_t a = e.Open(), b = e.Open();
   e.Encode({ { a, 9 }, { b, 33 } });
   e.Reserve(a, 0, 16);

@@ -1,8 +1,5 @@
 // A cgr_record_call that adds no node to a capture is a warning in the log, once for each call of a list of captures, with the
 // graph and how many others there are; at breaks and in eager steps it is not.
-#include <algorithm>
-#include <memory>
-
 #include "cgr/inspect.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
@@ -10,15 +7,14 @@
 namespace cgr_test {
 namespace {
 
-class LostCalls : public ::testing::TestWithParam<DeviceParam> {
+class LostCalls : public OverDevices {
 protected:
   enum Which { kNothing, kKernel, kNested, kFails };
   struct Args {
     LostCalls *test;
     Which which;
   };
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_));
     CGR_ASSERT_OK(cgr_memory_alloc(dev_, 64, &memory_));
   }

@@ -12,9 +12,7 @@ protected:
   // An engine over a device whose calls can be made to fail.
   void SetUp() override {
     EngineOptions options = OptionsFor(GetParam());
-    cgr_device *inner = nullptr;
-    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &inner));
-    ASSERT_EQ(cgr__fault_open(inner, &options.handle), CGR__DEVICE_OK);
+    ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &options.handle), CGR__DEVICE_OK);
     engine_ = MakeCaptured(options);
     rows_ = { engine_->Start(5, 1), engine_->Start(17, 2), engine_->Start(31, 3) };
   }

@@ -60,11 +60,7 @@ protected:
   }
   void ExpectCountersAddUp() {
     const cgr_stats stats = engine_->Stats();
-    uint64_t sum = 0;
-    for (const auto &kind : stats.by_reason)
-      for (uint64_t count : kind)
-        sum += count;
-    EXPECT_EQ(sum, stats.steps);
+    EXPECT_EQ(CountedSteps(stats), stats.steps);
   }
 
   std::vector<int32_t> rows_;
@@ -186,8 +182,7 @@ TEST_P(MaxPadding, RandomStepsAddUp) {
       }
       const uint64_t before = AllTurnedDown();
       engine_->Step(engine_->Chunks(chunks));
-      if (HasFailure())
-        return;
+      ASSERT_FALSE(HasFailure());
       const uint64_t now = AllTurnedDown() - before;
       const cgr_key &key = engine_->step.key;
       ASSERT_LE(now, 1u);

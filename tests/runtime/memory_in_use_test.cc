@@ -20,8 +20,7 @@ std::string Hex(const void *memory) {
 
 class MemoryInUse : public ThreeRequests {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     Make([](EngineOptions &) {});
   }
   template <class Change> void Make(Change change) {

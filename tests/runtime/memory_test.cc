@@ -49,7 +49,7 @@ TEST_P(Memory, TheCallersMemoryIsUsedAndNothingAfterIt) {
   ASSERT_GT(supplied.sizes.pinned_bytes, 0u);
   ASSERT_GT(supplied.sizes.host_bytes, 0u);
   for (int n = 0; n < 2; n++) { // twice over the same memory, as after a restart
-    CapturedEngine engine(OptionsFor(GetParam(), [&](cgr_config *config) { supplied.GiveTo(config); }));
+    Captured<Engine> engine(OptionsFor(GetParam(), [&](cgr_config *config) { supplied.GiveTo(config); }));
     unsigned char *counts = static_cast<unsigned char *>(engine.View(CGR_BUFFER_COUNTS).data);
     EXPECT_GE(counts, supplied.device);
     EXPECT_LT(counts, supplied.device + supplied.sizes.device_bytes);
@@ -83,9 +83,7 @@ TEST_P(Memory, TheCallersMemoryIsRefusedWhenTooSmallOrMisaligned) {
 // The error says what the failed allocation was for and how many bytes it asked for.
 TEST_P(Memory, AnAllocationThatFailsIsToldWithItsBytes) {
   EngineOptions options = OptionsFor(GetParam());
-  cgr_device *inner = nullptr;
-  CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &inner));
-  ASSERT_EQ(cgr__fault_open(inner, &options.handle), CGR__DEVICE_OK);
+  ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &options.handle), CGR__DEVICE_OK);
   Engine engine(options);
   cgr_config config = engine.Config();
   cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;

@@ -8,10 +8,8 @@ namespace {
 class MergeIsRefused : public ThreeRequests {
 protected:
   enum { kHeads = 4, kDim = 16, kTokens = 64, kRow = kHeads * kDim, kBytes = 4 * kTokens * kRow * 4 };
-  void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(ThreeRequests::SetUp());
-    if (engine_ == nullptr)
-      return;
+  void SetUpOnDevice() override {
+    ASSERT_NO_FATAL_FAILURE(ThreeRequests::SetUpOnDevice());
     for (float *&tensor : tensors_)
       tensor = static_cast<float *>(engine_->Alloc(kBytes));
     engine_->Sync();

@@ -157,8 +157,7 @@ protected:
       engine_->Write(out_.data, std::vector<unsigned char>(out_bytes_, 0xff).data(), out_bytes_);
       engine_->Write(lse_, std::vector<unsigned char>(kLseBytes, 0xff).data(), kLseBytes);
       engine_->Step(items, &forced);
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
       Result result = Take();
       Check(result);
       bits.push_back(result.bits);
@@ -282,9 +281,8 @@ TEST_P(Merge, GraphsHoldWhatItNames) {
 TEST_P(Merge, ALaunchThatFailsIsTold) {
   if (GetParam().IsCuda())
     GTEST_SKIP() << "faults are made on the host";
-  cgr_device *inner = nullptr, *faulty = nullptr;
-  CGR_ASSERT_OK(cgr_device_open("host", &GetParam().config, &inner));
-  ASSERT_EQ(cgr__fault_open(inner, &faulty), CGR__DEVICE_OK);
+  cgr_device *faulty = nullptr;
+  ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &faulty), CGR__DEVICE_OK);
   ASSERT_NO_FATAL_FAILURE(Make({}, faulty));
   auto record = engine_->hook;
   int fails = 0;

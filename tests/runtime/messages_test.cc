@@ -76,7 +76,7 @@ TEST_P(Messages, OfAStepThatCannotBeLaunchedTellTheCause) {
     bad.size = size;
     ExpectOfStep(&bad, { "step->size is " + std::to_string(size), "CGR_STEP_INIT" });
   }
-  CapturedEngine other(OptionsFor(GetParam()));
+  Captured<Engine> other(OptionsFor(GetParam()));
   const int32_t row = other.Start(5, 1);
   CGR_ASSERT_OK(other.Prepare(other.Decode({ row })));
   ExpectOfStep(&other.step, { "step was prepared by another runtime" });

@@ -129,8 +129,7 @@ protected:
         engine_->CheckOne();
       else
         engine_->WaitForAll();
-      if (HasFatalFailure())
-        return;
+      ASSERT_FALSE(HasFatalFailure());
     }
     FAIL() << "prepare finds no end";
   }

@@ -1,6 +1,4 @@
 // Others take and give back memory of the device while graphs are captured: neither the figures nor the budgets follow them.
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <vector>

@@ -1,7 +1,5 @@
 // Layers without a cache: the queries of a step see the step's own keys, with the same bits in every mode, checked against
 // attention in fp64; runtimes that have no pages at all; and the engine's own backends that serve such layers.
-#include <memory>
-
 #include "cgr/inspect.h"
 #include "cgr/names.h"
 #include "tests/support/sets_case.h"
@@ -9,11 +7,7 @@
 namespace cgr_test {
 namespace {
 
-using sets::Bytes;
-using sets::Layer;
-using sets::Options;
-using sets::OptionsOf;
-using sets::SetsEngine;
+using namespace sets;
 
 // Both directions with and without a window, and one direction.
 Options EncoderAlone() {
@@ -51,8 +45,7 @@ TEST_P(NoCache, EveryModeGivesTheSameBitsAndTheOraclesValues) {
     Bytes expected;
     for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_FULL_AND_PIECEWISE }) {
       SCOPED_TRACE(cgr_graph_mode_name(mode));
-      SetsEngine e(GetParam(), mode, options, seed);
-      CGR_ASSERT_OK(e.Capture());
+      Captured<SetsEngine> e(GetParam(), mode, options, seed);
       const Bytes got = Scenario(e);
       EXPECT_EQ(e.step.key.kind, mode == CGR_MODE_NONE        ? int32_t(CGR_KIND_NONE)
                                  : mode == CGR_MODE_PIECEWISE ? int32_t(CGR_KIND_PIECEWISE)
@@ -68,8 +61,7 @@ TEST_P(NoCache, SelfTestWithoutPages) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     Options options = EncoderAlone();
     options.samples = false;
-    SetsEngine e(GetParam(), mode, options, 1);
-    CGR_ASSERT_OK(e.Capture());
+    Captured<SetsEngine> e(GetParam(), mode, options, 1);
     cgr_self_test test = CGR_SELF_TEST_INIT;
     test.max_token = 100;
     int32_t count = -1;
@@ -105,8 +97,7 @@ TEST_P(NoCache, OutputsThatOverlapKeysAreRefused) {
 }
 
 TEST_P(NoCache, WithoutGroupsNothingHasPages) {
-  SetsEngine e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
-  CGR_ASSERT_OK(e.Capture());
+  Captured<SetsEngine> e(GetParam(), CGR_MODE_FULL, EncoderAlone(), 1);
   const int32_t a = e.Open(), page = 3;
   int32_t first, end;
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;

@@ -1,8 +1,6 @@
 // On-demand buffers in a runtime: what kernels of a backend and of the engine find when they run, in graphs of every kind and in
 // eager steps, matches what the engine knows of its batch; and a runtime that was asked for none has neither memory nor node for
 // them.
-#include <cstring>
-
 #include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"

@@ -9,8 +9,7 @@ namespace {
 
 class PageLedger : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     EngineOptions options = OptionsFor(GetParam());
     options.handle = violations_.Open(GetParam());
     engine_ = MakeCaptured(options);

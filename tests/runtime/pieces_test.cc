@@ -19,8 +19,7 @@ protected:
     cgr_record_info info;
   };
 
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     EngineOptions options = OptionsFor(GetParam(), CGR_MODE_PIECEWISE, { { 8, 8 }, { 32, 8 }, { 64, 8 } });
     engine_ = std::make_unique<Engine>(options);
     CGR_ASSERT_OK(cgr_stream_create(engine_->dev, &engine_->side));

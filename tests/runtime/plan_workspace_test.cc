@@ -135,8 +135,8 @@ TEST_P(PlanWorkspace, IsZeroAfterALaunchThatFails) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE })
     for (int takes_effect : { 0, 1 }) {
       SCOPED_TRACE(takes_effect);
-      cgr_device *inner = OpenDevice(GetParam()), *faulty = nullptr;
-      ASSERT_EQ(cgr__fault_open(inner, &faulty), CGR__DEVICE_OK);
+      cgr_device *faulty = nullptr;
+      ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &faulty), CGR__DEVICE_OK);
       ASSERT_NO_FATAL_FAILURE(Make(mode, { Dirty() }, faulty));
       const int32_t row = engine().Start(5);
       engine().upload = false;

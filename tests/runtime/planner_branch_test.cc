@@ -10,11 +10,8 @@ namespace {
 
 class PlannerBranch : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    cgr_device *inner = OpenDevice(GetParam());
-    ASSERT_NE(inner, nullptr);
-    ASSERT_EQ(cgr__trace_open(inner, &traced_), CGR__DEVICE_OK);
+  void SetUpOnDevice() override {
+    ASSERT_EQ(cgr__trace_open(OpenDevice(GetParam()), &traced_), CGR__DEVICE_OK);
     EngineOptions options = OptionsFor(GetParam(), CGR_MODE_NONE);
     options.handle = traced_;
     engine_ = MakeCaptured(options);

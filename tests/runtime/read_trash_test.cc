@@ -1,6 +1,5 @@
 // Read-trash pages that hold NaN or an infinity are named, by group, page, layer, K or V, over the validation layer: once a step
 // has completed, and by the next prepare. Finite pages of any layout are left alone.
-#include <cmath>
 #include <cstring>
 
 #include "tests/support/engine.h"

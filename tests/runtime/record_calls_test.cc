@@ -235,7 +235,7 @@ TEST_P(RecordCalls, InfoTellsThePaddedAndTheRealCountsOfAnEagerStep) {
 }
 
 TEST_P(RecordCalls, InfoTellsNoRealCountsInACapture) {
-  CapturedEngine fresh(OptionsFor(GetParam()));
+  Captured<Engine> fresh(OptionsFor(GetParam()));
   ASSERT_EQ(fresh.records.size(), 4u);
   for (const cgr_record_info &info : fresh.records) {
     EXPECT_EQ(info.capturing, 1);

@@ -7,10 +7,7 @@ namespace {
 
 class RecordLayers : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    engine_ = std::make_unique<Engine>(OptionsFor(GetParam()));
-  }
+  void SetUpOnDevice() override { engine_ = std::make_unique<Engine>(OptionsFor(GetParam())); }
   // The attention call of a layer, made by the test.
   cgr_attention Call(int32_t layer, uint32_t flags = 0) {
     cgr_attention attention = engine_->state.call[layer].attention;

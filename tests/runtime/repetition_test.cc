@@ -274,9 +274,7 @@ protected:
   }
   // The steps take turns, so each finds another step's leftovers in the memory of partials; graphs and eager steps alternate.
   void Repeat(int count, bool loaded, bool batch_invariant) {
-    const uint64_t seed = Seed();
-    SCOPED_TRACE(cgr_test::Repeat(seed));
-    Random random(seed);
+    SeededRandom random;
     salt_ = random.Pick32(1, 1 << 30);
     ASSERT_NO_FATAL_FAILURE(Make(batch_invariant));
     ASSERT_NO_FATAL_FAILURE(AddSteps(&random));

@@ -24,10 +24,9 @@ cgr_status FillScales(void *context, cgr_recorder *recorder, const cgr_attention
   return status;
 }
 
-class Scales : public ::testing::TestWithParam<DeviceParam> {
+class Scales : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &backend_.device));
     cgr_backend backend = CGR_BACKEND_INIT;
     backend.name = "quantised", backend.support = Always, backend.record = FillScales, backend.context = &backend_;

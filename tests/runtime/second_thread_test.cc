@@ -13,8 +13,7 @@ namespace {
 
 class SecondThread : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     EngineOptions options = OptionsFor(GetParam());
     options.handle = violations_.Open(GetParam());
     engine_ = std::make_unique<Engine>(options);

@@ -13,7 +13,7 @@ using rows::RowEngine;
 
 enum { kWidth = 8, kFirstBit = 2, kOtherBit = 7 };
 
-class SelfTestCalls : public ::testing::TestWithParam<DeviceParam> {
+class SelfTestCalls : public OverDevices {
 public:
   // Whether the call is left out of this step or capture.
   using Skips = std::function<bool(const cgr_record_info &)>;
@@ -22,7 +22,6 @@ public:
     std::function<cgr_status(SelfTestCalls *, cgr_recorder *)> make;
   };
 
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(cgr_graph_mode mode, int32_t check_values) {
     rows::Options options;
     options.model = rows::SmallModelFor(GetParam());
@@ -83,11 +82,7 @@ public:
   }
   // With this call in `record`, unless it is left out; in_call: in a function of cgr_record_call.
   Found Run(const Call &call, const Skips &skips, bool in_call) {
-    planted_ = [=](cgr_recorder *recorder) {
-      cgr_record_info info = CGR_RECORD_INFO_INIT;
-      CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-      return skips(info) ? CGR_OK : call.make(this, recorder);
-    };
+    planted_ = [=](cgr_recorder *recorder) { return skips(InfoOf(recorder)) ? CGR_OK : call.make(this, recorder); };
     engine_->hook = [this, in_call](cgr_recorder *recorder, const cgr_record_info &) {
       auto function = [](cgr_recorder *again, const void *raw) {
         return (*static_cast<SelfTestCalls *const *>(raw))->planted_(again);
@@ -143,9 +138,7 @@ TEST_P(SelfTestCalls, AreNamedWhereTheyAreLackingAndNowhereElse) {
         ExpectNothing(found);
     }
     const Call other = { "other bits", [](SelfTestCalls *t, cgr_recorder *recorder) {
-                          cgr_record_info info = CGR_RECORD_INFO_INIT;
-                          CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-                          return t->Check(recorder, info.key.kind == CGR_KIND_NONE ? kOtherBit : kFirstBit);
+                          return t->Check(recorder, InfoOf(recorder).key.kind == CGR_KIND_NONE ? kOtherBit : kFirstBit);
                         } };
     ExpectFound(Run(other, none, in_call), CGR_ERROR_SELF_TEST,
                 { "cgr_record_check_values has other bits for the eager step (0x80)" });

@@ -12,12 +12,9 @@ namespace {
 
 using rows::RowEngine;
 
-class SelfTest : public ::testing::TestWithParam<DeviceParam> {
+class SelfTest : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(CGR_MODE_FULL);
-  }
+  void SetUpOnDevice() override { Make(CGR_MODE_FULL); }
   void Make(cgr_graph_mode mode, std::function<void(cgr_config *)> adjust = nullptr) {
     rows::Options options;
     options.model = rows::SmallModelFor(GetParam()), options.mode = mode, options.adjust = std::move(adjust);
@@ -90,10 +87,9 @@ TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {
     for (int32_t num_pages : { 5, 40 }) {
       SCOPED_TRACE(cgr_graph_mode_name(mode) + std::string(", ") + std::to_string(num_pages) + " pages");
       Make(mode);
-      cgr_stats before = CGR_STATS_INIT, after = CGR_STATS_INIT;
-      CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &before));
+      const cgr_stats before = StatsOf(engine_->rt);
       ExpectNothing(Run(TestWatching(num_pages)));
-      CGR_ASSERT_OK(cgr_runtime_stats(engine_->rt, &after));
+      const cgr_stats after = StatsOf(engine_->rt);
       uint64_t forced = 0;
       for (int kind = 0; kind < 3; kind++)
         forced += after.by_reason[kind][CGR_REASON_FORCED];
@@ -186,9 +182,8 @@ cgr_status PlanLengths(void *context, void *, cgr_recorder *recorder, uint32_t f
 }
 cgr_status RecordPlanned(void *context, cgr_recorder *recorder, const cgr_attention *a) {
   const Plans *plans = static_cast<Plans *>(context);
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
   CGR_EXPECT_OK(CopyQueries(plans->device, recorder, a));
-  CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+  const cgr_record_info info = InfoOf(recorder);
   return cgr_copy(plans->device, a->out.data, info.plan_key->workspace, 4, info.stream);
 }
 
@@ -517,7 +512,7 @@ TEST_P(SelfTest, WantsAGraphThatCanBeReplayed) {
 TEST_P(SelfTest, WantsThePageTablesOfTheLibrary) {
   EngineOptions options = OptionsFor(GetParam());
   options.engine_table = true;
-  CapturedEngine engine(options);
+  Captured<Engine> engine(options);
   const int32_t pages[] = { 2, 3, 4, 5 };
   cgr_self_test test = CGR_SELF_TEST_INIT;
   int32_t count = 0;

@@ -7,10 +7,7 @@
 namespace cgr_test {
 namespace {
 
-using sets::Count;
-using sets::EncoderAndDecoder;
-using sets::Options;
-using sets::SetsEngine;
+using namespace sets;
 
 class SetFaults : public ::testing::TestWithParam<DeviceAndMode> {
 protected:
@@ -24,8 +21,7 @@ protected:
 TEST_P(SetFaults, LeaveTheTokensOfTheSequences) {
   Options options = EncoderAndDecoder();
   ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam().device), &options.handle), CGR__DEVICE_OK);
-  SetsEngine e(GetParam().device, GetParam().mode, options, 11);
-  CGR_ASSERT_OK(e.Capture());
+  Captured<SetsEngine> e(GetParam().device, GetParam().mode, options, 11);
   const int32_t a = e.Open(), b = e.Open();
   e.Encode({ { a, 2 }, { b, 3 } });
   e.Decode({ { a, 3 }, { b, 1 } });

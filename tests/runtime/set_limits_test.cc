@@ -10,9 +10,7 @@
 namespace cgr_test {
 namespace {
 
-using sets::EncoderAndDecoder;
-using sets::Options;
-using sets::SetsEngine;
+using namespace sets;
 
 // Pages of 16 tokens for sequences, of 32 for the encoder's.
 Options Bounded(int32_t sequence, int32_t encoder) {

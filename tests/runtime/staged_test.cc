@@ -50,10 +50,7 @@ Bytes Padding(int i, size_t rows) {
 
 class Staged : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(CGR_MODE_FULL);
-  }
+  void SetUpOnDevice() override { Make(CGR_MODE_FULL); }
   void TearDown() override {
     if (engine_)
       engine_->Forget(); // what the caches hold is not looked at

@@ -7,14 +7,10 @@ namespace {
 
 class StaleGraphs : public ThreeRequests {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    MakeStrict(0);
-  }
+  void SetUpOnDevice() override { MakeStrict(0); }
   void MakeStrict(int32_t strict) {
     Make(OptionsFor(GetParam(), [strict](cgr_config *config) { config->strict = strict; }));
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
     RecordLayer &layer = engine_->state.layer[0];
     CGR_ASSERT_OK(cgr_region_register(engine_->rt, layer.in[kQ].data, layer.in_bytes[kQ], &region_));
     CGR_ASSERT_OK(engine_->Capture());
@@ -202,8 +198,7 @@ CGR_INSTANTIATE_OVER_FEW_DEVICES(StaleGraphs);
 
 class Strict : public ThreeRequests {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     EngineOptions options = OptionsFor(GetParam(), [](cgr_config *config) { config->strict = 1; });
     options.buckets = { 1, 2, 4 };
     Make(options);

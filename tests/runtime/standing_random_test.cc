@@ -28,10 +28,9 @@ struct Row {
   int32_t computed = 0, reserved = 0, last = -1; // -1: no step has sampled one
 };
 
-class StandingRandom : public ::testing::TestWithParam<DeviceParam> {
+class StandingRandom : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     seed_ = Seed();
     random_ = std::make_unique<Random>(seed_);
     const int32_t dtype = GetParam().IsCuda() ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32, dim = GetParam().IsCuda() ? 64 : 16;

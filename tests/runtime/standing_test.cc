@@ -302,19 +302,7 @@ TEST_P(Standing, LateResultsAreOfTheBatchAsItWas) {
     std::mt19937 random{ uint32_t(depth) };
     int whole = 0, reopened = 0;
     for (int n = 0; n < steps && !HasFatalFailure(); n++) {
-      std::vector<Item> items;
-      while (engine_->requests.size() < 7)
-        engine_->Open();
-      for (int32_t row : engine_->Rows()) {
-        const Request &r = *engine_->requests[row];
-        if (random() % 4 == 0)
-          continue;
-        int32_t length = random() % 3 == 0 ? int32_t(random() % 6) : 1;
-        engine_->Reserve(row, r.num_tokens + length);
-        items.push_back(Engine::Chunk(row, length, n, random() % 4 == 0));
-        if (length > 0 && r.has_token)
-          items.back().tokens[0] = kLast;
-      }
+      std::vector<Item> items = engine_->RandomItems(random, 7, n);
       if (random() % 3 > 0)
         std::shuffle(items.begin(), items.end(), random);
       const bool by_edits = random() % 5 > 0;

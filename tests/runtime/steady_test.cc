@@ -159,11 +159,8 @@ void ExpectNoAllocations() {
 
 class Steady : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    cgr_device *inner = OpenDevice(GetParam());
-    ASSERT_NE(inner, nullptr);
-    ASSERT_EQ(cgr__trace_open(inner, &traced_), CGR__DEVICE_OK);
+  void SetUpOnDevice() override {
+    ASSERT_EQ(cgr__trace_open(OpenDevice(GetParam()), &traced_), CGR__DEVICE_OK);
     EngineOptions options = OptionsFor(GetParam());
     options.handle = traced_;
     options.buckets = { 1, 2, 4, 6 };

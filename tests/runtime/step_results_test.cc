@@ -227,8 +227,7 @@ TEST_P(StepResults, LengthGoesBackToAnyTokenAndOnFromThere) {
     items.push_back({ row, { to % 50, 3 } });
     engine_->Step(items);
     EXPECT_EQ(engine_->Info(row).num_tokens, to + 2);
-    if (HasFatalFailure())
-      return;
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 

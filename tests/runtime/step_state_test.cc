@@ -83,7 +83,7 @@ TEST_P(StepState, AStepIsLaunchedOrCancelledOnce) {
 
 // A step belongs to the runtime that prepared it, even if another runtime has prepared just as many.
 TEST_P(StepState, AStepOfAnotherRuntimeIsRefused) {
-  CapturedEngine b(OptionsFor(GetParam()));
+  Captured<Engine> b(OptionsFor(GetParam()));
   std::vector<int32_t> rows = { b.Start(5, 1), b.Start(17, 2), b.Start(31, 3) };
   CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));
   auto refused = [&](cgr_step step) {

@@ -10,10 +10,7 @@ enum { kPlain = 0, kOne = 1, kMany = 9, kAlone = 40 };
 
 class StepVariants : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(CGR_MODE_FULL);
-  }
+  void SetUpOnDevice() override { Make(CGR_MODE_FULL); }
   void Make(cgr_graph_mode mode) {
     EngineOptions options = OptionsFor(GetParam(), mode, { { 16, 8 }, { 64, 8 } });
     options.adjust = [](cgr_config *config) {

@@ -31,7 +31,7 @@ TEST_P(Threads, TwoRuntimesOnTwoDevices) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 2; i++)
     threads.emplace_back([i] {
-      CapturedEngine engine(OptionsFor(GetParam()));
+      Captured<Engine> engine(OptionsFor(GetParam()));
       Work(&engine, 100 * i);
     });
   for (std::thread &thread : threads)
@@ -40,10 +40,10 @@ TEST_P(Threads, TwoRuntimesOnTwoDevices) {
 
 // Thread-local capture: another thread's steps go on while this one captures.
 TEST_P(Threads, OneCapturesWhileTheOtherRuns) {
-  CapturedEngine runs(OptionsFor(GetParam()));
+  Captured<Engine> runs(OptionsFor(GetParam()));
   std::thread worker([&] { Work(&runs, 0); });
   for (int n = 0; n < 10; n++) {
-    CapturedEngine captures(OptionsFor(GetParam()));
+    Captured<Engine> captures(OptionsFor(GetParam()));
     captures.Step(captures.Decode({ captures.Start(3, n) }));
   }
   worker.join();
@@ -63,7 +63,7 @@ TEST_P(Threads, MessagesBelongToTheirThread) {
 }
 
 TEST_P(Threads, CompletionMayBeReadByAnyThread) {
-  CapturedEngine engine(OptionsFor(GetParam()));
+  Captured<Engine> engine(OptionsFor(GetParam()));
   std::atomic<bool> stop{ false };
   std::thread reader([&] {
     uint64_t last = 0;

@@ -29,7 +29,7 @@ EngineOptions OptionsOn(int ordinal) {
 
 // Captures, replays, eager steps, moved pages; all of it is checked and destroyed.
 void Work(int ordinal, int num_steps) {
-  CapturedEngine engine(OptionsOn(ordinal));
+  Captured<Engine> engine(OptionsOn(ordinal));
   CGR_ASSERT_OK(engine.Warmup());
   std::vector<int32_t> rows = { engine.Start(5, ordinal), engine.Start(17, ordinal + 2) };
   for (int n = 0; n < num_steps && !::testing::Test::HasFailure(); n++) {

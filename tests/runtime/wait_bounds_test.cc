@@ -8,12 +8,9 @@ namespace {
 
 class WaitBounds : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     EngineOptions options = OptionsFor(GetParam());
-    cgr_device *inner = nullptr;
-    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &inner));
-    ASSERT_EQ(cgr__fault_open(inner, &options.handle), CGR__DEVICE_OK);
+    ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &options.handle), CGR__DEVICE_OK);
     options.adjust = [](cgr_config *config) { config->wait_timeout_ms = 60; };
     engine_ = MakeCaptured(options);
     row_ = engine_->Start(5, 1);

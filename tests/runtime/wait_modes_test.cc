@@ -1,6 +1,5 @@
 // The ways to wait (cgr_config.wait_mode): over every device each of them gives the same answers; one that blocks sleeps, is back
 // soon after the step's end, and notices what does not wake it: a time-out, a lost kernel, a lost device.
-#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -227,10 +226,8 @@ TEST_P(WaitModesWithThreads, TheThreadIsBackSoon) {
 
 // A thread that never sleeps needs nothing of the device's for it.
 TEST_P(WaitModesWithThreads, OnlyWhatSleepsHasAWaiter) {
-  const DeviceParam &param = GetParam().device;
-  cgr_device *inner = nullptr, *dev = nullptr;
-  CGR_ASSERT_OK(cgr_device_open(param.name.c_str(), &param.config, &inner));
-  ASSERT_EQ(cgr__trace_open(inner, &dev), CGR__DEVICE_OK);
+  cgr_device *dev = nullptr;
+  ASSERT_EQ(cgr__trace_open(OpenDevice(GetParam().device), &dev), CGR__DEVICE_OK);
   ASSERT_NO_FATAL_FAILURE(Make(dev));
   engine_->Step(engine_->Decode({ row_ }));
   EXPECT_EQ(cgr__trace_count(dev, CGR__OP_WAITER_CREATE), Blocks() ? 1u : 0u);

@@ -11,10 +11,7 @@ namespace {
 
 class Wait : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(0);
-  }
+  void SetUpOnDevice() override { Make(0); }
   void TearDown() override { gate_.reset(); }
   void Make(int32_t wait_timeout_ms) {
     engine_.reset();

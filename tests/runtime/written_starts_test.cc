@@ -10,8 +10,7 @@ namespace {
 class WrittenStarts : public EngineTest {
 protected:
   enum { kDepth = 4 };
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     EngineOptions options =
         OptionsFor(GetParam(), CGR_MODE_FULL_DECODE_ONLY, {}, [](cgr_config *config) { config->ring_depth = kDepth; });
     options.handle = violations_.Open(GetParam());

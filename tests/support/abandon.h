@@ -1,6 +1,5 @@
 // Steps that are abandoned, at one place after another.
-#ifndef CGR_TESTS_SUPPORT_ABANDON_H
-#define CGR_TESTS_SUPPORT_ABANDON_H
+#pragma once
 
 #include "tests/support/tables.h"
 
@@ -34,5 +33,3 @@ template <class Abandon> int32_t AbandonEverywhere(Engine &engine, Abandon aband
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ABANDON_H

@@ -1,7 +1,6 @@
 // The inputs of one launch of attention of any kind: keys and values in pages or next to the queries, without any device.
 // Whatever no query sees is poison, and page numbers that are not needed are invalid.
-#ifndef CGR_TESTS_SUPPORT_ATTENTION_CASE_H
-#define CGR_TESTS_SUPPORT_ATTENTION_CASE_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -133,6 +132,9 @@ private:
   std::vector<int32_t> rows_, table_;
 };
 
-} // namespace cgr_test
+// A cache with what the case keeps in it; all else is poison.
+struct FilledCache : PagedCache {
+  FilledCache(Bench &bench, AttentionCase &made, Poison poison) : PagedCache(bench, made.Cache_()) { made.Fill(this, poison); }
+};
 
-#endif // CGR_TESTS_SUPPORT_ATTENTION_CASE_H
+} // namespace cgr_test

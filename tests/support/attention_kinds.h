@@ -1,7 +1,6 @@
 // The kinds of attention that tests ask for: what a layer wants beyond plain attention, which keys a query then sees as the
 // documentation of cgr_layer says, what the registry must refuse, and random kinds.
-#ifndef CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
-#define CGR_TESTS_SUPPORT_ATTENTION_KINDS_H
+#pragma once
 
 #include <cmath>
 #include <set>
@@ -160,5 +159,3 @@ inline AttentionKind RandomKind(Random &random, int32_t num_q_heads, int32_t pag
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ATTENTION_KINDS_H

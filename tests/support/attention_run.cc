@@ -281,8 +281,7 @@ AttentionShape AttentionTest::Shape() const {
 void AttentionTest::Check(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed, Poison poison) {
   AttentionCase made(shape, batch, seed);
   SCOPED_TRACE("seed " + std::to_string(seed) + " " + made.shape().Text());
-  PagedCache cache(*bench_, made.Cache_());
-  made.Fill(&cache, poison);
+  FilledCache cache(*bench_, made, poison);
   AttentionRun run(*bench_, made, cache);
   AttentionOutput output = run.Run();
   ASSERT_EQ(output.error.error, CGR_GUARD_NONE);
@@ -309,8 +308,7 @@ void AttentionTest::CheckPadding(const AttentionShape &shape, AttentionBatch bat
   for (int32_t padding : paddings) {
     batch.padded_tokens = batch.padded_requests = padding;
     AttentionCase made(shape, batch, seed); // the same values and pages
-    PagedCache cache(*bench_, made.Cache_());
-    made.Fill(&cache, Poison::kNan);
+    FilledCache cache(*bench_, made, Poison::kNan);
     outputs.push_back(AttentionRun(*bench_, made, cache).Run());
     ASSERT_TRUE(SameBits(outputs[0], outputs.back(), made.num_tokens(), made.shape())) << padding;
     ASSERT_NO_FATAL_FAILURE(ExpectAttention(made, cache, outputs.back())) << padding;
@@ -322,8 +320,7 @@ void AttentionTest::CheckAlone(AttentionShape shape, const AttentionBatch &batch
   AttentionCase made(shape, batch, seed);
   shape.num_parts = parts_alone;
   AttentionCase alone(shape, batch, seed); // the same values and pages
-  PagedCache cache(*bench_, made.Cache_());
-  made.Fill(&cache, Poison::kNan);
+  FilledCache cache(*bench_, made, Poison::kNan);
   AttentionOutput all = AttentionRun(*bench_, made, cache).Run();
   for (int32_t i = 0, token = 0; i < made.num_requests(); token += batch.query_lens[size_t(i++)]) {
     AttentionRun run(*bench_, alone, cache);

@@ -1,6 +1,5 @@
 // Runs attention of any kind on a device and compares with the oracle.
-#ifndef CGR_TESTS_SUPPORT_ATTENTION_RUN_H
-#define CGR_TESTS_SUPPORT_ATTENTION_RUN_H
+#pragma once
 
 #include <cmath>
 #include <memory>
@@ -139,5 +138,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ATTENTION_RUN_H

@@ -1,6 +1,5 @@
 // Random batches for the block table, and the words that they must give, computed entry by entry.
-#ifndef CGR_TESTS_SUPPORT_BLOCK_TABLE_CASE_H
-#define CGR_TESTS_SUPPORT_BLOCK_TABLE_CASE_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -92,5 +91,3 @@ inline std::vector<int32_t> BlockTableWords(const BlockTableBatch &b, const cgr_
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_BLOCK_TABLE_CASE_H

@@ -1,6 +1,5 @@
 // Commands that a test runs, and private folders for what they read and write.
-#ifndef CGR_TESTS_SUPPORT_COMMANDS_H
-#define CGR_TESTS_SUPPORT_COMMANDS_H
+#pragma once
 
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -98,5 +97,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_COMMANDS_H

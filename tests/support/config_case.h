@@ -1,9 +1,7 @@
 // A configuration that is valid as it stands, and what must be found in it after a small change.
-#ifndef CGR_TESTS_SUPPORT_CONFIG_CASE_H
-#define CGR_TESTS_SUPPORT_CONFIG_CASE_H
+#pragma once
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 
@@ -169,12 +167,9 @@ inline void ExpectFinding(const cgr_finding &got, const Found &want, const std::
     EXPECT_NE(text.find(word), std::string::npos) << where << " says \"" << text << "\", lacks \"" << word << "\"";
 }
 
-class ConfigTest : public ::testing::TestWithParam<DeviceParam> {
+class ConfigTest : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &device_));
-  }
+  void SetUpOnDevice() override { CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &device_)); }
   // Nothing may be left of a refused runtime.
   void TearDown() override { CGR_EXPECT_OK(cgr_device_close(device_)); }
 
@@ -284,5 +279,3 @@ protected:
                            ::cgr_test::DeviceLabel)
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_CONFIG_CASE_H

@@ -1,6 +1,5 @@
 // Counts allocations, in malloc itself, and makes one of them fail. For one source of a test: it defines malloc.
-#ifndef CGR_TESTS_SUPPORT_COUNT_ALLOCATIONS_H
-#define CGR_TESTS_SUPPORT_COUNT_ALLOCATIONS_H
+#pragma once
 
 #include <atomic>
 #include <cerrno>
@@ -54,5 +53,3 @@ void *operator new(size_t bytes) {
   std::abort();
 }
 #endif
-
-#endif // CGR_TESTS_SUPPORT_COUNT_ALLOCATIONS_H

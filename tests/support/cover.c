@@ -1,7 +1,6 @@
 #include "tests/support/cover.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 
 typedef struct list {
   cgr__cover_item *items;

@@ -1,7 +1,6 @@
 // Memory and kernels of a device, for tests on the device table: everything goes through its operations, so that the same test
 // runs on the host device and on a GPU.
-#ifndef CGR_TESTS_SUPPORT_DEVICE_MEMORY_H
-#define CGR_TESTS_SUPPORT_DEVICE_MEMORY_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -253,5 +252,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_DEVICE_MEMORY_H

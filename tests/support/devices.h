@@ -11,8 +11,7 @@
 //   CGR_INSTANTIATE_OVER_DEVICES(StreamTest);
 //
 // Without a GPU the GPU's cases are skipped visibly; with CGR_REQUIRE_GPU=1 in the environment they fail instead.
-#ifndef CGR_TESTS_SUPPORT_DEVICES_H
-#define CGR_TESTS_SUPPORT_DEVICES_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -104,7 +103,12 @@ namespace cgr_test {
 // A suite over devices, whose cases are skipped where their device is missing.
 class OverDevices : public ::testing::TestWithParam<DeviceParam> {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
+  void SetUp() override {
+    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+    SetUpOnDevice();
+  }
+  // What a suite makes before each case whose device is there.
+  virtual void SetUpOnDevice() {}
 };
 
 } // namespace cgr_test
@@ -122,5 +126,3 @@ protected:
 
 #define CGR_INSTANTIATE_OVER_FEW_DEVICES(Suite) \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::ValuesIn(::cgr_test::FewDevices()), ::cgr_test::DeviceLabel)
-
-#endif // CGR_TESTS_SUPPORT_DEVICES_H

@@ -1,8 +1,6 @@
 // The engine's creation and destruction, and its memory.
 #include "tests/support/engine.h"
 
-#include <cstring>
-
 CGR_TEMPLATES_OF_ENGINES()
 
 namespace cgr_test {
@@ -337,11 +335,7 @@ void Engine::ReadBytes(const void *from, void *to, size_t bytes) {
   Sync();
 }
 
-cgr_buffer_view Engine::View(cgr_buffer buffer, int32_t index) {
-  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-  CGR_EXPECT_OK(cgr_buffer_get(rt, nullptr, buffer, index, &view));
-  return view;
-}
+cgr_buffer_view Engine::View(cgr_buffer buffer, int32_t index) { return BufferOf(rt, buffer, index); }
 
 std::vector<int64_t> Engine::Buffer(cgr_buffer buffer, int32_t index) {
   cgr_buffer_view view = View(buffer, index);

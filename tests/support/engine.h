@@ -5,8 +5,7 @@
 // device after a failed launch, and a page goes to another request when cgr_request_info.last says so and not later. The
 // destructor checks what must hold whatever the test did: the counters add up, no guard error was unexpected, no byte of the
 // caches was written by mistake, nothing is alive on the device.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_H
-#define CGR_TESTS_SUPPORT_ENGINE_H
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -173,6 +172,8 @@ public:
   // Opens a request and runs a prompt of `length` tokens through it.
   int32_t Start(int32_t length, int32_t salt = 0);
   static std::vector<int32_t> Prompt(int32_t length, int32_t salt);
+  // For three in four rows, which become at least `num_rows`: few tokens or none, after the last one where it is known.
+  std::vector<Item> RandomItems(std::mt19937 &random, size_t num_rows, int32_t salt);
   static Item Chunk(int32_t row, int32_t length, int32_t salt = 5, bool partial = false);
   // One decode token for each of `rows`, with the pages for it.
   std::vector<Item> Decode(const std::vector<int32_t> &rows);
@@ -322,5 +323,3 @@ private:
   Extern template class std::function<void(cgr_config *)>;        \
   Extern template class std::map<int32_t, std::shared_ptr<cgr_test::Request>>;
 CGR_TEMPLATES_OF_ENGINES(extern)
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_H

@@ -1,7 +1,6 @@
 // The KV caches of a group of a test's engine: the views of every layer in one allocation, in any layout, and an image of what
 // every byte of it must be.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_CACHES_H
-#define CGR_TESTS_SUPPORT_ENGINE_CACHES_H
+#pragma once
 
 #include <array>
 #include <set>
@@ -72,5 +71,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_CACHES_H

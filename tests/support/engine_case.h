@@ -1,20 +1,11 @@
 // Captured engines, and suites that have one.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_CASE_H
-#define CGR_TESTS_SUPPORT_ENGINE_CASE_H
+#pragma once
 
 #include "tests/support/engine.h"
 
 namespace cgr_test {
 
-struct CapturedEngine : Engine {
-  explicit CapturedEngine(const EngineOptions &options) : Engine(options) { CGR_EXPECT_OK(Capture()); }
-};
-
-inline std::unique_ptr<Engine> MakeCaptured(const EngineOptions &options) {
-  auto engine = std::make_unique<Engine>(options);
-  CGR_EXPECT_OK(engine->Capture());
-  return engine;
-}
+inline std::unique_ptr<Engine> MakeCaptured(const EngineOptions &options) { return std::make_unique<Captured<Engine>>(options); }
 
 // Good steps that have this key's kind, this reason, or both.
 inline void StepAs(Engine &engine, const std::vector<Item> &items, int32_t kind, const cgr_key *forced = nullptr) {
@@ -44,12 +35,7 @@ protected:
 // It has an engine with the options of its device from the beginning.
 class CapturedTest : public EngineTest {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    engine_ = MakeCaptured(OptionsFor(GetParam()));
-  }
+  void SetUpOnDevice() override { engine_ = MakeCaptured(OptionsFor(GetParam())); }
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_CASE_H

@@ -1,6 +1,5 @@
 // Options of a test's engine.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H
-#define CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H
+#pragma once
 
 #include <functional>
 #include <limits>
@@ -144,5 +143,3 @@ inline EngineOptions AttentionOptionsFor(const DeviceParam &device, const std::v
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_OPTIONS_H

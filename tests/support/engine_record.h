@@ -1,6 +1,5 @@
 // The model of a test's engine, as `record` enqueues it: q, k and v of each layer, the attention calls, a sampler.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_RECORD_H
-#define CGR_TESTS_SUPPORT_ENGINE_RECORD_H
+#pragma once
 
 #include <functional>
 #include <mutex>
@@ -89,5 +88,3 @@ int &OverwrittenRecords();
 void FillInput(const RecordLayer &layer, Tensor which, int32_t count, const std::function<Entry(int32_t)> &entry, void *to);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_RECORD_H

@@ -6,12 +6,7 @@ namespace cgr_test {
 
 // ----------------------------------------------------------------------------------------------------------- around the steps
 
-cgr_capture Engine::CaptureStruct() {
-  cgr_capture capture = CGR_CAPTURE_INIT;
-  capture.record = record;
-  capture.engine = record_engine;
-  return capture;
-}
+cgr_capture Engine::CaptureStruct() { return CaptureOf(record, record_engine); }
 
 cgr_status Engine::Capture() {
   cgr_capture capture = CaptureStruct();
@@ -34,27 +29,35 @@ cgr_status Engine::Flush() {
 }
 
 cgr_stats Engine::Stats() {
-  cgr_stats stats = CGR_STATS_INIT;
-  CGR_EXPECT_OK(cgr_runtime_stats(rt, &stats));
-  uint64_t sum = 0;
-  for (const auto &kind : stats.by_reason)
-    for (uint64_t count : kind)
-      sum += count;
-  EXPECT_EQ(sum, stats.steps) << "counters do not add up";
+  const cgr_stats stats = StatsOf(rt);
+  EXPECT_EQ(CountedSteps(stats), stats.steps) << "counters do not add up";
   return stats;
 }
 
-cgr_graph_stats Engine::GraphStats(int32_t index) {
-  cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-  CGR_EXPECT_OK(cgr_runtime_graph_stats(rt, index, &stats));
-  return stats;
-}
+cgr_graph_stats Engine::GraphStats(int32_t index) { return GraphStatsOf(rt, index); }
 
 std::vector<int32_t> Engine::Prompt(int32_t length, int32_t salt) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < length; i++)
     tokens.push_back((i * 7 + salt * 13 + 3) % kVocabulary);
   return tokens;
+}
+
+std::vector<Item> Engine::RandomItems(std::mt19937 &random, size_t num_rows, int32_t salt) {
+  std::vector<Item> items;
+  while (requests.size() < num_rows)
+    Open();
+  for (int32_t row : Rows()) {
+    const Request &r = *requests[row];
+    if (random() % 4 == 0)
+      continue;
+    int32_t length = random() % 3 == 0 ? int32_t(random() % 6) : 1;
+    Reserve(row, r.num_tokens + length);
+    items.push_back(Chunk(row, length, salt, random() % 4 == 0));
+    if (length > 0 && r.has_token)
+      items.back().tokens[0] = CGR_TOKEN_LAST;
+  }
+  return items;
 }
 
 Item Engine::Chunk(int32_t row, int32_t length, int32_t salt, bool partial) { return { row, Prompt(length, salt), partial }; }

@@ -1,6 +1,5 @@
 // The q, k and v of tests: functions of a token's Entry, with values that every dtype holds exactly.
-#ifndef CGR_TESTS_SUPPORT_ENGINE_VALUES_H
-#define CGR_TESTS_SUPPORT_ENGINE_VALUES_H
+#pragma once
 
 #include <cstdint>
 
@@ -44,5 +43,3 @@ void PutHead(int32_t layer, Tensor which, const Entry &entry, int32_t h, int32_t
 void StoreHead(int32_t dtype, int32_t layer, Tensor which, const Entry &entry, int32_t h, int32_t head_dim, void *to);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENGINE_VALUES_H

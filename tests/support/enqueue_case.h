@@ -1,6 +1,5 @@
 // For tests of the public calls that enqueue a planner: an open device with a stream, memory on it, and a graph of one such call.
-#ifndef CGR_TESTS_SUPPORT_ENQUEUE_CASE_H
-#define CGR_TESTS_SUPPORT_ENQUEUE_CASE_H
+#pragma once
 
 #include <memory>
 
@@ -9,10 +8,9 @@
 
 namespace cgr_test {
 
-class EnqueueTest : public ::testing::TestWithParam<DeviceParam> {
+class EnqueueTest : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
+  void SetUpOnDevice() override {
     CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &device_));
     bench_ = std::make_unique<Bench>(device_, Bench::kLeavesOpen);
     CGR_ASSERT_OK(cgr_stream_create(device_, &stream_));
@@ -54,5 +52,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ENQUEUE_CASE_H

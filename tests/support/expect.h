@@ -1,10 +1,10 @@
 // Statuses of calls: what was expected, what came, and the message.
-#ifndef CGR_TESTS_SUPPORT_EXPECT_H
-#define CGR_TESTS_SUPPORT_EXPECT_H
+#pragma once
 
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cgr/base.h"
@@ -35,6 +35,11 @@ inline void ExpectMessage(cgr_status got, cgr_status status, const Words &words)
     EXPECT_TRUE(message.find(word) != std::string::npos) << message << ": lacks " << word;
 }
 
-} // namespace cgr_test
+// An engine of any kind, with its graphs captured.
+template <class Engine> struct Captured : Engine {
+  template <class... Args> explicit Captured(Args &&...args) : Engine(std::forward<Args>(args)...) {
+    CGR_EXPECT_OK(this->Capture());
+  }
+};
 
-#endif // CGR_TESTS_SUPPORT_EXPECT_H
+} // namespace cgr_test

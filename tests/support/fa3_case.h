@@ -1,6 +1,5 @@
 // Batches for FlashAttention-3's scheduler metadata: random ones, and those of the records in tests/data/fa3.
-#ifndef CGR_TESTS_SUPPORT_FA3_CASE_H
-#define CGR_TESTS_SUPPORT_FA3_CASE_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -171,5 +170,3 @@ inline std::vector<std::unique_ptr<Fa3Record>> Fa3Records() {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FA3_CASE_H

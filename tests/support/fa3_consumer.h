@@ -1,8 +1,7 @@
 // Who works on what under FlashAttention-3's scheduler metadata, read as the attention kernels read it: the tiles that
 // VarlenDynamicPersistentTileScheduler (hopper/tile_scheduler.hpp) deals out one by one, and the keys that BlockMN
 // (hopper/block.h) gives each. It reads only the metadata, the batch and the kernel's own parameters.
-#ifndef CGR_TESTS_SUPPORT_FA3_CONSUMER_H
-#define CGR_TESTS_SUPPORT_FA3_CONSUMER_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -111,5 +110,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FA3_CONSUMER_H

@@ -1,8 +1,7 @@
 // A second implementation of FlashAttention-3's scheduler metadata: what both projects' kernels do to each request, one request
 // after another, and a stable sort from the standard library. Tiles, bound, packing and the vectors' places come from
 // cgr_fa3_size: the records and fa3_api_test.cc test what the key decides.
-#ifndef CGR_TESTS_SUPPORT_FA3_ORACLE_H
-#define CGR_TESTS_SUPPORT_FA3_ORACLE_H
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -78,5 +77,3 @@ inline std::vector<int32_t> Fa3Oracle(const Fa3Case &c, const cgr_fa3_sizes &s) 
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FA3_ORACLE_H

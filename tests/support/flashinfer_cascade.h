@@ -1,6 +1,5 @@
 // Batches whose requests share prefixes.
-#ifndef CGR_TESTS_SUPPORT_FLASHINFER_CASCADE_H
-#define CGR_TESTS_SUPPORT_FLASHINFER_CASCADE_H
+#pragma once
 
 #include <algorithm>
 #include <vector>
@@ -82,5 +81,3 @@ inline Cascade RandomCascade(Random &random) {
 }
 
 } // namespace cgr_test
-
-#endif

@@ -1,6 +1,5 @@
 // Random batches for FlashInfer's plans, and their inputs.
-#ifndef CGR_TESTS_SUPPORT_FLASHINFER_CASE_H
-#define CGR_TESTS_SUPPORT_FLASHINFER_CASE_H
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -165,5 +164,3 @@ inline FlashInferCase RandomPrefill(Random &random, bool graph) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FLASHINFER_CASE_H

@@ -1,6 +1,5 @@
 // A second implementation of FlashInfer's DecodePlan and PrefillPlan, made step by step from what planners.h says of them.
-#ifndef CGR_TESTS_SUPPORT_FLASHINFER_MODEL_H
-#define CGR_TESTS_SUPPORT_FLASHINFER_MODEL_H
+#pragma once
 
 #include "tests/support/expect.h"
 #include "tests/support/flashinfer_case.h"
@@ -215,5 +214,3 @@ inline Bytes CheckPlan(const FlashInferCase &c, cgr_flashinfer_plan &plan, unsig
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FLASHINFER_MODEL_H

@@ -1,8 +1,7 @@
 // What FlashInfer's attention kernels would do with a plan: which rows and keys each CTA takes, where it leaves its partial, and
 // which partials are merged. Reads only the plan's buffers, as BatchPrefillWithPagedKVCacheDevice (prefill.cuh) and
 // BatchDecodeWithPagedKVCacheDevice (decode.cuh) of flashinfer-ai/flashinfer fb28d7242b35 do, or those of 0.7.1 and later.
-#ifndef CGR_TESTS_SUPPORT_FLASHINFER_READING_H
-#define CGR_TESTS_SUPPORT_FLASHINFER_READING_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -99,5 +98,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FLASHINFER_READING_H

@@ -1,7 +1,6 @@
 // Random batches for FlashMLA's metadata, and the words that they must give, from a second planner. It fills one part after the
 // other with a payload, block by block, as upstream does; the library's planner uses closed forms.
-#ifndef CGR_TESTS_SUPPORT_FLASHMLA_CASE_H
-#define CGR_TESTS_SUPPORT_FLASHMLA_CASE_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -145,5 +144,3 @@ inline void RandomFlashmla(Random &random, int32_t most_requests, FlashmlaBatch 
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FLASHMLA_CASE_H

@@ -2,8 +2,7 @@
 // result, and what the combine kernel merges. It reads only the buffers and the lengths, as
 // csrc/sm90/decode/dense/splitkv_mla.cuh and csrc/smxx/decode/combine/combine.cu of deepseek-ai/FlashMLA 9241ae3ef9ba do, and
 // splitkv_mla.cu of 1408756a88e5 for v1.
-#ifndef CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H
-#define CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -52,5 +51,3 @@ inline bool ReadFlashmla(int32_t layout, const std::vector<int32_t> &tokens, int
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FLASHMLA_CONSUMER_H

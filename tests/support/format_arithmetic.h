@@ -1,6 +1,5 @@
 // The arithmetic of format_kernels.h, one source for both devices. A CTA calls Run* with all of its threads.
-#ifndef CGR_TESTS_SUPPORT_FORMAT_ARITHMETIC_H
-#define CGR_TESTS_SUPPORT_FORMAT_ARITHMETIC_H
+#pragma once
 
 #include <cmath>
 #include <cstring>
@@ -450,5 +449,3 @@ CGR__HOST_DEVICE void RunMerge(const FormatAttention &a, int32_t entry, int32_t 
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FORMAT_ARITHMETIC_H

@@ -204,8 +204,7 @@ const int32_t *BufferOf(cgr_recorder *recorder, cgr_buffer buffer, int64_t *stri
 } // namespace
 
 cgr_status FormatBackend::Plan(State *s, cgr_recorder *recorder) {
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
-  CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+  const cgr_record_info info = InfoOf(recorder);
   const int32_t *live = BufferOf(recorder, CGR_BUFFER_COUNTS) + CGR_COUNT_REQUESTS;
   const int32_t *starts = BufferOf(recorder, CGR_BUFFER_QUERY_START_LOC), *lens = BufferOf(recorder, CGR_BUFFER_SEQ_LENS);
   const int32_t *pages = BufferOf(recorder, CGR_BUFFER_KV_INDPTR);
@@ -243,8 +242,7 @@ cgr_status FormatBackend::Plan(State *s, cgr_recorder *recorder) {
 }
 
 cgr_status FormatBackend::Record(cgr_recorder *recorder, const cgr_attention *attention) {
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
-  CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
+  const cgr_record_info info = InfoOf(recorder);
   State *s = static_cast<State *>(info.plan_state);
   const cgr_layer &layer = layers_[attention->layer];
   FormatAttention a = {};

@@ -1,8 +1,7 @@
 // A backend over each format of planners, as an engine could write it. A state for each key holds what the format says about the
 // key. `plan` enqueues the format's planner, from the persistent buffers into the backend's workspace; `record` enqueues the
 // kernels of format_kernels.h, which read the plan.
-#ifndef CGR_TESTS_SUPPORT_FORMAT_BACKEND_H
-#define CGR_TESTS_SUPPORT_FORMAT_BACKEND_H
+#pragma once
 
 #include <set>
 #include <string>
@@ -87,5 +86,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FORMAT_BACKEND_H

@@ -1,8 +1,7 @@
 // Attention kernels, for CUDA and for the host, that read the plans of other projects' kernels as those kernels do: they cut as
 // the plan says, put partial results where the plan puts them, and merge them by the plan's indices. They read only the plan, the
 // persistent buffers and the pages; launches follow from the key. In fp64, and slow.
-#ifndef CGR_TESTS_SUPPORT_FORMAT_KERNELS_H
-#define CGR_TESTS_SUPPORT_FORMAT_KERNELS_H
+#pragma once
 
 #include "cgr/cgr.h"
 #include "cgr/interop/fa3.h"
@@ -47,5 +46,3 @@ cgr_status EnqueueFormat(cgr_device *device, bool on_cuda, const FormatAttention
 
 // The launcher of format_kernels.cu: a cudaError_t.
 extern "C" int test_format_attention(const cgr_test::FormatAttention *args, cudaStream_t stream);
-
-#endif // CGR_TESTS_SUPPORT_FORMAT_KERNELS_H

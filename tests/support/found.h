@@ -1,6 +1,5 @@
 // Findings of a test of graphs (self-test, audit).
-#ifndef CGR_TESTS_SUPPORT_FOUND_H
-#define CGR_TESTS_SUPPORT_FOUND_H
+#pragma once
 
 #include <algorithm>
 #include <string>
@@ -48,5 +47,3 @@ inline void ExpectFound(const Found &found, cgr_status status, const Words &word
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_FOUND_H

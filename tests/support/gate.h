@@ -1,7 +1,6 @@
 // Holds up a stream: what is enqueued after the gate does not run before the gate opens. For devices that run steps by
 // themselves (DeviceParam::HasThreads); a host that runs a step when it is waited for would wait for ever. One at a time.
-#ifndef CGR_TESTS_SUPPORT_GATE_H
-#define CGR_TESTS_SUPPORT_GATE_H
+#pragma once
 
 #include <sched.h>
 
@@ -31,5 +30,3 @@ public:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_GATE_H

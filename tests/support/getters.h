@@ -1,6 +1,5 @@
 // Getters of the interface as expressions: what they write, and a failed expectation where they fail. And batches and captures.
-#ifndef CGR_TESTS_SUPPORT_GETTERS_H
-#define CGR_TESTS_SUPPORT_GETTERS_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -40,6 +39,15 @@ inline cgr_stats StatsOf(cgr_runtime *runtime) {
   cgr_stats stats = CGR_STATS_INIT;
   EXPECT_EQ(cgr_runtime_stats(runtime, &stats), CGR_OK) << cgr_last_message();
   return stats;
+}
+
+// Every step has one kind and one reason.
+inline uint64_t CountedSteps(const cgr_stats &stats) {
+  uint64_t sum = 0;
+  for (const auto &kind : stats.by_reason)
+    for (uint64_t steps : kind)
+      sum += steps;
+  return sum;
 }
 
 inline cgr_graph_stats GraphStatsOf(cgr_runtime *runtime, int32_t index) {
@@ -92,5 +100,3 @@ inline cgr_status Flush(cgr_runtime *runtime, cudaStream_t stream, uint64_t *seq
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_GETTERS_H

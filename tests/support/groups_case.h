@@ -1,6 +1,5 @@
 // Engines with two groups of layers, each with its own page table, page size, pool and trash pages.
-#ifndef CGR_TESTS_SUPPORT_GROUPS_CASE_H
-#define CGR_TESTS_SUPPORT_GROUPS_CASE_H
+#pragma once
 
 #include <cstring>
 
@@ -90,5 +89,3 @@ inline void ExpectBuffers(Engine &engine) {
 
 } // namespace groups
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_GROUPS_CASE_H

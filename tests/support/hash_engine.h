@@ -1,8 +1,7 @@
 // An engine of many small kernels, whose every intermediate value has memory of its own: a token's value is a number that each
 // kernel mixes, so that anything that is missing, late or old changes the tokens that come out. Kernels touch real tokens alone.
 // For the host device.
-#ifndef CGR_TESTS_SUPPORT_HASH_ENGINE_H
-#define CGR_TESTS_SUPPORT_HASH_ENGINE_H
+#pragma once
 
 #include <functional>
 #include <string>
@@ -86,5 +85,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_HASH_ENGINE_H

@@ -1,13 +1,11 @@
 // Templates that most tests use: instantiated.cc compiles them once, where otherwise each test compiles all of them again. The
 // precompiled headers of //tests/support include this first.
-#ifndef CGR_TESTS_SUPPORT_INSTANTIATED_H
-#define CGR_TESTS_SUPPORT_INSTANTIATED_H
+#pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <set>
 #include <sstream>
 #include <string>
@@ -52,5 +50,3 @@ CGR_COMMON_COMPARISONS(extern)
   Extern template class std::_Rb_tree<std::string, std::string, std::_Identity<std::string>, std::less<std::string>>;
 CGR_TREES(extern)
 #endif
-
-#endif // CGR_TESTS_SUPPORT_INSTANTIATED_H

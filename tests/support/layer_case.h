@@ -1,6 +1,5 @@
 // Devices and layers for queries to the registry of kernel kinds.
-#ifndef CGR_TESTS_SUPPORT_LAYER_CASE_H
-#define CGR_TESTS_SUPPORT_LAYER_CASE_H
+#pragma once
 
 #include <cstdint>
 
@@ -43,5 +42,3 @@ inline cgr_layer PlainLayer() {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_LAYER_CASE_H

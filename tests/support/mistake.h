@@ -1,6 +1,5 @@
 // Tables of mistakes: each row changes one thing of what is valid otherwise, and says how that is refused.
-#ifndef CGR_TESTS_SUPPORT_MISTAKE_H
-#define CGR_TESTS_SUPPORT_MISTAKE_H
+#pragma once
 
 #include <functional>
 
@@ -49,5 +48,3 @@ void EachMistake(const std::vector<Mistake<T>> &rows, const Good &good, const Re
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_MISTAKE_H

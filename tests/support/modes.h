@@ -1,6 +1,5 @@
 // Tests over devices and graph modes.
-#ifndef CGR_TESTS_SUPPORT_MODES_H
-#define CGR_TESTS_SUPPORT_MODES_H
+#pragma once
 
 #include <algorithm>
 #include <vector>
@@ -35,5 +34,3 @@ inline std::vector<DeviceAndMode> EveryPair(const std::vector<DeviceParam> &devi
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_MODES_H

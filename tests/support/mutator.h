@@ -1,10 +1,8 @@
 // Changes one operation of a capture on its way to the device: what a graph lacks, or has in the wrong place, or keeps. It sees
 // the engine's operations and the library's alike.
-#ifndef CGR_TESTS_SUPPORT_MUTATOR_H
-#define CGR_TESTS_SUPPORT_MUTATOR_H
+#pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -80,5 +78,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_MUTATOR_H

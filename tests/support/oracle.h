@@ -1,7 +1,6 @@
 // What attention must give, for every test that checks its results: K and V of a request gathered from a paged cache, attention
 // in fp64, and how far a kernel may be from it. It uses kernels/reference, which shares no line of code with the kernels.
-#ifndef CGR_TESTS_SUPPORT_ORACLE_H
-#define CGR_TESTS_SUPPORT_ORACLE_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -188,5 +187,3 @@ inline void ExpectNothing(const Values &out, const Values &lse) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ORACLE_H

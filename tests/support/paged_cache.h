@@ -1,6 +1,5 @@
 // A paged KV cache on a device, in every layout, and a host copy of what its pages hold.
-#ifndef CGR_TESTS_SUPPORT_PAGED_CACHE_H
-#define CGR_TESTS_SUPPORT_PAGED_CACHE_H
+#pragma once
 
 #include <cstring>
 #include <map>
@@ -178,5 +177,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_PAGED_CACHE_H

@@ -1,7 +1,6 @@
 // Random classes and batches for the attention plan, the plan in memory, and which KV tiles a q tile sees according to the text
 // of planners/attention/plan_class.h.
-#ifndef CGR_TESTS_SUPPORT_PLAN_CASE_H
-#define CGR_TESTS_SUPPORT_PLAN_CASE_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -240,5 +239,3 @@ template <typename Check> void ForRandomPlans(int32_t count, Check check) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_PLAN_CASE_H

@@ -1,6 +1,5 @@
 // A second reading of planners/attention/plan.h, for tests: the plan of a batch, written from the prose.
-#ifndef CGR_TESTS_SUPPORT_PLAN_READING_H
-#define CGR_TESTS_SUPPORT_PLAN_READING_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -237,5 +236,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_PLAN_READING_H

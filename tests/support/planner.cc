@@ -102,8 +102,7 @@ cgr_status Planner::PlanHost(void *context, void *state, const cgr_plan_step *st
 }
 
 Planner::Call Planner::CallOf(cgr_recorder *recorder, uint32_t flags) {
-  Call call = { nullptr, CGR_PLAN_KEY_INIT, flags, CGR_RECORD_INFO_INIT };
-  CGR_EXPECT_OK(cgr_record_get_info(recorder, &call.info));
+  Call call = { nullptr, CGR_PLAN_KEY_INIT, flags, InfoOf(recorder) };
   void *state = call.info.plan_state;
   call.key = *call.info.plan_key;
   call.state = static_cast<const State *>(state);

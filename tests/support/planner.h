@@ -1,6 +1,5 @@
 // A backend that plans; it keeps its questions and what its steps found on the device.
-#ifndef CGR_TESTS_SUPPORT_PLANNER_H
-#define CGR_TESTS_SUPPORT_PLANNER_H
+#pragma once
 
 #include <memory>
 #include <mutex>
@@ -157,5 +156,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_PLANNER_H

@@ -1,6 +1,5 @@
 // Host memory for metadata that is built there: aligned, full of poison, a little longer than asked for.
-#ifndef CGR_TESTS_SUPPORT_POISONED_H
-#define CGR_TESTS_SUPPORT_POISONED_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -37,5 +36,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_POISONED_H

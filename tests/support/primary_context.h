@@ -1,6 +1,5 @@
 // Whether a GPU has a primary context, which opening a device creates and closing it releases.
-#ifndef CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H
-#define CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -32,5 +31,3 @@ inline bool HasContext(int ordinal) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_PRIMARY_CONTEXT_H

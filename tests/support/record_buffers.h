@@ -1,6 +1,5 @@
 // The runtime's buffers, inside `record`.
-#ifndef CGR_TESTS_SUPPORT_RECORD_BUFFERS_H
-#define CGR_TESTS_SUPPORT_RECORD_BUFFERS_H
+#pragma once
 
 #include "cgr/cgr.h"
 
@@ -15,5 +14,3 @@ inline int32_t *RecordBuffer(cgr_recorder *recorder, cgr_buffer which, cgr_statu
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_RECORD_BUFFERS_H

@@ -1,6 +1,5 @@
 // Calls that must be refused and leave everything as it was.
-#ifndef CGR_TESTS_SUPPORT_REFUSED_H
-#define CGR_TESTS_SUPPORT_REFUSED_H
+#pragma once
 
 #include <cstring>
 
@@ -71,12 +70,9 @@ struct BadCall {
 };
 
 // Three requests in a captured engine. Whatever was refused in a test, the next good steps must be right.
-class ThreeRequests : public ::testing::TestWithParam<DeviceParam> {
+class ThreeRequests : public OverDevices {
 protected:
-  void SetUp() override {
-    CGR_SKIP_WITHOUT_DEVICE(GetParam());
-    Make(OptionsFor(GetParam()));
-  }
+  void SetUpOnDevice() override { Make(OptionsFor(GetParam())); }
   void Make(const EngineOptions &options) {
     engine_.reset();
     engine_ = std::make_unique<Engine>(options);
@@ -178,5 +174,3 @@ inline cgr_key FullKey(int32_t num_requests) { return KeyOf(CGR_KIND_FULL, num_r
 inline cgr_key EagerKey(int32_t num_requests, int32_t num_tokens) { return KeyOf(CGR_KIND_NONE, num_requests, num_tokens); }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_REFUSED_H

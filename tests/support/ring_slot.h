@@ -1,8 +1,6 @@
 // What the host stages for one step (kernels/step.h), and how it is in a ring slot.
-#ifndef CGR_TESTS_SUPPORT_RING_SLOT_H
-#define CGR_TESTS_SUPPORT_RING_SLOT_H
+#pragma once
 
-#include <string>
 #include <vector>
 
 #include "tests/support/step_buffers.h"
@@ -51,5 +49,3 @@ bool ChangesCollide(const StepLimits &limits, const StagedStep &step);
 bool EditsCollide(const StagedStep &step);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_RING_SLOT_H

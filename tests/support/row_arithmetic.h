@@ -1,6 +1,5 @@
 // The arithmetic of row_kernels.h for a row, one source for both devices.
-#ifndef CGR_TESTS_SUPPORT_ROW_ARITHMETIC_H
-#define CGR_TESTS_SUPPORT_ROW_ARITHMETIC_H
+#pragma once
 
 #include <cstring>
 
@@ -90,5 +89,3 @@ CGR_ROW_FN int32_t SampleRow(const RowSampler &a, int32_t request) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ROW_ARITHMETIC_H

@@ -1,8 +1,7 @@
 // An engine whose own kernels work row by row: each layer's q, k and v come from the output of the layer before, the next token
 // from the last layer. So a request's bits in a step depend only on its own tokens, if the attention's bits do. Two groups of
 // pages, of 16 and 64 tokens. Nothing is compared with an oracle: of a request the engine knows only its pages.
-#ifndef CGR_TESTS_SUPPORT_ROW_ENGINE_H
-#define CGR_TESTS_SUPPORT_ROW_ENGINE_H
+#pragma once
 
 #include "tests/support/engine.h"
 #include "tests/support/row_kernels.h"
@@ -89,5 +88,3 @@ private:
 
 } // namespace rows
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_ROW_ENGINE_H

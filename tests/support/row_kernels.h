@@ -1,7 +1,6 @@
 // An engine's own kernels that work row by row, for CUDA and for the host: a row's result depends only on that row, with a fixed
 // order of operations, so its bits are the same in any batch.
-#ifndef CGR_TESTS_SUPPORT_ROW_KERNELS_H
-#define CGR_TESTS_SUPPORT_ROW_KERNELS_H
+#pragma once
 
 #include "cgr/device.h"
 
@@ -41,5 +40,3 @@ extern "C" {
 int test_make_rows(const cgr_test::RowInputs *args, cudaStream_t stream);
 int test_sample_rows(const cgr_test::RowSampler *args, cudaStream_t stream);
 }
-
-#endif // CGR_TESTS_SUPPORT_ROW_KERNELS_H

@@ -1,6 +1,5 @@
 // The public functions of a runtime, for tests of what holds for all of them. Whoever reads the headers has them as data.
-#ifndef CGR_TESTS_SUPPORT_RUNTIME_CALLS_H
-#define CGR_TESTS_SUPPORT_RUNTIME_CALLS_H
+#pragma once
 
 #include <fstream>
 #include <set>
@@ -127,5 +126,3 @@ inline std::set<std::string> RuntimeFunctions(const std::string &property) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_RUNTIME_CALLS_H

@@ -1,6 +1,5 @@
 // Seeds of random tests. CGR_TEST_SEED=<number> in the environment repeats a run.
-#ifndef CGR_TESTS_SUPPORT_SEED_H
-#define CGR_TESTS_SUPPORT_SEED_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -56,5 +55,3 @@ template <class Body> void ForSeeds(uint64_t count, Body body) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_SEED_H

@@ -1,7 +1,6 @@
 // An engine whose layers belong to several length sets: with a cache of the sequences, with one that the steps of another set
 // fill, or without any. Requests are given as numbers of tokens, and each step's outputs are compared with the oracle's.
-#ifndef CGR_TESTS_SUPPORT_SETS_CASE_H
-#define CGR_TESTS_SUPPORT_SETS_CASE_H
+#pragma once
 
 #include "tests/support/engine.h"
 #include "tests/support/seed.h"
@@ -134,5 +133,3 @@ private:
 
 } // namespace sets
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_SETS_CASE_H

@@ -1,8 +1,7 @@
 // A device whose queue a test runs by hand. Enqueued work stays pending, a graph as its single nodes, until the test picks an
 // operation whose dependencies have run, or until a wait. Memory is the inner host device's. For one thread; it supports
 // captures as far as a correct caller needs.
-#ifndef CGR_TESTS_SUPPORT_SIM_DEVICE_H
-#define CGR_TESTS_SUPPORT_SIM_DEVICE_H
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -109,5 +108,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_SIM_DEVICE_H

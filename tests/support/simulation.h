@@ -1,7 +1,6 @@
 // A simulation of the protocol of steps (buffers/PROTOCOL.md): a small engine on the public interface over a device that runs its
 // kernels one by one, late, early or at random, while the host edits, prepares, cancels, launches, fails and spoils.
-#ifndef CGR_TESTS_SUPPORT_SIMULATION_H
-#define CGR_TESTS_SUPPORT_SIMULATION_H
+#pragma once
 
 #include <memory>
 
@@ -122,5 +121,3 @@ private:
 
 } // namespace sim
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_SIMULATION_H

@@ -1,7 +1,6 @@
 // What the steps of a simulation must do, given what the host has prepared: a plain model of rows and tables next to the device,
 // compared with the device's buffers before and after each step ends.
-#ifndef CGR_TESTS_SUPPORT_SIMULATION_MODEL_H
-#define CGR_TESTS_SUPPORT_SIMULATION_MODEL_H
+#pragma once
 
 #include <array>
 #include <map>
@@ -126,5 +125,3 @@ private:
 
 } // namespace sim
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_SIMULATION_MODEL_H

@@ -1,8 +1,7 @@
 // Interrupts a function between two of its instructions: the processor's trap flag raises a signal after each, and the handler
 // counts them. For torn states that no call in the interrupted code exposes. The function must not hold a lock, or be in an
 // allocation, that the interruption needs too. x86-64 Linux without sanitizers; elsewhere nothing is interrupted.
-#ifndef CGR_TESTS_SUPPORT_SINGLE_STEP_H
-#define CGR_TESTS_SUPPORT_SINGLE_STEP_H
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -16,5 +15,3 @@ bool Interrupted(const std::function<void()> &body, int64_t instructions, const 
 bool CanInterrupt();
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_SINGLE_STEP_H

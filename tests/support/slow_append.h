@@ -1,7 +1,6 @@
 // The library's append, except that on a GPU it lets the next kernel begin at once and then waits for a millisecond: a kernel
 // that begins alongside it and does not wait for its end reads the old contents.
-#ifndef CGR_TESTS_SUPPORT_SLOW_APPEND_H
-#define CGR_TESTS_SUPPORT_SLOW_APPEND_H
+#pragma once
 
 #include "kernels/append.h"
 
@@ -13,5 +12,3 @@ extern const cgr__kernel kSlowAppend; // cgr__append_args, of 2-byte elements
 
 // The launcher of slow_append.cu: a cudaError_t.
 extern "C" int test_append_slowly(const void *args, cudaStream_t stream);
-
-#endif // CGR_TESTS_SUPPORT_SLOW_APPEND_H

@@ -1,6 +1,5 @@
 // Edits and steps of a standing batch of three requests.
-#ifndef CGR_TESTS_SUPPORT_STANDING_CASE_H
-#define CGR_TESTS_SUPPORT_STANDING_CASE_H
+#pragma once
 
 #include "tests/support/refused.h"
 
@@ -57,5 +56,3 @@ protected:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_STANDING_CASE_H

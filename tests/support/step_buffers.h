@@ -1,13 +1,11 @@
 // The persistent buffers on the host and on a device, for tests. Everything here follows buffers/table.h: a buffer added there is
 // laid out, poisoned, copied and compared without any code of its own.
-#ifndef CGR_TESTS_SUPPORT_STEP_BUFFERS_H
-#define CGR_TESTS_SUPPORT_STEP_BUFFERS_H
+#pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "buffers/layout.h"
@@ -216,5 +214,3 @@ inline void ExpectBuffers(const StepBuffers &got, const StepBuffers &expected) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_STEP_BUFFERS_H

@@ -1,7 +1,6 @@
 // The kernels around a step (prologue, epilogue) on a device, next to the model. A test stages a ring slot, runs a kernel in
 // both, and compares every buffer.
-#ifndef CGR_TESTS_SUPPORT_STEP_CASE_H
-#define CGR_TESTS_SUPPORT_STEP_CASE_H
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -106,5 +105,3 @@ struct StepResult {
 StepResult ReadResult(const StepPair &pair, const StepLimits &limits, uint64_t seq);
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_STEP_CASE_H

@@ -1,6 +1,5 @@
 // A plain host model of what kernels/step.h says about each buffer around a step.
-#ifndef CGR_TESTS_SUPPORT_STEP_MODEL_H
-#define CGR_TESTS_SUPPORT_STEP_MODEL_H
+#pragma once
 
 #include <memory>
 #include <string>
@@ -74,5 +73,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_STEP_MODEL_H

@@ -1,6 +1,5 @@
 // Compares the tables of rows and pages on the device with the model.
-#ifndef CGR_TESTS_SUPPORT_TABLES_H
-#define CGR_TESTS_SUPPORT_TABLES_H
+#pragma once
 
 #include "tests/support/refused.h"
 
@@ -22,5 +21,3 @@ inline void ExpectTables(Engine &engine) {
 }
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_TABLES_H

@@ -1,7 +1,6 @@
 // The smallest possible engine: one layer, unless it is asked for others, three requests, host functions, on a host device of the
 // caller, which it does not close. Its model: the next token is the last one plus 1.
-#ifndef CGR_TESTS_SUPPORT_TINY_ENGINE_H
-#define CGR_TESTS_SUPPORT_TINY_ENGINE_H
+#pragma once
 
 #include <functional>
 #include <map>
@@ -140,12 +139,7 @@ public:
   TinyEngine(const TinyEngine &) = delete;
   TinyEngine &operator=(const TinyEngine &) = delete;
 
-  cgr_capture CaptureStruct() {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
-    return capture;
-  }
+  cgr_capture CaptureStruct() { return CaptureOf(Record, this); }
   cgr_status Capture() {
     const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);
@@ -153,10 +147,8 @@ public:
   // All memory, in a region each.
   std::vector<int32_t> RegisterAll() {
     std::vector<int32_t> regions;
-    for (void *m : memory) {
-      regions.push_back(-1);
-      CGR_EXPECT_OK(cgr_region_register(rt, m, kMemory, &regions.back()));
-    }
+    for (void *m : memory)
+      regions.push_back(NewRegion(rt, m, kMemory));
     return regions;
   }
   // Over all pages; no row is open.
@@ -174,14 +166,11 @@ public:
   void StepOnce(int32_t *kind) {
     int32_t row = -1;
     const int32_t page = 5, token = 41;
-    cgr_batch batch = CGR_BATCH_INIT;
+    const cgr_batch batch = BatchOf(1, &row, &token);
     cgr_step step = CGR_STEP_INIT;
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     CGR_ASSERT_OK(cgr_request_open(rt, 1, &row));
     CGR_ASSERT_OK(cgr_request_set_pages(rt, row, 0, 0, &page, 1));
-    batch.num_requests = 1;
-    batch.rows = &row;
-    batch.tokens = &token;
     CGR_ASSERT_OK(cgr_step_prepare(rt, &batch, &step));
     *kind = step.key.kind;
     CGR_ASSERT_OK(cgr_step_launch(rt, &step, stream));
@@ -198,13 +187,8 @@ public:
   std::map<Place, cgr_span> Spans(uint64_t seq = 0) { return ByPlace(SpansOf(rt, seq > 0 ? seq : Completed(rt))); }
   // Every step has one kind and one reason.
   void ExpectCountersAddUp() {
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_ASSERT_OK(cgr_runtime_stats(rt, &stats));
-    uint64_t sum = 0;
-    for (const auto &kind : stats.by_reason)
-      for (uint64_t reason : kind)
-        sum += reason;
-    ASSERT_EQ(sum, stats.steps);
+    const cgr_stats stats = StatsOf(rt);
+    ASSERT_EQ(CountedSteps(stats), stats.steps);
   }
 
   cgr_device *dev;
@@ -231,9 +215,7 @@ private:
   }
   static cgr_status Fill(void *engine, cgr_recorder *recorder) {
     const TinyEngine &self = *static_cast<TinyEngine *>(engine);
-    cgr_record_info info = CGR_RECORD_INFO_INIT;
-    const cgr_status status = cgr_record_get_info(recorder, &info);
-    return status == CGR_OK ? cgr_fill(self.dev, self.memory.back(), 0, 64, info.stream) : status;
+    return cgr_fill(self.dev, self.memory.back(), 0, 64, InfoOf(recorder).stream);
   }
   cgr_backend Backend() {
     cgr_backend backend = CGR_BACKEND_INIT;
@@ -272,5 +254,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_TINY_ENGINE_H

@@ -1,6 +1,5 @@
 // What a validation layer reports. Whoever includes this links the layer.
-#ifndef CGR_TESTS_SUPPORT_VIOLATIONS_H
-#define CGR_TESTS_SUPPORT_VIOLATIONS_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -59,5 +58,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_SUPPORT_VIOLATIONS_H

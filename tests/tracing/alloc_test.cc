@@ -69,8 +69,7 @@ TEST(Alloc, NothingIsAllocatedToRecord) {
 #if !CGR_COUNT_MALLOC
   GTEST_SKIP() << "malloc belongs to a sanitizer";
 #endif
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   CGR_ASSERT_OK(engine.Prepare({}));
   CGR_ASSERT_OK(engine.Launch());
   cgr_batch batch = CGR_BATCH_INIT; // without requests: the test only counts

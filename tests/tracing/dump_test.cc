@@ -9,8 +9,7 @@ namespace cgr_test {
 namespace {
 
 TEST(Dump, TellsTheStepsInTheirOrder) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   engine.Step({ 1, 1, 1 });
   engine.Step({ 5, 2 });
   engine.Step({ 20, 20 });
@@ -55,8 +54,7 @@ TEST(Dump, NamesTheKeyThatARefusedStepHasMissed) {
 
 TEST(Dump, IsToldAfterAnAbandonedStep) {
   Told told;
-  PlainEngine engine(told.Asks());
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine(told.Asks());
   engine.Step({ 1 });
   engine.fails = true;
   CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
@@ -81,8 +79,7 @@ TEST(Dump, IsToldAfterAnAbandonedStep) {
 // everything.
 TEST(Dump, NamesStepKeyAndFirstCauseOfADeath) {
   Told told;
-  PlainEngine engine(told.Asks());
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine(told.Asks());
   engine.Step({ 1, 1 });
   engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_DEAD);
   CGR_ASSERT_OK(engine.Prepare({ 1, 1, 1 }));
@@ -113,8 +110,7 @@ TEST(Dump, IsToldOnceWhereverTheDeviceDies) {
     for (uint64_t nth = 1;; nth++) {
       SCOPED_TRACE(std::to_string(lens[0]) + " tokens, call " + std::to_string(nth));
       Told told;
-      PlainEngine engine(told.Asks());
-      CGR_ASSERT_OK(engine.Capture());
+      Captured<PlainEngine> engine(told.Asks());
       engine.Step({ 1, 1 });
       const cgr__fault_plan plan = { CGR__FAULT_ANY_OP, nth, CGR__FAULT_ONCE, 0, CGR__DEVICE_DEAD, 777 };
       cgr__fault_set(engine.fault, &plan);
@@ -139,8 +135,7 @@ TEST(Dump, IsToldAsTheLaunchReturnsWhateverRecordCalls) {
   for (uint64_t nth = 1;; nth++) {
     SCOPED_TRACE(nth);
     Told told;
-    PlainEngine engine(told.Asks());
-    CGR_ASSERT_OK(engine.Capture());
+    Captured<PlainEngine> engine(told.Asks());
     engine.inside = [&] {
       engine.Stats();
       EXPECT_TRUE(told.texts.empty());
@@ -183,8 +178,7 @@ TEST(Dump, KeepsTheNewestWhereTheRingHasWrapped) {
 
 // What a guard refused is reported as long as the step's result is there. The row's length is beyond its page table.
 TEST(Dump, JoinsWhatGuardsHaveRefused) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   engine.Step({ 1 });
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_ROW_COMPUTED, 0, &view));
@@ -211,8 +205,7 @@ TEST(Dump, JoinsWhatGuardsHaveRefused) {
 
 // For the last 16 steps that were waited for, once each, and for no other.
 TEST(Dump, KeepsWhatGuardsHaveRefused) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   engine.Step({ 1 });
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
   CGR_ASSERT_OK(cgr_buffer_get(engine.rt, nullptr, CGR_BUFFER_ROW_COMPUTED, 0, &view));
@@ -247,8 +240,7 @@ TEST(Dump, KeepsWhatGuardsHaveRefused) {
 
 // Host times are the processor's: as long as the clock says.
 TEST(Dump, TimesAreThoseOfTheClock) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   timespec before, after;
   clock_gettime(CLOCK_MONOTONIC, &before);
   for (int i = 0; i < 2000; i++)
@@ -298,8 +290,7 @@ TEST(Dump, TimesOneStepInSoMany) {
 
 // The clock of an older runtime is not compared anew, so consecutive texts are the same.
 TEST(Dump, WritesWhatFits) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   engine.Step({ 1 });
   const timespec while_young = { 0, 300 * 1000 * 1000 };
   nanosleep(&while_young, nullptr);
@@ -318,8 +309,7 @@ TEST(Dump, WritesWhatFits) {
 
 // Records of another size than the library's: each is filled as far as its size goes, and the next begins where it ends.
 TEST(Dump, RecordsMayBeOfAnotherSize) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   for (int i = 0; i < 3; i++)
     engine.Step({ 1, 1 });
   const timespec while_young = { 0, 300 * 1000 * 1000 }; // clocks are compared again when they are twice as old

@@ -1,6 +1,5 @@
 // What the engines of these tests share.
-#ifndef CGR_TESTS_TRACING_ENGINE_PARTS_H
-#define CGR_TESTS_TRACING_ENGINE_PARTS_H
+#pragma once
 
 #include <vector>
 
@@ -21,5 +20,3 @@ inline void GiveLayersTo(const cgr_backend *backend, cgr_config *config, std::ve
 }
 
 } // namespace cgr_test
-
-#endif

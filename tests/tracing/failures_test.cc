@@ -11,8 +11,7 @@ namespace {
 // An engine polls for room in the ring: the steps before stay in the recorder, and each refusal counts.
 TEST(Refusals, OfAFullRingPushNothingOut) {
   const uint64_t polls = 10000;
-  PlainEngine engine([](cgr_config *config) { config->flight_depth = 256; }, CGR_SCHEDULE_LATEST);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine([](cgr_config *config) { config->flight_depth = 256; }, CGR_SCHEDULE_LATEST);
   for (int i = 0; i < 4; i++) { // ring_depth
     CGR_ASSERT_OK(engine.Prepare({ 1, 1 }));
     CGR_ASSERT_OK(engine.Launch());
@@ -73,8 +72,7 @@ TEST(Refusals, SayWhyThereWasNoGraphAndForWhichKey) {
   EXPECT_EQ(last().key_index, -1);
   EXPECT_EQ(json()["reason"].text, "above tokens");
   EXPECT_FALSE(json().Has("key"));
-  cgr_graph_stats forced = CGR_GRAPH_STATS_INIT;
-  CGR_ASSERT_OK(cgr_runtime_graph_stats(engine.rt, 2, &forced));
+  const cgr_graph_stats forced = GraphStatsOf(engine.rt, 2);
   CGR_EXPECT(CGR_ERROR_STATE, engine.Prepare({ 1 }, &forced.key));
   EXPECT_EQ(engine.KeyStats(2).misses, 1u);
   EXPECT_EQ(last().key_index, 2) << "what counts as a miss names its key";
@@ -111,8 +109,7 @@ TEST(Refusals, ForSomethingElseNameNoKey) {
 
 // A launch that leaves its step prepared is reported with the step, whatever becomes of the step.
 TEST(RefusedLaunches, AreToldWithTheStep) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   for (const bool cancels : { true, false }) {
     CGR_ASSERT_OK(engine.Prepare({ 1, 1 }));
     engine.Fault(CGR__OP_CAPTURE_STATUS, CGR__DEVICE_FAILED);
@@ -165,8 +162,7 @@ TEST(Deaths, ThatAreReportedLateNameTheFirstStepThatIsNotDone) {
   for (int way = 0; way < kWays; way++) {
     SCOPED_TRACE(way);
     Told told;
-    PlainEngine engine(told.Asks(), CGR_SCHEDULE_LATEST);
-    CGR_ASSERT_OK(engine.Capture());
+    Captured<PlainEngine> engine(told.Asks(), CGR_SCHEDULE_LATEST);
     engine.Step({ 1 });
     for (const std::vector<int32_t> &lens : { std::vector<int32_t>{ 1, 1 }, { 1, 1, 1 } }) {
       CGR_ASSERT_OK(engine.Prepare(lens));
@@ -201,8 +197,7 @@ TEST(Deaths, ThatAreReportedLateNameTheFirstStepThatIsNotDone) {
 
 TEST(Deaths, WithNothingInFlightNameNoStep) {
   Told told;
-  PlainEngine engine(told.Asks());
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine(told.Asks());
   engine.Step({ 1 });
   EXPECT_EQ(JsonReader::Read(engine.Dump())["first_incomplete"].kind, Json::kNull);
   engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_DEAD);
@@ -215,8 +210,7 @@ TEST(Deaths, WithNothingInFlightNameNoStep) {
 
 // Of a step that the recorder no longer keeps, only the number is there. Cancelled steps push the others out.
 TEST(Deaths, NameTheNumberOfAStepThatIsNotKept) {
-  PlainEngine engine([](cgr_config *config) { config->flight_depth = 256; }, CGR_SCHEDULE_LATEST);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine([](cgr_config *config) { config->flight_depth = 256; }, CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(engine.Prepare({ 1 }));
   CGR_ASSERT_OK(engine.Launch());
   for (int i = 0; i < 256; i++) {
@@ -307,8 +301,7 @@ TEST(Failures, OfTheRuntimesOwnStepsAreTold) {
 // A full ring is the caller's business: the engine polls.
 TEST(Failures, OfAFlushThatFindsNoSlotLeaveNoRecord) {
   Told told;
-  PlainEngine engine(told.Asks(), CGR_SCHEDULE_LATEST);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine(told.Asks(), CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(cgr_runtime_flush(engine.rt, nullptr, nullptr, engine.stream));
   while (engine.Prepare({ 1 }) == CGR_OK)
     CGR_ASSERT_OK(engine.Launch());

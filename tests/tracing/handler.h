@@ -1,7 +1,6 @@
 // An NVTX tool in the test's own process: it keeps what the library reports, and decodes payloads by their registered
 // schemas.
-#ifndef CGR_TESTS_TRACING_HANDLER_H
-#define CGR_TESTS_TRACING_HANDLER_H
+#pragma once
 
 #include <map>
 #include <string>
@@ -51,5 +50,3 @@ struct Tool {
   } while (0)
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_TRACING_HANDLER_H

@@ -1,6 +1,5 @@
 // A strict JSON reader: RFC 8259 and nothing else.
-#ifndef CGR_TESTS_TRACING_JSON_READER_H
-#define CGR_TESTS_TRACING_JSON_READER_H
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -189,5 +188,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_TRACING_JSON_READER_H

@@ -1,7 +1,4 @@
 // The ids of labels as JSON: on a device that gives some, for pieces that end within a label, and for graphs without labels.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -65,9 +62,7 @@ protected:
   void SetUp() override { ids = {}; }
   void Make(int32_t mode) {
     EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_EARLIEST));
-    cgr_device *inner = nullptr;
-    CGR_ASSERT_OK(cgr_device_open("host", &options.device.config, &inner));
-    ASSERT_EQ(cgr__fault_open(inner, &options.handle), CGR__DEVICE_OK);
+    ASSERT_EQ(cgr__fault_open(OpenDevice(options.device), &options.handle), CGR__DEVICE_OK);
     ids.inner = options.handle->ops;
     ids.ops = *ids.inner;
     ids.ops.graph_walk = GraphWalk;
@@ -179,9 +174,7 @@ TEST_F(LabelIds, ALabelThatGoesOnInTheNextPieceIsTwoRuns) {
     const int32_t nothing = 0;
     const cgr_status status = cgr_record_call(
         recorder, [](cgr_recorder *, const void *) { return CGR_OK; }, &nothing, sizeof nothing);
-    cgr_record_info after = CGR_RECORD_INFO_INIT;
-    CGR_EXPECT_OK(cgr_record_get_info(recorder, &after));
-    Fill(after, 3);
+    Fill(InfoOf(recorder), 3);
     return status;
   };
   CGR_ASSERT_OK(engine_->Capture());
@@ -208,8 +201,7 @@ TEST_F(LabelIds, WhatBelongsToAnotherBackendIsAnotherRun) {
   shapes.backend_flags = CGR_BACKEND_PLANS_FIRST;
   shapes.backend_plans = true;
   shapes.adjust = [](cgr_config *config) { config->labels = 1; };
-  TinyEngine engine(dev, shapes);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev, shapes);
   const std::vector<Json> graphs = GraphsOf(engine.rt);
   ASSERT_FALSE(graphs.empty());
   for (const Json &graph : graphs) {

@@ -1,7 +1,5 @@
 // What the nodes of a captured graph belong to: every node once, in the order of capture, under the device's name for it.
 // Whatever goes wrong with labels costs only the labels.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -65,14 +63,11 @@ struct Target {
 
 cgr_status FillOne(cgr_recorder *recorder, const void *target) {
   const Target &t = *static_cast<const Target *>(target);
-  cgr_record_info info = CGR_RECORD_INFO_INIT;
-  CGR_EXPECT_OK(cgr_record_get_info(recorder, &info));
-  return cgr_fill(t.dev, t.memory, 0, 16, info.stream);
+  return cgr_fill(t.dev, t.memory, 0, 16, InfoOf(recorder).stream);
 }
 
-class Labels : public ::testing::TestWithParam<DeviceParam> {
+class Labels : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   void Make(int32_t mode, const cgr_backend *backend = nullptr, int32_t labels = 1) {
     engine_.reset();
     EngineOptions options = OptionsFor(GetParam());
@@ -427,8 +422,7 @@ TEST(LabelsWithFaults, LessIsAskedWithoutThem) {
   CGR_ASSERT_OK(labelled.Capture());
   uint64_t calls = 0, pieces = 0;
   for (int32_t i = 0; i < cgr_test::NumKeys(plain.rt); i++) {
-    cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-    CGR_EXPECT_OK(cgr_runtime_graph_stats(plain.rt, i, &stats));
+    const cgr_graph_stats stats = GraphStatsOf(plain.rt, i);
     calls += stats.key.kind == CGR_KIND_FULL;
     pieces += uint64_t(stats.num_pieces);
   }

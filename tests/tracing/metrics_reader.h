@@ -1,7 +1,6 @@
 // Prometheus's text exposition format 0.0.4, read line by line: every line is valid, no family is interrupted by another, each
 // comes after its HELP and TYPE, no sample comes twice, histograms are cumulative and end with +Inf.
-#ifndef CGR_TESTS_TRACING_METRICS_READER_H
-#define CGR_TESTS_TRACING_METRICS_READER_H
+#pragma once
 
 #include <cmath>
 #include <cstdlib>
@@ -178,5 +177,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_TRACING_METRICS_READER_H

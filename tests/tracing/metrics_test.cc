@@ -174,9 +174,8 @@ TEST_F(Metrics, TheTableNamesWhatWasUsed) {
 
 // What is reported for a key that steps have missed, and for one that was captured.
 TEST_F(Metrics, KeysTellMissesAndCaptures) {
-  cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
   CGR_ASSERT_OK(engine_.Capture());
-  CGR_ASSERT_OK(cgr_runtime_graph_stats(engine_.rt, 1, &graph));
+  const cgr_graph_stats graph = GraphStatsOf(engine_.rt, 1);
   cgr_key_stats key = engine_.KeyStats(1);
   EXPECT_EQ(key.state, CGR_GRAPH_READY);
   EXPECT_EQ(memcmp(&key.key, &graph.key, sizeof key.key), 0);

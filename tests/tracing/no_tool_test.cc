@@ -1,7 +1,5 @@
 // A runtime that was asked for ranges that no tool sees: no tool, or a build without NVTX. It runs like any other, and says
 // so.
-#include <gtest/gtest.h>
-
 #include <string>
 
 #include "tests/support/engine.h"
@@ -22,8 +20,7 @@ TEST(NoTool, TheLogSaysThatThereAreNoRanges) {
       static_cast<std::vector<std::string> *>(context)->push_back(message);
     };
   };
-  Engine engine(options);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<Engine> engine(options);
   int32_t a = engine.Start(5, 1);
   engine.Step(engine.Decode({ a }));
   ASSERT_EQ(told.size(), 1u);

@@ -1,8 +1,7 @@
 // An engine without layers, on the host device under the trace and fault shims: rows of up to three pages, and a `record` whose
 // one call breaks PIECEWISE graphs and fails when the test says so. Uniform steps are FULL graphs, mixed ones PIECEWISE, larger
 // ones eager.
-#ifndef CGR_TESTS_TRACING_PLAIN_ENGINE_H
-#define CGR_TESTS_TRACING_PLAIN_ENGINE_H
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -42,10 +41,7 @@ public:
 
   explicit PlainEngine(const std::function<void(cgr_config *)> &adjust = nullptr,
                        cgr_host_schedule schedule = CGR_SCHEDULE_EARLIEST) {
-    cgr_device *inner = nullptr;
-    const DeviceParam host = HostParam(schedule);
-    CGR_EXPECT_OK(cgr_device_open("host", &host.config, &inner));
-    EXPECT_EQ(cgr__fault_open(inner, &fault), CGR__DEVICE_OK);
+    EXPECT_EQ(cgr__fault_open(OpenDevice(HostParam(schedule)), &fault), CGR__DEVICE_OK);
     EXPECT_EQ(cgr__trace_open(fault, &dev), CGR__DEVICE_OK);
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     static const int32_t buckets[] = { 1, 2, 4, 8 };
@@ -85,12 +81,7 @@ public:
   PlainEngine(const PlainEngine &) = delete;
   PlainEngine &operator=(const PlainEngine &) = delete;
 
-  cgr_capture CaptureStruct() {
-    cgr_capture capture = CGR_CAPTURE_INIT;
-    capture.record = Record;
-    capture.engine = this;
-    return capture;
-  }
+  cgr_capture CaptureStruct() { return CaptureOf(Record, this); }
   cgr_status Capture() {
     const cgr_capture capture = CaptureStruct();
     return cgr_runtime_capture(rt, &capture);
@@ -138,11 +129,7 @@ public:
     cgr__fault_set(fault, &plan);
   }
 
-  cgr_stats Stats() {
-    cgr_stats stats = CGR_STATS_INIT;
-    CGR_EXPECT_OK(cgr_runtime_stats(rt, &stats));
-    return stats;
-  }
+  cgr_stats Stats() { return StatsOf(rt); }
   cgr_key_stats KeyStats(int32_t index) {
     cgr_key_stats stats = CGR_KEY_STATS_INIT;
     CGR_EXPECT_OK(cgr_runtime_key_stats(rt, index, &stats));
@@ -196,5 +183,3 @@ private:
 };
 
 } // namespace cgr_test
-
-#endif // CGR_TESTS_TRACING_PLAIN_ENGINE_H

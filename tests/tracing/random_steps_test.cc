@@ -47,11 +47,8 @@ public:
     for (const cgr_flight_record &r : engine_.Flight())
       if (r.seq > seq_)
         AddInternal(++seq_, r.bytes_staged);
-    for (int32_t i = 0; i < cgr_test::NumKeys(engine_.rt); i++) {
-      cgr_graph_stats stats = CGR_GRAPH_STATS_INIT;
-      CGR_EXPECT_OK(cgr_runtime_graph_stats(engine_.rt, i, &stats));
-      graphs_.push_back(stats);
-    }
+    for (int32_t i = 0; i < cgr_test::NumKeys(engine_.rt); i++)
+      graphs_.push_back(cgr_test::GraphStatsOf(engine_.rt, i));
     cgr__trace_reset(engine_.dev);
   }
 

@@ -1,7 +1,5 @@
 // A call of the device fails, each in turn, while a tool listens: every range that has begun has ended when the public call
 // returns.
-#include <gtest/gtest.h>
-
 #include <memory>
 
 #include "devices/shims/fault.h"

@@ -1,7 +1,5 @@
 // What a tool sees of a runtime: nested ranges of public calls and of what they enqueue, with their payloads; names. Of a runtime
 // that was not asked for ranges, it sees nothing.
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "cgr/names.h"

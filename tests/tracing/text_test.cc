@@ -1,8 +1,6 @@
 // Text into a buffer: what fits is written, and the length is that of the whole text; escapes.
 #include "tracing/text.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>

@@ -1,6 +1,4 @@
 // The comparison of the device's clock with the host's, on a device that is slow to answer: the result is as good as it claims.
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -73,8 +71,7 @@ protected:
 
 // The host device's clock is the host's, so any offset of host_ns is the error of the comparison.
 TEST_F(TimingClock, HostTimesAreAsGoodAsTheErrorSays) {
-  TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev_, CGR_MODE_FULL, 0, 1);
   slow_->slow = true;
   slow_->quick = -1;
   engine.Step();
@@ -102,8 +99,7 @@ TEST_F(TimingClock, TheQuickestComparisonCounts) {
 
 // Calls that read a step compare once a second at most; each head and page of a trace compares anew.
 TEST_F(TimingClock, IsComparedAgainAfterASecond) {
-  TinyEngine engine(dev_, CGR_MODE_FULL, 0, 1);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev_, CGR_MODE_FULL, 0, 1);
   engine.Step();
   const double begin = cgr__now_ms();
   CompareNow(engine.rt);

@@ -1,6 +1,4 @@
 // Which spans a step has, depending on the calls that its layers make, their backends, and what runs before `record`.
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <set>
 
@@ -212,8 +210,7 @@ TEST(TimingShapesHost, ThereIsRoomForEverySpan) {
       host[timing / 2] = sizes.host_bytes;
     }
   };
-  TinyEngine engine(dev, shapes);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev, shapes);
   EXPECT_EQ(engine.Step(), CGR_KIND_FULL);
   const size_t most = CGR_PHASE_LAYER + 3 * kLayers, words = 6 * kLayers;
   EXPECT_GE(engine.Spans().size(), most - 3) << "staged, on demand and other plans are not there";

@@ -1,6 +1,4 @@
 // Timestamps inside steps: which spans there are, how they nest, and that they affect nothing else.
-#include <gtest/gtest.h>
-
 #include <map>
 #include <memory>
 
@@ -18,9 +16,8 @@ void ExpectInside(const cgr_span &outer, const cgr_span &inner) {
   EXPECT_GE(outer.end_ns, inner.end_ns) << cgr_phase_name(cgr_phase(inner.phase)) << " " << inner.layer;
 }
 
-class Timing : public ::testing::TestWithParam<DeviceParam> {
+class Timing : public OverDevices {
 protected:
-  void SetUp() override { CGR_SKIP_WITHOUT_DEVICE(GetParam()); }
   EngineOptions Options(int32_t timing) {
     EngineOptions options = OptionsFor(GetParam());
     options.mode = CGR_MODE_FULL_AND_PIECEWISE;
@@ -295,8 +292,7 @@ CGR_INSTANTIATE_OVER_DEVICES(Timing);
 TEST(TimingHost, AStepThatHasNotCompletedIsNotReady) {
   EngineOptions options = OptionsFor(HostParam(CGR_SCHEDULE_LATEST));
   options.adjust = [](cgr_config *config) { config->timing = 1; };
-  Engine engine(options);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<Engine> engine(options);
   int32_t a = engine.Start(5, 1), count = 0;
   engine.PrepareAndLaunch(engine.Decode({ a }));
   ExpectMessage(cgr_runtime_timing(engine.rt, engine.step.mark, nullptr, 0, &count), CGR_NOT_READY,

@@ -83,8 +83,7 @@ public:
 };
 
 TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   engine.Step({ 1, 1, 1 });
   engine.Step({ 5, 2 });
   engine.Step({ 20, 20 });
@@ -137,8 +136,7 @@ TEST(Trace, APageHasTheHostsAndTheDevicesPart) {
 
 // The host's part is there for all steps that the recorder keeps, the device's for the last ring_depth.
 TEST(Trace, KeepsWhatTheRingsKeep) {
-  TimedEngine engine(1, 256);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine(1, 256);
   for (int i = 0; i < 300; i++)
     engine.Step({ 1, 1 });
   const Json page = JsonReader::Read(engine.Page());
@@ -151,8 +149,7 @@ TEST(Trace, KeepsWhatTheRingsKeep) {
 
 // Head, steps as they complete, tail: a page with more steps than the rings keep.
 TEST(Trace, InPiecesIsAPageOfAnyLength) {
-  TimedEngine engine(2, 64);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine(2, 64);
   std::string page = engine.Head();
   for (int i = 0; i < 90; i++) {
     engine.Step(i % 2 ? std::vector<int32_t>{ 1 } : std::vector<int32_t>{ 3, 2 });
@@ -169,8 +166,7 @@ TEST(Trace, InPiecesIsAPageOfAnyLength) {
 
 // Refused, cancelled and abandoned steps are reported as such; the step that took an abandoned one's number is the runtime's own.
 TEST(Trace, TellsWhatBecameOfSteps) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   CGR_EXPECT(CGR_ERROR_INVALID_ARGUMENT, engine.Prepare({ -1 }));
   CGR_ASSERT_OK(engine.Prepare({ 1 }));
   CGR_ASSERT_OK(cgr_step_cancel(engine.rt, &engine.step));
@@ -196,8 +192,7 @@ TEST(Trace, TellsWhatBecameOfSteps) {
 
 // Two steps have had the number: one that was abandoned, and then the runtime's own, which is what the device ran.
 TEST(Trace, AStepIsTheLastThatHadItsNumber) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   engine.fails = true;
   CGR_ASSERT_OK(engine.Prepare({ 5, 2 }));
   CGR_EXPECT(CGR_ERROR_CALLBACK, engine.Launch());
@@ -239,8 +234,7 @@ TEST(Trace, ARefusedStepHasTheKeyThatItMissed) {
 
 // A step that the device has not completed lacks the device's part; the rest of the page is there.
 TEST(Trace, AStepThatHasNotCompletedIsTheHostsPart) {
-  TimedEngine engine(1, 0, CGR_SCHEDULE_LATEST);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine(1, 0, CGR_SCHEDULE_LATEST);
   CGR_ASSERT_OK(engine.Prepare({ 1, 1 }));
   CGR_ASSERT_OK(engine.Launch());
   for (size_t done : { 0u, 1u }) {
@@ -253,8 +247,7 @@ TEST(Trace, AStepThatHasNotCompletedIsTheHostsPart) {
 
 // Calls that wait for the device are refused inside `record` and inside its calls.
 TEST(Trace, IsRefusedInsideOfRecord) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   engine.Step({ 1 });
   int times = 0;
   engine.inside = [&] {
@@ -284,8 +277,7 @@ TEST(Trace, IsRefusedInsideOfRecord) {
 
 // If the device fails midway, the text is empty: half a page would look like a whole one that was cut for lack of room.
 TEST(Trace, ATextThatFailsIsEmpty) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   engine.Step({ 1, 1 });
   engine.Step({ 1, 1 });
   std::vector<char> out(1 << 16);
@@ -309,8 +301,7 @@ TEST(Trace, ATextThatFailsIsEmpty) {
 
 // Without timing there is the host's part of the steps that were timed, but no launch, because its begin is not kept.
 TEST(Trace, OfARuntimeThatIsNotTimedIsTheHostsPart) {
-  PlainEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<PlainEngine> engine;
   engine.Step({ 1 });
   const Json page = JsonReader::Read(engine.Text(
       [&](char *out, size_t capacity, size_t *length) { return cgr_runtime_trace(engine.rt, out, capacity, length); }));
@@ -320,8 +311,7 @@ TEST(Trace, OfARuntimeThatIsNotTimedIsTheHostsPart) {
 }
 
 TEST(Trace, OfADeadRuntimeIsTheHostsPart) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   engine.Step({ 1, 1 });
   engine.Fault(CGR__OP_EXEC_LAUNCH, CGR__DEVICE_DEAD);
   CGR_ASSERT_OK(engine.Prepare({ 1, 1 }));
@@ -337,8 +327,7 @@ TEST(Trace, OfADeadRuntimeIsTheHostsPart) {
 
 // What does not fit is cut off, and the length is that of the whole text.
 TEST(Trace, FitsIntoTheCapacity) {
-  TimedEngine engine;
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TimedEngine> engine;
   engine.Step({ 1, 1 });
   // Clocks are compared again when they are twice as old: not between the calls below.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -374,8 +363,7 @@ TEST(Trace, NamesAreEscaped) {
 // Layers are inside their record span, by number.
 TEST(Trace, TellsLayers) {
   const HostDevice dev;
-  TinyEngine engine(dev, CGR_MODE_FULL, 0, 2);
-  CGR_ASSERT_OK(engine.Capture());
+  Captured<TinyEngine> engine(dev, CGR_MODE_FULL, 0, 2);
   engine.Step();
   std::string out(1 << 16, '\0');
   size_t length = 0;

@@ -1,6 +1,5 @@
 // Found in place of the toolkit's by the emulated kernels: what they use of it.
-#ifndef CGR_TESTS_EMULATION_TOOLKIT_CUDA_BF16_H
-#define CGR_TESTS_EMULATION_TOOLKIT_CUDA_BF16_H
+#pragma once
 
 #include "tests/emulation/cuda.h"
 #include "tests/emulation/tensor.h"
@@ -10,5 +9,3 @@ struct __nv_bfloat162 {
 };
 
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return { cgr_emulation::Pack(true, x, y) }; }
-
-#endif // CGR_TESTS_EMULATION_TOOLKIT_CUDA_BF16_H

@@ -1,6 +1,5 @@
 // Found in place of the toolkit's by the emulated kernels: what they use of it.
-#ifndef CGR_TESTS_EMULATION_TOOLKIT_CUDA_FP16_H
-#define CGR_TESTS_EMULATION_TOOLKIT_CUDA_FP16_H
+#pragma once
 
 #include "tests/emulation/cuda.h"
 #include "tests/emulation/tensor.h"
@@ -13,5 +12,3 @@ inline __half2 __floats2half2_rn(float x, float y) { return { cgr_emulation::Pac
 inline float2 __half22float2(__half2 h) {
   return make_float2(cgr_emulation::Unpack(false, uint16_t(h.bits)), cgr_emulation::Unpack(false, uint16_t(h.bits >> 16)));
 }
-
-#endif // CGR_TESTS_EMULATION_TOOLKIT_CUDA_FP16_H

@@ -2,7 +2,6 @@
 // The lines that prepare and launch of unchanged batches touch are counted and named by what is there. One is the step's
 // record, which is prefetched early. It is the only line that statistics and flight recorder cost a step, except one step in
 // CGR__FOLD_EVERY, which counts that many records and touches all of their lines and the sums of their keys.
-#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
