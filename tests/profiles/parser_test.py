@@ -82,8 +82,8 @@ class Parser(Folder):
         self.assertEqual((mixed.value, mixed.p99, mixed.target), (248.76, 315.71, 267.11))
         self.assertEqual(value("h200_2026-11-23/mixed_cost.txt", "device bytes each", **{"mode, keys": "full, mixed"}).unit, "bytes")
         launch = value("h200_2026-11-27/llama_modes.txt", "launch", mode="piecewise", step="decode")
-        self.assertEqual((launch.value, launch.p99), (36.62, 57.78))
-        self.assertEqual(value("h200_2026-11-27/llama_modes.txt", "host time", mode="none", step="eager").value, 273.3)
+        self.assertEqual((launch.value, launch.p99), (58.81, 81.60))
+        self.assertEqual(value("h200_2026-11-27/llama_modes.txt", "host time", mode="none", step="eager").value, 322.4)
         phase = value("h200_2026-11-23/label_coverage.txt", "us", phase="attention")
         self.assertEqual(phase.case["step"], "full, 32 layers, 16 requests, 2048 tokens in each cache, 100 replays")
 
