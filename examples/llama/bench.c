@@ -250,12 +250,7 @@ static int make(bench *b, llama_ops *ops, cudaStream_t stream) {
   TRY(llama_engine_create(n, b->weights, ops, stream, &b->engine));
   TRY(llama_engine_capture(b->engine));
   llama_scheduler_config s = { .runtimes = { b->engine->runtime }, .num_runtimes = 1 };
-  s.max_requests = n->max_requests;
-  s.max_tokens = n->max_tokens;
-  s.chunk = b->config->chunk;
-  s.page_size = n->page_size;
-  s.num_pages = n->num_pages;
-  s.max_seq_len = n->max_seq_len;
+  llama_scheduler_set_limits(&s, n, b->config->chunk);
   return llama_scheduler_create(&s, &b->scheduler);
 }
 

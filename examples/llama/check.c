@@ -252,12 +252,7 @@ static int make(check *c, const llama_check_config *config, const llama_limits *
   TRY(llama_engine_capture(c->engines[0]));
   TRY(llama_engine_capture(c->engines[1]));
   llama_scheduler_config s = { .runtimes = { c->engines[0]->runtime, c->engines[1]->runtime }, .num_runtimes = 2 };
-  s.max_requests = limits->max_requests;
-  s.max_tokens = limits->max_tokens;
-  s.chunk = config->chunk;
-  s.page_size = limits->page_size;
-  s.num_pages = limits->num_pages;
-  s.max_seq_len = limits->max_seq_len;
+  llama_scheduler_set_limits(&s, limits, config->chunk);
   TRY(llama_scheduler_create(&s, &c->scheduler));
   c->random.state = config->seed;
   c->num_clients = 2 * limits->max_requests;

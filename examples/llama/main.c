@@ -156,12 +156,7 @@ static int make_requests(program *p, int32_t *longest) {
 static int make_scheduler(program *p) {
   const llama_config *c = &p->model->config;
   llama_scheduler_config s = { .runtimes = { p->engine->runtime }, .num_runtimes = 1 };
-  s.max_requests = p->limits.max_requests;
-  s.max_tokens = p->limits.max_tokens;
-  s.chunk = p->options.chunk;
-  s.page_size = p->limits.page_size;
-  s.num_pages = p->limits.num_pages;
-  s.max_seq_len = p->limits.max_seq_len;
+  llama_scheduler_set_limits(&s, &p->limits, p->options.chunk);
   s.num_eos = p->options.ignore_eos ? 0 : c->num_eos;
   memcpy(s.eos_tokens, c->eos_tokens, sizeof(s.eos_tokens));
   TRY(llama_scheduler_create(&s, &p->scheduler));

@@ -1,4 +1,6 @@
-/* splitmix64: the same numbers everywhere from the same seed, on the host and in CUDA code. */
+/* splitmix64, for weights and for the requests of --check: the same numbers everywhere from the same seed, on the host and in
+ * CUDA code. Sampling draws from noise.h, whose generator is made for counters with several parts (seed, request, position,
+ * token). */
 #ifndef LLAMA_RANDOM_H
 #define LLAMA_RANDOM_H
 

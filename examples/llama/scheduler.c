@@ -321,6 +321,15 @@ static int allocate(llama_scheduler *s) {
   return complete ? 0 : llama_fail("no memory");
 }
 
+void llama_scheduler_set_limits(llama_scheduler_config *config, const llama_limits *limits, int32_t chunk) {
+  config->max_requests = limits->max_requests;
+  config->max_tokens = limits->max_tokens;
+  config->chunk = chunk;
+  config->page_size = limits->page_size;
+  config->num_pages = limits->num_pages;
+  config->max_seq_len = limits->max_seq_len;
+}
+
 int llama_scheduler_create(const llama_scheduler_config *config, llama_scheduler **scheduler) {
   *scheduler = NULL;
   llama_scheduler *s = calloc(1, sizeof(*s));

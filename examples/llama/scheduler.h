@@ -57,6 +57,10 @@ typedef struct llama_scheduler_config {
   int32_t eos_tokens[LLAMA_MAX_EOS];
 } llama_scheduler_config;
 
+struct llama_limits;
+/* Fills the limits of a step, of the pool and of a sequence. */
+void llama_scheduler_set_limits(llama_scheduler_config *config, const struct llama_limits *limits, int32_t chunk);
+
 typedef enum llama_phase { LLAMA_DECODE, LLAMA_PREFILL, LLAMA_MIXED, LLAMA_NUM_PHASES } llama_phase;
 
 /* A step to launch; the arrays are valid until the next call of llama_scheduler_compose. */
