@@ -28,12 +28,12 @@ nav summary { cursor: pointer; padding: .18rem .5rem; } nav details ul { margin-
   border-radius: 6px; }
 #found a { overflow-wrap: anywhere; } #found small { color: var(--soft); display: block; } #found a.chosen { background: var(--faint); }
 #menu, .bar { display: none; }
-main { min-width: 0; max-width: 72rem; padding: 1.2rem 2.5rem 4rem; } main > p, main > ul, main > ol { max-width: 50rem; }
+main { min-width: 0; max-width: 76rem; padding: 1.2rem 2.5rem 4rem; } main > p, main > ul, main > ol { max-width: 50rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: .4rem 0 1.2rem; }
 h2 { font-size: 1.35rem; line-height: 1.25; margin: 2.6rem 0 .8rem; padding-bottom: .25rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1.1rem; line-height: 1.35; margin: 2.2rem 0 .6rem; overflow-wrap: anywhere; } h3 code { font-weight: 650; }
 h1 code, h2 code, h3 code { font-size: .95em; background: none; padding: 0; }
-code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 13.6px; } pre { font-size: 13px; }
+code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 13.6px; } pre { font-size: 12.5px; }
 code { background: var(--faint); border-radius: 4px; padding: .1em .2em; overflow-wrap: anywhere; }
 pre { background: var(--faint); border: 1px solid var(--line); border-radius: 6px; padding: .75rem 1rem; overflow-x: auto; line-height: 1.45;
   tab-size: 2; }
@@ -41,10 +41,14 @@ pre code { background: none; padding: 0; font-size: inherit; overflow-wrap: norm
 code a, pre a { color: inherit; border-bottom: 1px dotted var(--soft); } code a:hover, pre a:hover { color: var(--link); text-decoration: none; }
 a code { color: inherit; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
+.scroll, pre { --edge: var(--page); background: linear-gradient(to left, var(--edge) 1rem, transparent) right / 2.2rem 100% no-repeat local,
+  linear-gradient(to left, #8886, transparent) right / .8rem 100% no-repeat var(--edge); } /* a shadow where it goes on to the right */
+pre { --edge: var(--faint); }
+thead:not(:has(th:not(:empty))) { display: none; }
 table { border-collapse: collapse; min-width: 100%; font-size: 15px; line-height: 1.5; }
 td, th { border: 1px solid var(--line); padding: .35rem .65rem; text-align: left; vertical-align: top; } th { background: var(--faint); }
 td code { overflow-wrap: normal; }
-td[align=right], th[align=right] { text-align: right; font-variant-numeric: tabular-nums; }
+td[align=right], th[align=right] { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .members td:first-child { width: 40%; } .members code { background: none; padding: 0; } .part td { background: var(--faint); }
 img { max-width: 100%; height: auto; } main > p:has(> img) { max-width: none; margin-bottom: .4rem; }
 p:has(> img) + p { color: var(--soft); font-size: 14.5px; } /* the caption */
