@@ -101,9 +101,15 @@ protected:
           requests[size_t(i)].tokens = Tokens(is_long ? random_->Pick32(1, prompt ? 5 : key.num_tokens - n + 1) : 1);
           requests[size_t(i)].data = random_->Pick32(0, 1 << 20);
         }
-        for (int32_t i = 0; i < n; i++) // no sequence grows too long
-          if (model_->Length(models[size_t(i)]) + int32_t(requests[size_t(i)].tokens.size()) > HashEngine::kMaxSeqLen)
+        bool full = false;
+        for (int32_t i = 0; i < n; i++) { // no sequence grows too long
+          const int32_t room = HashEngine::kMaxSeqLen - model_->Length(models[size_t(i)]);
+          if (int32_t(requests[size_t(i)].tokens.size()) > room)
             requests[size_t(i)].tokens.resize(1);
+          full = full || room == 0;
+        }
+        if (full)
+          break;
         right = Agree(requests, models, prompt ? nullptr : &key, key.variant);
       }
       for (int32_t i = 0; i < n && right; i++) {
