@@ -31,7 +31,7 @@ typedef struct bench {
 /* -------------------------------------------------------------------------------------------------------------- running */
 
 /* Runs until every request has ended or is held. */
-static int serve(bench *b, llama_meter *meter) {
+static int serve_requests(bench *b, llama_meter *meter) {
   llama_logits no_logits = { 0 };
   llama_trace no_trace = { 0 };
   llama_text no_text = { 0 };
@@ -49,34 +49,34 @@ static int add_request(bench *b, int32_t i, int32_t num_prompt, int32_t max_new,
 /* The whole prompt of one request, up to its first token. */
 static int run_prompt(bench *b, const llama_bench_case *c, llama_meter *meter) {
   TRY(add_request(b, 0, c->tokens, 1, 0));
-  return serve(b, meter);
+  return serve_requests(b, meter);
 }
 
 /* The timed steps of requests that are held at the end of their prompts; then takes them back to that place. */
 static int run_decodes(bench *b, const llama_bench_case *c, llama_meter *meter) {
   for (int32_t i = 0; i < c->requests; i++)
     b->requests[i].hold = 1 + c->tokens;
-  TRY(serve(b, meter));
+  TRY(serve_requests(b, meter));
   for (int32_t i = 0; i < c->requests; i++) {
     b->requests[i].hold = 1;
     TRY(llama_scheduler_rewind(b->scheduler, &b->requests[i]));
   }
-  return serve(b, &b->untimed);
+  return serve_requests(b, &b->untimed);
 }
 
 static int begin_decodes(bench *b, const llama_bench_case *c) {
   for (int32_t i = 0; i < c->requests; i++)
     TRY(add_request(b, i, c->context, 1 + c->tokens, 1));
-  return serve(b, &b->untimed);
+  return serve_requests(b, &b->untimed);
 }
 
 static int end_decodes(bench *b, const llama_bench_case *c) {
   for (int32_t i = 0; i < c->requests; i++)
     TRY(llama_scheduler_cancel(b->scheduler, &b->requests[i]));
-  return serve(b, &b->untimed); /* no step: the scheduler takes the pages back */
+  return serve_requests(b, &b->untimed); /* no step: the scheduler takes the pages back */
 }
 
-static void show(const bench *b, const llama_bench_case *c, int32_t repetition) {
+static void show_progress_of(const bench *b, const llama_bench_case *c, int32_t repetition) {
   if (!b->config->show_progress)
     return;
   fprintf(stderr, "\r%s, %d request%s: %d of %d ", c->test, c->requests, llama_plural(c->requests), repetition,
@@ -88,7 +88,7 @@ static void show(const bench *b, const llama_bench_case *c, int32_t repetition) 
 static int repeat_case(bench *b, const llama_bench_case *c, llama_meter *meter, llama_series *walls) {
   for (int32_t i = 0; i <= b->config->repetitions; i++) {
     llama_meter *used = i == 0 ? &b->untimed : meter;
-    show(b, c, i);
+    show_progress_of(b, c, i);
     TRY(c->prompt ? run_prompt(b, c, used) : run_decodes(b, c, used));
     if (i > 0)
       TRY(llama_series_add(walls, used->seconds));
@@ -244,7 +244,7 @@ static int make_requests(bench *b) {
   return 0;
 }
 
-static int make(bench *b, llama_ops *ops, cudaStream_t stream) {
+static int make_engine(bench *b, llama_ops *ops, cudaStream_t stream) {
   const llama_limits *n = &b->limits;
   TRY(make_requests(b));
   TRY(llama_engine_create(n, b->weights, ops, stream, &b->engine));
@@ -254,12 +254,12 @@ static int make(bench *b, llama_ops *ops, cudaStream_t stream) {
   return llama_scheduler_create(&s, &b->scheduler);
 }
 
-static int run(bench *b, llama_ops *ops, cudaStream_t stream) {
+static int run_cases(bench *b, llama_ops *ops, cudaStream_t stream) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   TRY_CGR(cgr_device_get_info(ops->device, &info));
   TRY(set_limits(b, &info));
   print_head(b, &info);
-  TRY(make(b, ops, stream));
+  TRY(make_engine(b, ops, stream));
   for (int32_t i = 0; i < b->plan->num_cases; i++) {
     const llama_bench_case *c = &b->plan->cases[i];
     if (*c->left_out)
@@ -279,7 +279,7 @@ int llama_bench(const llama_bench_config *config, llama_bench_plan *plan, const 
   b->plan = plan;
   b->limits = *limits;
   b->weights = weights;
-  int result = run(b, ops, stream);
+  int result = run_cases(b, ops, stream);
   llama_scheduler_destroy(b->scheduler);
   llama_engine_destroy(b->engine);
   llama_meter_free(&b->untimed);

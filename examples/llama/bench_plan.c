@@ -64,7 +64,7 @@ static int refuse_alone(const llama_options *o) {
   return option ? llama_fail("%s: expected with --bench", option) : 0;
 }
 
-static void add(llama_bench_plan *plan, llama_bench_case c) {
+static void add_case(llama_bench_plan *plan, llama_bench_case c) {
   plan->cases[plan->num_cases++] = c;
   if (plan->most_requests < c.requests)
     plan->most_requests = c.requests;
@@ -80,12 +80,12 @@ int llama_bench_plan_make(const llama_options *o, llama_bench_plan *plan) {
   TRY(parse_list("--bench-contexts", o->bench_contexts ? o->bench_contexts : "128,4096", 1 << 24, contexts, &num_contexts));
   llama_bench_case c = { .prompt = true, .requests = 1, .tokens = LLAMA_BENCH_PROMPT };
   snprintf(c.test, sizeof(c.test), "pp%d", LLAMA_BENCH_PROMPT);
-  add(plan, c);
+  add_case(plan, c);
   for (int32_t i = 0; i < num_contexts; i++)
     for (int32_t k = 0; k < num_requests; k++) {
       c = (llama_bench_case){ .requests = requests[k], .context = contexts[i], .tokens = LLAMA_BENCH_STEPS };
       snprintf(c.test, sizeof(c.test), "tg%d @ %d", LLAMA_BENCH_STEPS, contexts[i]);
-      add(plan, c);
+      add_case(plan, c);
     }
   return 0;
 }
@@ -96,7 +96,7 @@ static int64_t pages_of(const llama_bench_case *c, int32_t page_size) {
   return c->requests * (((int64_t)c->context + c->tokens + page_size - 1) / page_size) + RESERVED_PAGES;
 }
 
-static void judge(llama_bench_case *c, const llama_config *config, const llama_bench_bounds *b) {
+static void judge_case(llama_bench_case *c, const llama_config *config, const llama_bench_bounds *b) {
   char *why = c->left_out;
   const size_t size = sizeof(c->left_out);
   int64_t longest = (int64_t)c->context + c->tokens, pages = pages_of(c, b->page_size);
@@ -121,7 +121,7 @@ int llama_bench_plan_fit(llama_bench_plan *plan, const llama_config *config, con
   *needs = (llama_bench_needs){ 0, 0, 0 };
   for (int32_t i = 0; i < plan->num_cases; i++) {
     llama_bench_case *c = &plan->cases[i];
-    judge(c, config, b);
+    judge_case(c, config, b);
     if (*c->left_out)
       continue;
     int32_t longest = c->context + c->tokens, pages = (int32_t)pages_of(c, b->page_size);

@@ -66,8 +66,7 @@ static int wait_step(trial *t, cgr_mark mark) {
   return mark.seq ? llama_cgr(cgr_step_wait(t->engine->runtime, mark, -1, &result), "cgr_step_wait") : 0;
 }
 
-/* What this thread has used of a processor. A host device computes on threads of its own, which may take the processor meanwhile.
- */
+/* What this thread has used of a processor: threads of a host device may take it meanwhile. */
 static double processor_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -138,13 +137,12 @@ static int measure_bare(trial *t, llama_host_time *time) {
   return 0;
 }
 
-static int measure(trial *t, llama_host_time *time) {
+static int measure_steps(trial *t, llama_host_time *time) {
   TRY(open_rows(t));
   TRY(run_rounds(t));
   time->requests = t->requests;
-  time->kind = t->step.key.kind;
   time->eager = llama_quantile(&t->eager, 0.5);
-  if (time->kind == CGR_KIND_NONE)
+  if (t->step.key.kind == CGR_KIND_NONE)
     return 0;
   time->replayed = llama_quantile(&t->replayed, 0.5);
   TRY(measure_bare(t, time));
@@ -152,13 +150,13 @@ static int measure(trial *t, llama_host_time *time) {
   return 0;
 }
 
-int llama_host_time_measure(llama_engine *engine, int32_t requests, llama_host_time *time) {
-  trial t = { .engine = engine, .on_host = !engine->ops->bare_launch };
+int llama_host_time_measure(llama_engine *engine, int32_t requests, bool on_host, llama_host_time *time) {
+  trial t = { .engine = engine, .on_host = on_host };
   *time = (llama_host_time){ .requests = 0 };
   fit_batch(&t, requests);
   if (t.requests < 1)
     return 0;
-  int result = measure(&t, time);
+  int result = measure_steps(&t, time);
   for (int32_t i = 0; result == 0 && i < t.requests; i++)
     result = llama_cgr(cgr_request_close(engine->runtime, t.rows[i]), "cgr_request_close");
   free(t.rows);

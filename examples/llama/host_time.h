@@ -3,11 +3,12 @@
 #ifndef LLAMA_HOST_TIME_H
 #define LLAMA_HOST_TIME_H
 
+#include <stdbool.h>
+
 #include "examples/llama/engine.h"
 
 typedef struct llama_host_time {
   int32_t requests; /* in each step; 0: no pages or positions for a few steps, so nothing was measured */
-  int32_t kind;     /* cgr_graph_kind of the replays; NONE: the graph mode has none for decode steps */
   int64_t nodes;    /* of the graph, if it is one; else 0 */
   float replayed;   /* medians of prepare + launch, in microseconds; on a host device, of this thread's processor time; 0: not
                        measured */
@@ -16,6 +17,6 @@ typedef struct llama_host_time {
 } llama_host_time;
 
 /* With `requests` at a time, or as many as there are pages for. No request may be open: all pages are used. */
-int llama_host_time_measure(llama_engine *engine, int32_t requests, llama_host_time *time);
+int llama_host_time_measure(llama_engine *engine, int32_t requests, bool on_host, llama_host_time *time);
 
 #endif

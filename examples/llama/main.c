@@ -53,7 +53,7 @@ static int open_model(program *p) {
     return folder ? llama_fail("--model and --random-weights are both given, expected one of them")
                   : llama_shape_open(p->options.random_weights, &p->model);
   if (!folder) {
-    TRY(llama_find_own_model(path, sizeof(path)));
+    TRY(llama_find_bundled_model(path, sizeof(path)));
     folder = path;
   }
   TRY(llama_model_open(folder, &p->model));
@@ -124,7 +124,7 @@ static int set_limits(program *p, int32_t longest) {
 /* ------------------------------------------------------------------------------------------------------------ requests */
 
 /* Without --tokens the requests end at different times, as those of real clients do: 200 .. 80 tokens. */
-static int32_t own_length(int32_t i) { return 200 - 24 * (5 * i % 6); }
+static int32_t default_length(int32_t i) { return 200 - 24 * (5 * i % 6); }
 
 static int make_requests(program *p, int32_t *longest) {
   const llama_options *o = &p->options;
@@ -143,7 +143,7 @@ static int make_requests(program *p, int32_t *longest) {
     r->prompt = prompt->tokens;
     r->num_prompt = prompt->num_tokens;
     r->forced = prompt->forced;
-    r->max_new = prompt->forced ? prompt->num_forced + 1 : o->tokens ? o->tokens : own_length(i);
+    r->max_new = prompt->forced ? prompt->num_forced + 1 : o->tokens ? o->tokens : default_length(i);
     r->generated = malloc((size_t)r->max_new * sizeof(*r->generated));
     if (!r->generated)
       return llama_fail("no memory");
@@ -174,10 +174,9 @@ static int open_outputs(program *p) {
     { "--json", o->json, NULL }, { "--logits", o->logits, NULL }, { "--metrics", o->metrics, NULL }, { "--trace", o->trace, NULL }
   };
   llama_output *const outputs[] = { &p->json, &p->logits, &p->metrics, &p->trace };
-  for (int i = 0; i < 4; i++) {
+  for (int i = 0; i < 4; i++)
     if (o->check && files[i].path)
       return llama_fail("%s: expected without --check, which writes no file", files[i].option);
-  }
   for (int i = 0; i < 4; i++) {
     TRY(llama_output_open(files[i].option, files[i].path, outputs[i]));
     for (int k = 0; k < i; k++)
@@ -255,7 +254,7 @@ static int report(program *p) {
     TRY(llama_report_tables(stdout, &p->meter, p->engine->runtime));
   TRY(write_metrics(p));
   TRY_CGR(cgr_runtime_stats(p->engine->runtime, &p->stats));
-  TRY(llama_host_time_measure(p->engine, p->num_requests, &p->host_time));
+  TRY(llama_host_time_measure(p->engine, p->num_requests, p->on_host, &p->host_time));
   printf("\n");
   llama_summary_print(stdout, &p->meter, &p->host_time, p->on_host);
   return write_json(p);

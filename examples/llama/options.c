@@ -132,7 +132,7 @@ static int parse_path(const char *text, const char **path, llama_strings *paths)
   return -1;
 }
 
-static int apply(const struct option *o, const char *value, llama_options *options) {
+static int apply_option(const struct option *o, const char *value, llama_options *options) {
   void *field = (char *)options + o->offset;
   switch (o->kind) {
   case SWITCH:
@@ -182,7 +182,7 @@ int llama_options_parse(int argc, char **argv, llama_options *options) {
         return llama_fail("%s: expected a value after it, %s (see --help)", o->name, o->value);
       value = argv[++i];
     }
-    TRY(apply(o, value, options));
+    TRY(apply_option(o, value, options));
   }
   if (!options->chunk)
     options->chunk = options->bench ? LLAMA_BENCH_CHUNK : 64;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_MODEL "examples/llama/model"
+#define BUNDLED_MODEL "examples/llama/model"
 
 static bool is_model(const char *format, const char *folder, char *path, size_t size) {
   char config[4096];
@@ -18,26 +18,27 @@ static bool is_model(const char *format, const char *folder, char *path, size_t 
 }
 
 /* The bundled model is in Bazel's runfiles, in the workspace, or next to the program. */
-int llama_find_own_model(char *path, size_t size) {
+int llama_find_bundled_model(char *path, size_t size) {
   char self[2048] = "";
   ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
   self[length < 0 ? 0 : length] = 0;
   char *slash = strrchr(self, '/');
-  if (is_model("%s", OWN_MODEL, path, size) || is_model("%s/cgr/" OWN_MODEL, getenv("RUNFILES_DIR"), path, size) ||
-      is_model("%s.runfiles/cgr/" OWN_MODEL, self, path, size) || is_model("%s.runfiles/_main/" OWN_MODEL, self, path, size) ||
-      is_model("%s/" OWN_MODEL, getenv("BUILD_WORKSPACE_DIRECTORY"), path, size))
+  if (is_model("%s", BUNDLED_MODEL, path, size) || is_model("%s/cgr/" BUNDLED_MODEL, getenv("RUNFILES_DIR"), path, size) ||
+      is_model("%s.runfiles/cgr/" BUNDLED_MODEL, self, path, size) ||
+      is_model("%s.runfiles/_main/" BUNDLED_MODEL, self, path, size) ||
+      is_model("%s/" BUNDLED_MODEL, getenv("BUILD_WORKSPACE_DIRECTORY"), path, size))
     return 0;
   if (slash) {
     *slash = 0;
     if (is_model("%s/model", self, path, size))
       return 0;
   }
-  return llama_fail("the bundled model (" OWN_MODEL ") is not found, expected it next to the program: give --model DIR");
+  return llama_fail("the bundled model (" BUNDLED_MODEL ") is not found, expected it next to the program: give --model DIR");
 }
 
 /* Finds an option's value in a NULL-terminated list of names; without a value, `index` is unchanged. The names of cgr's
  * enumerators have spaces, which a command line writes as dashes. */
-static int choose(const char *option, const char *value, const char *const *names, int32_t *index) {
+static int choose_name(const char *option, const char *value, const char *const *names, int32_t *index) {
   char expected[256] = "", name[32];
   size_t length = 0;
   for (int32_t i = 0; value && names[i]; i++) {
@@ -63,10 +64,10 @@ int llama_read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
   int32_t layout = 0, page = 0, type = -1;
   for (int32_t mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
     modes[mode] = cgr_graph_mode_name((cgr_graph_mode)mode);
-  TRY(choose("--mode", o->mode, modes, &n->graph_mode));
-  TRY(choose("--kv-layout", o->kv_layout, layouts, &layout));
-  TRY(choose("--page-size", o->page_size, pages, &page));
-  TRY(choose("--dtype", o->dtype, dtypes, &type));
+  TRY(choose_name("--mode", o->mode, modes, &n->graph_mode));
+  TRY(choose_name("--kv-layout", o->kv_layout, layouts, &layout));
+  TRY(choose_name("--page-size", o->page_size, pages, &page));
+  TRY(choose_name("--dtype", o->dtype, dtypes, &type));
   n->layout = layout == 0 ? CGR_LAYOUT_NHD : CGR_LAYOUT_HND;
   n->page_size = 16 << page;
   *dtype = type < 0 ? CGR_DTYPE_NONE : type == 0 ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;

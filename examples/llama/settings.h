@@ -6,7 +6,7 @@
 #include "examples/llama/options.h"
 
 /* The bundled model is in Bazel's runfiles, in the workspace, or next to the program. */
-int llama_find_own_model(char *path, size_t size);
+int llama_find_bundled_model(char *path, size_t size);
 
 /* Reads the options that are names, before anything is loaded. `*dtype` is NONE without --dtype. */
 int llama_read_names(const llama_options *options, llama_limits *limits, int32_t *dtype);

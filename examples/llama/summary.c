@@ -8,7 +8,7 @@ static void print_rate(FILE *out, const char *what, uint64_t tokens, double seco
           llama_count(seconds > 0 ? (uint64_t)((double)tokens / seconds) : 0).text);
 }
 
-static double ms(llama_series *series, double share) { return 1e-3 * (double)llama_quantile(series, share); }
+static double quantile_ms(llama_series *series, double share) { return 1e-3 * (double)llama_quantile(series, share); }
 
 static void print_host_time(FILE *out, const llama_host_time *t) {
   fputs("host time per step: ", out);
@@ -26,10 +26,11 @@ static void print_host_time(FILE *out, const llama_host_time *t) {
 
 void llama_summary_print(FILE *out, llama_meter *meter, const llama_host_time *time, bool on_host) {
   print_rate(out, "prompt", meter->prompt, meter->prompt_seconds);
-  fprintf(out, "   first token after %.2f ms\n", ms(&meter->first_token, 0.5));
+  fprintf(out, "   first token after %.2f ms\n", quantile_ms(&meter->first_token, 0.5));
   print_rate(out, "generated", meter->generated, meter->generation_seconds);
   if (meter->between_tokens.count)
-    fprintf(out, "   between tokens %.2f ms (p99 %.2f ms)", ms(&meter->between_tokens, 0.5), ms(&meter->between_tokens, 0.99));
+    fprintf(out, "   between tokens %.2f ms (p99 %.2f ms)", quantile_ms(&meter->between_tokens, 0.5),
+            quantile_ms(&meter->between_tokens, 0.99));
   fputc('\n', out);
   if (time->requests)
     print_host_time(out, time);

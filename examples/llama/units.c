@@ -15,7 +15,7 @@ llama_words llama_count(uint64_t count) {
 }
 
 /* `names` from the smallest unit on. */
-static llama_words scaled(double value, const char *const names[4], const char *smallest) {
+static llama_words scale_value(double value, const char *const names[4], const char *smallest) {
   llama_words words;
   int unit = -1;
   for (; unit < 3 && value >= 1000.0; unit++)
@@ -27,6 +27,8 @@ static llama_words scaled(double value, const char *const names[4], const char *
   return words;
 }
 
-llama_words llama_scale(double value) { return scaled(value, (const char *const[]){ "K", "M", "B", "T" }, ""); }
+llama_words llama_scale(double value) { return scale_value(value, (const char *const[]){ "K", "M", "B", "T" }, ""); }
 
-llama_words llama_bytes(double bytes) { return scaled(bytes, (const char *const[]){ " KB", " MB", " GB", " TB" }, " bytes"); }
+llama_words llama_bytes(double bytes) {
+  return scale_value(bytes, (const char *const[]){ " KB", " MB", " GB", " TB" }, " bytes");
+}
