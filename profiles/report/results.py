@@ -28,14 +28,14 @@ class Row:
     result: parse.Result
 
 
-def version():
+def version(parts=("MAJOR", "MINOR")):
     """(0, 11) of the headers."""
     text = (ROOT / "include" / "cgr" / "base.h").read_text(encoding="utf-8")
-    return tuple(int(re.search(rf"define CGR_VERSION_{part} (\d+)", text)[1]) for part in ("MAJOR", "MINOR"))
+    return tuple(int(re.search(rf"define CGR_VERSION_{part} (\d+)", text)[1]) for part in parts)
 
 
 def version_text(of=None):
-    return "{}.{}.0".format(*(of or version()))
+    return ".".join(map(str, of or version(("MAJOR", "MINOR", "PATCH"))))
 
 
 def is_older(result):

@@ -60,3 +60,12 @@ modes() { # mode ...
     "$llama" --device cuda:0 --temperature 0 --quiet --stats --mode "$mode" || return 1
   done
 }
+
+bench() { # options ...
+  local shape mode
+  for shape in 8b 1b; do
+    for mode in full none; do
+      "$llama" --device cuda:0 --bench --random-weights $shape --mode $mode "$@" || return 1
+    done
+  done
+}

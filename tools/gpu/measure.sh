@@ -24,6 +24,7 @@ run label_coverage_piecewise.txt "$programs/label_coverage" cuda:0 --kind piecew
 run llama.txt "$llama" --device cuda:0 --temperature 0 --stats
 run llama_check.txt "$llama" --device cuda:0 --check --steps 500
 run llama_modes.txt modes full piecewise full-and-piecewise none
+run llama_bench.txt bench
 if python3 -c 'import torch, transformers, safetensors' 2>/dev/null; then
   for device in cuda:0 host; do
     run "transformers_${device%:0}.log" python3 "$root/examples/llama/compare_transformers.py" --binary "$llama" --device "$device" \

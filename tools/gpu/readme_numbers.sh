@@ -10,17 +10,8 @@ set -uo pipefail
 llama_cpp=${CGR_LLAMA_CPP:+$(cd "$CGR_LLAMA_CPP" && pwd)} || exit
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-bench() {
-  local shape mode
-  for shape in 8b 1b; do
-    for mode in full none; do
-      "$llama" --device cuda:0 --bench --random-weights $shape --mode $mode --bench-contexts 128 || return 1
-    done
-  done
-}
-
 # First what is compared with others, in one go; the longest last, should the time run out.
-run llama_bench.txt bench
+run llama_bench.txt bench --bench-contexts 128
 if [[ $llama_cpp ]]; then
   run llama_cpp.txt python3 "$root/profiles/peers/llama_cpp.py" --build "$llama_cpp" --depths 128 8b 1b
 fi
