@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=14.0.6
 venv=tools/.venv/clang-format-$version
 
-of_version() { "$1" --version 2>/dev/null | grep -q "clang-format version $version\b"; }
+of_version() { [[ "$("$1" --version 2>/dev/null) " == *"clang-format version $version"[[:space:]]* ]]; }
 
 # Sets `program`; says why not.
 find_program() {
