@@ -14,10 +14,9 @@
 #include <stdint.h>
 
 enum cgr__ring_slot_flag {
-  CGR__RING_SLOT_BATCH = 1,  /* the batch section is present; without it the batch layout of step batch_seq still holds */
-  CGR__RING_SLOT_TOKENS = 2, /* the tokens section is present; without it every token is CGR_TOKEN_LAST */
-  CGR__RING_SLOT_EDITS =
-      4, /* the edits section is present, and in the tokens section the ids that it names (without RING_SLOT_TOKENS) */
+  CGR__RING_SLOT_BATCH = 1,       /* the batch section is present; without it the batch layout of step batch_seq still holds */
+  CGR__RING_SLOT_TOKENS = 2,      /* the tokens section has every token; without it each is CGR_TOKEN_LAST that no edit names */
+  CGR__RING_SLOT_EDITS = 4,       /* the edits section is present, and in the tokens section the ids that it names */
   CGR__RING_SLOT_APPEND_FIRST = 8 /* becomes CGR_COUNT_APPEND_FIRST */
 };
 
@@ -31,7 +30,7 @@ typedef struct cgr__ring_slot_header { /* 64 bytes */
   uint32_t flags;  /* CGR__RING_SLOT_* */
   uint64_t staged; /* bit i: the section of declared buffer i is present */
   int32_t num_edits;
-  int32_t num_ids; /* in the tokens section, with CGR__RING_SLOT_EDITS */
+  int32_t num_ids; /* with CGR__RING_SLOT_EDITS: words of the tokens section, num_tokens of them with CGR__RING_SLOT_TOKENS too */
   int32_t reserved[2];
 } cgr__ring_slot_header;
 

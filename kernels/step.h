@@ -167,8 +167,8 @@ typedef struct cgr__step_args {
  *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size
  *                   with page = page_table[row][position / page_size]. A page that P12 refuses, in an engine's own table too,
  *                   and the read-trash page, which may not be written, give slot -1 and CGR_GUARD_PAGE.
- *   P23 token       Token j of a request is, with edits, tokens[first_token + j] of its edit, CGR_TOKEN_LAST if it has none or
- *                   first_token is -1; else tokens[query_start_loc[i] + j] with a tokens section, and CGR_TOKEN_LAST without.
+ *   P23 token       Token j of a request is tokens[first_token + j] with an edit of it whose first_token is not -1; else
+ *                   tokens[query_start_loc[i] + j] with CGR__RING_SLOT_TOKENS, and CGR_TOKEN_LAST without.
  *                   A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0].
  *   P24 sets        With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and kv_last_page_len of
  *                   a group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th
@@ -181,6 +181,12 @@ CGR__HOST_DEVICE bool cgr__ring_slot_fits(const cgr__step_args *a, const cgr__ri
          header->num_tokens <= a->max_tokens && header->num_changes >= 0 && header->num_changes <= a->max_changes &&
          header->num_edits >= 0 && header->num_edits <= a->max_requests && header->num_ids >= 0 &&
          header->num_ids <= a->max_tokens;
+}
+
+/* Words of the tokens section that a header names. */
+CGR__HOST_DEVICE int32_t cgr__ring_slot_tokens(const cgr__ring_slot_header *header) {
+  int32_t all = header->flags & CGR__RING_SLOT_TOKENS ? header->num_tokens : 0;
+  return header->flags & CGR__RING_SLOT_EDITS && header->num_ids > all ? header->num_ids : all;
 }
 
 /* Reads the ring slot of the next step, state->seq + 2, while this one runs, so that its prologue need not wait for the bus. If

@@ -153,7 +153,10 @@ static double target_of(const run *r) {
   case BENCH_APPENDING:
   case BENCH_APPENDING_STANDING:
     return large ? 1.4 : 1.25;
-  case BENCH_CHURNING_STANDING: /* whole batches have no target: they cost what they hold */
+  case BENCH_CHURNING:
+  case BENCH_MOVING_UP:
+    return large ? 3.5 : 2.5;
+  case BENCH_CHURNING_STANDING:
     return 2.5;
   default:
     return 0.0;

@@ -6,68 +6,40 @@
 #include "base/choices.h"
 #include "base/status.h"
 #include "requests/data.h"
+#include "requests/follow.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
 #include "requests/pages.h"
-#include "requests/schedule.h"
-#include "requests/steady.h"
 
 /* ---------------------------------------------------------------------------------------------------------- batch layouts */
 
 /* One that is not in use. */
-static cgr__batch_layout *free_batch_layout(const cgr__batch_layouts *pool, const cgr__batch_layout *steady) {
+static cgr__batch_layout *free_batch_layout(const cgr__lane_batches *batches) {
+  const cgr__batch_layouts *pool = &batches->layouts;
   int32_t i = 0;
-  while (pool->all[i].uses > 0 || &pool->all[i] == steady)
+  while (pool->all[i].uses > 0 || &pool->all[i] == batches->last)
     i++;
   return &pool->all[i];
 }
 
-/* ------------------------------------------------------------------------------------------------------------ repetition */
+/* -------------------------------------------------------------------------------------------------------------------- tokens */
 
-static bool has_flag(const cgr_batch *batch) {
-  uint32_t any = 0;
-  for (int32_t i = 0; batch->flags && i < batch->num_requests; i++)
-    any |= batch->flags[i];
-  return any != 0;
-}
+#define TOKENS_AT_ONCE 16 /* a loop of so many becomes wide loads */
 
-/* The batch has the rows and the query lengths of the last. */
-static bool batch_repeats(const cgr__batch_layout *last, const cgr_batch *batch) {
-  if (!last || batch->num_requests != last->num_requests || batch->num_requests == 0 || !batch->rows || has_flag(batch))
-    return false;
-  if (last->query_len == 0 || (last->query_len != 1 && !batch->query_lens))
-    return false;
-  size_t bytes = (size_t)batch->num_requests * sizeof(int32_t);
-  if (batch->query_lens && memcmp(batch->query_lens, last->query_lens, bytes) != 0)
-    return false;
-  return memcmp(batch->rows, last->rows, bytes) == 0;
-}
-
-/* Whether none is negative. Eight at a time: chunks are long. */
-static bool are_ids(const int32_t *tokens, int32_t count) {
-  uint64_t signs = 0, eight[4];
+/* The signs of tokens and of tokens + 1 tell it. */
+cgr__token_kind cgr__tokens_kind(const int32_t *tokens, int32_t count) {
+  uint32_t ids = 0, or_last = 0;
   int32_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    memcpy(eight, tokens + i, sizeof eight);
-    signs |= (eight[0] | eight[1]) | (eight[2] | eight[3]);
+  for (; i + TOKENS_AT_ONCE <= count; i += TOKENS_AT_ONCE)
+    for (int32_t j = 0; j < TOKENS_AT_ONCE; j++) {
+      ids |= (uint32_t)tokens[i + j];
+      or_last |= (uint32_t)tokens[i + j] + 1;
+    }
+  for (; i < count; i++) {
+    ids |= (uint32_t)tokens[i];
+    or_last |= (uint32_t)tokens[i] + 1;
   }
-  for (; i < count; i++)
-    signs |= (uint32_t)tokens[i];
-  return (signs & 0x8000000080000000u) == 0;
-}
-
-/* Whether every row of the steady batch has pages for one more step. */
-static bool surely_fits(const cgr__steady *steady) {
-  return steady->headroom > 0 || (steady->scheduled && cgr__schedule_is_free(steady->schedule, steady->steps));
-}
-
-/* A repeated batch needs no second look while it fits and its tokens are known to be good. */
-static bool needs_no_look(const cgr__steady *steady, const cgr_batch *batch) {
-  if (!surely_fits(steady))
-    return false;
-  if (batch->tokens)
-    return are_ids(batch->tokens, steady->batch->num_tokens);
-  return steady->has_tokens && steady->batch->query_len == 1;
+  return ids >> 31 == 0 ? CGR__TOKENS_ARE_IDS : or_last >> 31 == 0 ? CGR__TOKENS_ARE_IDS_OR_LAST : CGR__TOKENS_ARE_OTHER;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ validation */
@@ -149,7 +121,7 @@ static cgr_status check_request(cgr__rows *rows, const cgr_batch *batch, int32_t
 }
 
 cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count) {
-  if (are_ids(tokens + at, count))
+  if (cgr__tokens_kind(tokens + at, count) == CGR__TOKENS_ARE_IDS)
     return CGR_OK;
   for (int32_t j = 0; j < count; j++) {
     int32_t token = tokens[at + j];
@@ -240,11 +212,10 @@ static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t
 
 /* Looks at every request and writes the batch layout down on the way. */
 static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t set, int32_t max_tokens, cgr__batch_layout *out,
-                               int32_t *headroom, bool *append_first) {
+                               bool *append_first) {
   int64_t tokens = 0;
   int32_t longest = 0;
   bool uniform = true;
-  *headroom = INT32_MAX;
   *append_first = false;
   out->version = 0;
   out->has_flags = false;
@@ -267,8 +238,6 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     *append_first |= row->shared_prefix && query_len > 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
-    int32_t fit = query_len == 0 ? INT32_MAX : cgr__steps_that_fit(row, row->computed, query_len);
-    *headroom = fit < *headroom ? fit : *headroom;
     tokens += query_len;
   }
   out->num_requests = batch->num_requests;
@@ -278,73 +247,25 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   return CGR_OK;
 }
 
-/* The batch layout of a batch that has been looked at: the last one's when nothing has changed, so that its steps are counted. */
-static cgr__batch_layout *choose_batch_layout(cgr__batch_layout *last, cgr__batch_layout *next, bool same_rows) {
-  bool unchanged = same_rows && memcmp(last->tags, next->tags, (size_t)next->num_requests * sizeof *next->tags) == 0;
-  return unchanged ? last : next;
-}
-
-static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
-
-/* The batch is not known to be good, so this checks every request. checked->headroom: what is left of the last one's. */
-static cgr_status look_at_all(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
-                              int32_t max_tokens, cgr__checked_batch *checked) {
-  cgr__steady *steady = &batches->steady;
-  cgr__batch_layout *next = free_batch_layout(&batches->layouts, steady->batch);
-  bool fitted = surely_fits(steady);
-  int32_t headroom, left = checked->headroom;
+cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set, int32_t max_requests,
+                           int32_t max_tokens, cgr__checked_batch *checked) {
+  cgr__batch_layout *next = free_batch_layout(batches);
+  *checked = (cgr__checked_batch){ .set = (uint8_t)set, .batch_layout = next };
+  CGR__TRY(check_shape(batch, max_requests));
   if (next == batches->standing.copy)
     batches->standing.copy = NULL;
-  cgr__rows_sync(rows);
   rows->ticket++;
-  CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &headroom, &checked->append_first));
+  CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &checked->append_first));
   checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
-  checked->headroom = headroom == INT32_MAX || set > 0 ? 0 : headroom - 1;
-  checked->batch_layout = set > 0 ? next : /* never counted as a repetition */
-                              choose_batch_layout(steady->batch, next, checked->same_rows);
-  if (checked->batch_layout != steady->batch)
-    return CGR_OK;
-  if (!fitted) { /* what rows gain from now on counts */
-    cgr__steady_schedule(rows, batches);
-    checked->headroom = min_of(checked->headroom, CGR__SCHEDULE_HORIZON - 1);
-  } else if (steady->scheduled) { /* no deadline may pass unchecked */
-    checked->headroom = left;
-  }
+  cgr__batch_describe(checked);
   return CGR_OK;
-}
-
-/* Describes a good batch. */
-static void describe_batch(cgr__checked_batch *checked) {
-  const cgr__batch_layout *c = checked->batch_layout;
-  checked->num_requests = c->num_requests;
-  checked->num_tokens = c->num_tokens;
-  checked->query_len = c->query_len;
-  checked->max_query_len = c->max_query_len;
-}
-
-bool cgr__batch_is_known(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked) {
-  const cgr__steady *steady = &batches->steady;
-  checked->standing = checked->append_first = false;
-  checked->set = 0;
-  checked->same_rows = batch_repeats(steady->batch, batch);
-  checked->batch_layout = steady->batch;
-  checked->headroom = steady->headroom > 0 ? steady->headroom - 1 : 0;
-  if (!checked->same_rows || !needs_no_look(steady, batch))
-    return false;
-  describe_batch(checked);
-  return true;
 }
 
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
-  if (set > 0)
-    *checked = (cgr__checked_batch){ .set = (uint8_t)set };
-  else if (cgr__batch_is_known(batches, batch, checked))
+  if (set == 0 && cgr__follow_batch(rows, batches, batch, max_requests, max_tokens, checked))
     return CGR_OK;
-  CGR__TRY(check_shape(batch, max_requests));
-  CGR__TRY(look_at_all(rows, batches, batch, set, max_tokens, checked));
-  describe_batch(checked);
-  return CGR_OK;
+  return cgr__batch_look(rows, batches, batch, set, max_requests, max_tokens, checked);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- split */
@@ -375,10 +296,7 @@ int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, int32_t thresho
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
 /* The rows stay as they are, but the device has another batch layout. */
-static void commit_other_set(cgr__rows *rows, cgr__lane_batches *batches, const cgr__batch_layout *batch, int32_t set,
-                             uint64_t seq) {
-  cgr__rows_leave_steady(rows);
-  batches->steady.batch = NULL;
+static void commit_other_set(cgr__rows *rows, const cgr__batch_layout *batch, int32_t set, uint64_t seq) {
   for (int32_t i = 0; i < batch->num_requests; i++) {
     rows->row[batch->rows[i]].last_seq = seq;
     if (rows->has_ledger && batch->query_lens[i] > 0)
@@ -386,23 +304,29 @@ static void commit_other_set(cgr__rows *rows, cgr__lane_batches *batches, const 
   }
 }
 
-void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq) {
-  cgr__steady *steady = &batches->steady;
+/* Members that follow do so no more when they are stepped by a batch that is not followed; the engine's are looked at anew. */
+static void part_from_members(cgr__rows *rows, cgr__lane_batches *batches, const cgr__batch_layout *batch) {
+  bool steps_members = false;
+  for (int32_t i = 0; i < batch->num_requests; i++)
+    steps_members |= rows->row[batch->rows[i]].position >= 0;
+  if (!steps_members)
+    return;
+  cgr__follow_end(rows, batches);
+  batches->standing.stale = true;
+}
+
+void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq,
+                       uint64_t device_seq) {
   cgr__batch_layout *batch = checked->batch_layout;
-  cgr__rows_make_members_stale(rows);
+  if (checked->follows) {
+    cgr__follow_commit(rows, batches, seq, device_seq);
+    return;
+  }
   if (checked->set > 0) {
-    commit_other_set(rows, batches, batch, checked->set, seq);
+    commit_other_set(rows, batch, checked->set, seq);
     return;
   }
-  if (batch == steady->batch) { /* counted, not added: see cgr__rows_sync */
-    steady->pending++;
-    steady->steps++;
-    steady->last_seq = seq;
-    steady->headroom = checked->headroom;
-    steady->has_tokens = true;
-    return;
-  }
-  cgr__rows_sync(rows);
+  part_from_members(rows, batches, batch);
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__row *row = &rows->row[batch->rows[i]];
     row->computed += batch->query_lens[i];
@@ -411,15 +335,11 @@ void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__c
     if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
       row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);
   }
-  steady->batch = batch->has_flags ? NULL : batch;
-  steady->headroom = checked->headroom;
-  steady->has_tokens = batch->query_len > 0;
-  steady->pending = 0;
-  steady->scheduled = false;
+  batches->last = batch->num_requests > 0 ? batch : NULL;
+  batches->last_device_seq = device_seq;
 }
 
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
-  cgr__rows_sync(rows);
   for (int32_t i = 0; i < checked->batch_layout->num_requests; i++) {
     cgr__members_sync(rows, checked->batch_layout->rows[i]);
     rows->row[checked->batch_layout->rows[i]].last_seq = seq;

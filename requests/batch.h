@@ -1,7 +1,5 @@
-/* Batches: their validation against the rows and the limits, which is always on, and what is kept of them.
- *
- * A good batch is recorded as a batch layout. One that repeats the last is recognised by comparing the two, and is not validated
- * again for as many steps as surely fit (cgr__steady). */
+/* Batches: their validation against the rows and the limits, which is always on, and what is kept of them. A good batch is
+ * recorded as a batch layout. One that is nearly the last is compared with that one instead (follow.h). */
 #ifndef CGR_REQUESTS_BATCH_H
 #define CGR_REQUESTS_BATCH_H
 
@@ -16,26 +14,44 @@ typedef struct cgr__checked_batch {
   cgr__batch_layout *batch_layout;
   int32_t num_requests, num_tokens;
   int32_t query_len, max_query_len; /* query_len: uniform; 0: mixed or none */
-  int32_t headroom;                 /* further steps like this one that fit */
-  bool standing;                    /* it is the standing batch: its batch layout does not stay as it is */
-  bool same_rows;                   /* rows and query lengths are those of the step launched last */
+  bool standing;                    /* it is the engine's standing batch */
+  bool follows;                     /* the members follow it. In either case its batch layout does not stay as it is */
   bool append_first;                /* a row has a `shared_prefix` */
   uint8_t set;                      /* whose tokens the step has; unless it is 0, the rows stay as they are */
 } cgr__checked_batch;
 
-/* On failure nothing has changed. `batch` is a copy that cgr__sized_read made; `set` the length set of its tokens. */
+/* What a good batch has in common with its batch layout. */
+static inline void cgr__batch_describe(cgr__checked_batch *checked) {
+  const cgr__batch_layout *c = checked->batch_layout;
+  checked->num_requests = c->num_requests;
+  checked->num_tokens = c->num_tokens;
+  checked->query_len = c->query_len;
+  checked->max_query_len = c->max_query_len;
+}
+
+/* Whether the batch is good. On failure nothing has changed that a later call could see. `batch` is a copy that cgr__sized_read
+ * made; `set` the length set of its tokens. */
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked);
+/* The same by a look at every request; the members stay as they are, as they must while a step is prepared. */
+cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set, int32_t max_requests,
+                           int32_t max_tokens, cgr__checked_batch *checked);
 
-/* Whether the batch repeats the last one and needs no further look; if so, *checked describes it. */
-bool cgr__batch_is_known(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked);
+/* Whether all of some tokens are ids; or ids and CGR_TOKEN_LAST. */
+typedef enum cgr__token_kind {
+  CGR__TOKENS_ARE_IDS,
+  CGR__TOKENS_ARE_IDS_OR_LAST,
+  CGR__TOKENS_ARE_OTHER /* perhaps because an INT32_MAX is among others that are CGR_TOKEN_LAST */
+} cgr__token_kind;
+cgr__token_kind cgr__tokens_kind(const int32_t *tokens, int32_t count);
 /* Checks tokens[at .. at + count) of one request: ids, except that the first may be CGR_TOKEN_LAST. */
 cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count);
 /* Fails: the row has no pages for that many tokens, or may not have that many. */
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t row, int64_t length);
 
-/* The step was launched as `seq`: its rows advance. */
-void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq);
+/* The step was launched as `seq`: its rows advance. The batch layout that the device has is that of step `device_seq`. */
+void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq,
+                       uint64_t device_seq);
 
 /* A launched step was given up before it could change its rows: it only keeps their pages in use until it has completed. */
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);

@@ -1,7 +1,6 @@
 #include "requests/changes.h"
 
 #include "requests/pages.h"
-#include "requests/steady.h"
 
 static void list_row(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
   cgr__row *row = &rows->row[index];
@@ -76,7 +75,6 @@ static void mark_data(cgr__rows *rows, int32_t row) {
 }
 
 void cgr__changes_mark_all(cgr__rows *rows) {
-  cgr__rows_leave_steady(rows);
   for (int32_t i = 0; i < rows->limits->max_rows; i++) {
     mark_data(rows, i);
     if (!rows->row[i].open)
@@ -151,7 +149,6 @@ static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes,
     count += collect_data(rows, index, changes + count, capacity - count);
   if (!(row->dirty & CGR__DIRTY_LENGTH) || count == capacity)
     return count;
-  cgr__rows_sync(rows); /* a step of the steady batch may be pending on this row */
   changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
   row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
   return count;

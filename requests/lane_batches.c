@@ -87,7 +87,6 @@ static void lay_out_standing(cgr__standing *standing, const cgr__limits *limits,
 /* The batch layouts come last: what they refer to lays itself out. Returns where they begin. */
 static void *lay_out_batches(cgr__lane_batches *batches, const cgr__limits *limits, cgr__block *b) {
   lay_out_standing(&batches->standing, limits, b);
-  batches->steady.schedule = cgr__block_take(b, CGR__SCHEDULE_STEPS, sizeof *batches->steady.schedule);
   return cgr__block_take(b, 1, cgr__batch_layouts_bytes(limits->max_requests, limits->ring_depth));
 }
 

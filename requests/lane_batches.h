@@ -1,4 +1,4 @@
-/* The batches of a lane and a program: what is kept of those that were validated, the one that repeats, and the standing one. The
+/* The batches of a lane and a program: what is kept of those that were validated, and the one that stays from step to step. The
  * rows are common to all lanes; they know the batches that count on them (cgr__rows.batches). */
 #ifndef CGR_REQUESTS_LANE_BATCHES_H
 #define CGR_REQUESTS_LANE_BATCHES_H
@@ -17,24 +17,25 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------------------- batch layouts */
 
-/* A batch as it was validated. Rows, results and the ring slot refer to it; it does not change while a result refers to it. */
+/* A batch as it was validated. Rows, results and the ring slot refer to it; it does not change while a result refers to it. What
+ * a batch that repeats is compared with comes first. */
 typedef struct cgr__batch_layout { /* a cache line */
   int32_t num_requests, num_tokens;
   int32_t query_len;     /* of all requests; 0: mixed, or no requests */
   int32_t max_query_len; /* 0: no tokens */
-  bool has_flags;        /* some request is partial */
-  int32_t uses;          /* steps in the ring, and the prepared step, that refer to it */
   int32_t *rows;         /* [num_requests] */
   int32_t *query_lens;
+  bool has_flags; /* some request is partial */
+  int32_t uses;   /* steps in the ring, and the prepared step, that refer to it */
   uint32_t *flags;
   uint64_t *tags;
-  uint64_t version; /* of the standing batch whose rows and tags these are; 0: of a whole batch */
+  uint64_t version; /* of the members whose rows and tags these are; 0: of a batch that they are not */
 } cgr__batch_layout;
 
 #define CGR__SPARE_BATCH_LAYOUTS 3 /* besides those of results */
 
 /* The batch layouts: of the results in the ring, of the step launched last, of the prepared step; and one to validate into. What
- * every step reads comes last, next to the steady batch. */
+ * every step reads comes last, next to the members. */
 typedef struct cgr__batch_layouts {
   cgr__batch_layout *all;     /* [depth + CGR__SPARE_BATCH_LAYOUTS] */
   cgr__batch_layout **of_seq; /* [depth] of the step in this ring slot; NULL: a step without requests of its own */
@@ -57,26 +58,10 @@ void cgr__batch_layouts_init(cgr__batch_layouts *pool, int32_t max_requests, int
 /* Step `seq` was launched with this batch layout (NULL: without requests of its own); the result of step seq - depth is gone. */
 void cgr__batch_layouts_launch(cgr__batch_layouts *pool, uint64_t seq, cgr__batch_layout *batch);
 
-/* ------------------------------------------------------------------------------------------------------ the steady batch */
+/* ------------------------------------------------------------------------------------------------------------ the members */
 
-/* For each step, how many rows of a batch may no longer fit: schedule.h. */
+/* For each step, how many members may no longer fit: schedule.h. */
 typedef uint16_t cgr__schedule;
-
-/* The batch layout of the last launched step, while it can repeat. */
-typedef struct cgr__steady {
-  cgr__batch_layout *batch; /* NULL: none */
-  int32_t headroom;         /* further steps that surely fit every row's pages and max_lens[0] */
-  int32_t pending;          /* steps launched and not yet added to the rows */
-  bool has_tokens;          /* every row's last token is on the device */
-  bool scheduled;           /* all rows are in the schedule, which alone decides when to validate again */
-  bool standing_stale;      /* whole batches were launched since the last standing step: members are looked at anew */
-  uint32_t steps;           /* launched of batches that repeated; the schedule counts so */
-  uint64_t last_seq;        /* of the pending steps */
-  cgr__schedule *schedule;
-  uint64_t mark; /* of the rows that are in it */
-} cgr__steady;
-
-/* ---------------------------------------------------------------------------------------------------- the standing batch */
 
 #define CGR__EDIT_LOG 256 /* places that the standing batch's edit log holds; a power of two */
 
@@ -88,22 +73,29 @@ typedef struct cgr__irregular {
 #define CGR__TOKEN_LAST_GIVEN (-1) /* its one token is CGR_TOKEN_LAST, or it has none */
 #define CGR__TOKENS_USED_UP (-2)   /* a step has run it: it must be set again */
 
-/* The batch that stays from step to step and is edited: standing.h. The fields that an unchanged step reads come first. */
+/* The batch that stays from step to step, and what is kept of its members. Either the engine edits it (standing.h), or it follows
+ * the batches that are given whole (follow.h). The fields that an unchanged step reads come first. */
 typedef struct cgr__standing {
   uint64_t steps;          /* launched so far */
   uint64_t last_seq;       /* of the last one */
   uint64_t version;        /* counts, from 1, the times that a place got another row; `edit_log` has the last of these places */
-  uint64_t copy_version;   /* which `copy` has */
-  cgr__batch_layout *copy; /* what results of the last steps refer to; NULL: none */
-  cgr__schedule *schedule; /* of the members' steps */
+  uint64_t device_seq;     /* step whose batch layout on the device is the members', but for the dirty positions */
+  cgr__batch_layout *copy; /* what results of the last steps refer to, if it is as the members are; else NULL */
+
+  cgr__schedule *schedule;    /* of the members' steps */
   int32_t num_lacking_tokens; /* members that lack a token */
   int32_t num_dirty;          /* positions that differ from what the device has */
-  int32_t num_short[2];       /* members with no token, and with one */
   int32_t first_irregular;    /* rows; -1: none. In the order in which their tokens were given */
-  int32_t num_tokens;         /* used of `tokens` */
-  int64_t sum_tokens;         /* of the members. A chunk that has run counts nothing until it is set again */
-  cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated */
+  bool follows;               /* the members are those of the batch that was given whole last */
+  bool all_dirty;             /* so many positions differ that they are not listed */
+  bool stale;                 /* whole batches were launched since the last step of the members: these are looked at anew */
+  cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated. A
+                                 row that was closed while the members follow leaves a hole, -1 */
 
+  int32_t num_holes, num_partial; /* of members that follow */
+  int32_t num_short[2];           /* members with no token, and with one */
+  int64_t sum_tokens;             /* of the members. A chunk that has run counts nothing until it is set again */
+  int32_t num_tokens;             /* used of `tokens` */
   int32_t last_irregular;
   int32_t max_requests, max_tokens; /* of a step */
   int32_t num_kept, max_kept;       /* tokens that were given and are not used up */
@@ -117,18 +109,22 @@ typedef struct cgr__standing {
 /* --------------------------------------------------------------------------------------------------------- all of a lane */
 
 typedef struct cgr__lane_batches {
+  uint64_t last_device_seq; /* step whose batch layout on the device is that of `last` */
   cgr__batch_layouts layouts;
-  cgr__steady steady;
+  cgr__batch_layout *last; /* the batch that was given whole last, unless the members follow it; NULL: none */
   cgr__standing standing;
 } cgr__lane_batches;
 
-static_assert(offsetof(cgr__lane_batches, standing) - offsetof(cgr__lane_batches, layouts.of_seq) == CGR__CACHE_LINE_BYTES,
-              "what a whole batch looks at is one cache line, before those of the standing batch");
+static_assert(offsetof(cgr__lane_batches, standing.schedule) - offsetof(cgr__lane_batches, layouts.of_seq) ==
+                      CGR__CACHE_LINE_BYTES &&
+                  offsetof(cgr__lane_batches, standing.members.flags) - offsetof(cgr__lane_batches, standing.schedule) ==
+                      CGR__CACHE_LINE_BYTES,
+              "a whole batch that repeats looks at two cache lines");
 /* What the next step needs of them, whichever kind of batch it has. */
 static inline void cgr__lane_batches_prefetch(const cgr__lane_batches *batches) {
   __builtin_prefetch(&batches->layouts.of_seq, 1);
-  __builtin_prefetch(&batches->standing, 1);
-  __builtin_prefetch(&batches->standing.first_irregular, 1);
+  __builtin_prefetch(&batches->standing.schedule, 1);
+  __builtin_prefetch(&batches->standing.members.flags, 1);
 }
 
 /* Host memory: one block of cgr__lane_batches_bytes, cleared by the caller. With max_requests 0 there is no standing batch. */

@@ -4,7 +4,6 @@
 #include "requests/data.h"
 #include "requests/members.h"
 #include "requests/pages.h"
-#include "requests/steady.h"
 
 static cgr__ledger_page *entry_of(const cgr__rows *rows, int32_t group, int32_t page) { return &rows->ledger.page[group][page]; }
 
@@ -14,11 +13,6 @@ static int32_t ledger_page_at(const cgr__page_group *group, int32_t row, int32_t
 
 static int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
-
-static void sync_row(cgr__rows *rows, int32_t row) {
-  cgr__rows_sync(rows);
-  cgr__members_sync(rows, row);
-}
 
 /* ---------------------------------------------------------------------------------------------------------- sure tokens */
 
@@ -107,7 +101,7 @@ static void note_page(cgr__rows *rows, int32_t row, int32_t g, int32_t index, in
 
 void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t index, int32_t page) {
   cgr__ledger_page *entry = entry_of(rows, group, page);
-  sync_row(rows, row);
+  cgr__members_sync(rows, row);
   entry->holders++;
   entry->taken = rows->ledger.request[row];
   entry->taken_seq = rows->row[row].last_seq;
@@ -119,7 +113,7 @@ void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t index
 void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
   cgr__ledger_page *entry = entry_of(rows, group, page);
   const uint32_t request = rows->ledger.request[row];
-  sync_row(rows, row);
+  cgr__members_sync(rows, row);
   const uint64_t seq = rows->row[row].last_seq;
   entry->holders--;
   if (seq == 0 || (entry->taken == request && entry->taken_seq == seq)) /* no step has used the page for it */
@@ -185,7 +179,7 @@ static void update_known(cgr__rows *rows, int32_t g, int32_t row) {
 }
 
 void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
-  sync_row(rows, row);
+  cgr__members_sync(rows, row);
   int32_t sure = min_of(sure_tokens(rows, row, set), num_tokens), reached = num_tokens;
   for (int32_t g = 0; g < rows->limits->num_groups; g++)
     if (rows->group[g].length_set == set && !rows->group[g].engine_table) {
@@ -250,7 +244,6 @@ static cgr_status check_row_pages(cgr__rows *rows, int32_t g, int32_t row, int64
 
 cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq) {
   const cgr__batch_layout *batch = checked->batch_layout;
-  cgr__rows_sync(rows);
   rows->ledger.ticket++;
   for (int32_t i = 0; i < checked->num_requests; i++)
     if (batch->query_lens[i] > 0)

@@ -1,5 +1,7 @@
-/* Members of the standing batch: brought up to date, and looked at when something about them has changed. */
+/* Members of the batch that stays from step to step: brought up to date, and looked at when something about them has changed. */
 #include "requests/members.h"
+
+#include <string.h>
 
 #include "requests/schedule.h"
 
@@ -10,13 +12,13 @@ _Static_assert(CGR__MAX_REQUESTS < 1 << 16, "a step of a schedule counts every r
 
 /* ------------------------------------------------------------------------------------------------------------------- rows */
 
-/* Adds the standing steps since the member was looked at last. */
+/* Adds the steps since the member was looked at last. */
 static void add_steps(const cgr__standing *s, cgr__row *row) {
   row->computed = cgr__member_computed(s, row);
   row->since = s->steps;
   row->last_seq = s->last_seq;
   if (row->query_len > 0) /* a partial chunk leaves the row without a token to go on with */
-    row->has_token = !(s->members.flags[row->position] & CGR_REQUEST_PARTIAL);
+    row->has_token = !row->partial;
 }
 
 static inline void sync_member(const cgr__standing *s, cgr__row *row) {
@@ -44,6 +46,47 @@ static void set_lacks_token(cgr__standing *s, cgr__row *row, bool lacks_token) {
   row->lacks_token = lacks_token;
 }
 
+/* -------------------------------------------------------------------------------------------------------------- irregular */
+
+void cgr__members_list(cgr__rows *rows, cgr__standing *s, int32_t row) {
+  s->irregular[row].prev = s->last_irregular;
+  s->irregular[row].next = -1;
+  if (s->last_irregular >= 0)
+    s->irregular[s->last_irregular].next = row;
+  else
+    s->first_irregular = row;
+  s->last_irregular = row;
+  rows->row[row].irregular = true;
+}
+
+void cgr__members_unlist(cgr__rows *rows, cgr__standing *s, int32_t row) {
+  const cgr__irregular *entry = &s->irregular[row];
+  if (!rows->row[row].irregular)
+    return;
+  if (entry->prev >= 0)
+    s->irregular[entry->prev].next = entry->next;
+  else
+    s->first_irregular = entry->next;
+  if (entry->next >= 0)
+    s->irregular[entry->next].prev = entry->prev;
+  else
+    s->last_irregular = entry->prev;
+  rows->row[row].irregular = false;
+}
+
+/* While the members follow, only those that a step may treat unlike a plain decode or chunk are listed. */
+static void list_follower(cgr__rows *rows, cgr__standing *s, int32_t index) {
+  const cgr__row *row = &rows->row[index];
+  if (row->irregular == (row->partial || row->shared_prefix || !row->has_token))
+    return;
+  if (row->irregular) {
+    cgr__members_unlist(rows, s, index);
+    return;
+  }
+  s->irregular[index].first_token = CGR__TOKEN_LAST_GIVEN;
+  cgr__members_list(rows, s, index);
+}
+
 /* --------------------------------------------------------------------------------------------------------------- schedule */
 
 static void unschedule_member(const cgr__standing *s, cgr__row *row) {
@@ -61,9 +104,9 @@ static void schedule_member(const cgr__standing *s, cgr__row *row) {
 }
 
 void cgr__members_add_pages(cgr__rows *rows, int32_t row) {
-  const cgr__lane_batches *batches = cgr__rows_batches_of(rows, row);
-  if (rows->row[row].position >= 0 && !batches->steady.standing_stale) /* else every member is looked at again */
-    schedule_member(&batches->standing, &rows->row[row]);
+  const cgr__standing *s = &cgr__rows_batches_of(rows, row)->standing;
+  if (rows->row[row].position >= 0 && !s->stale) /* else every member is looked at again */
+    schedule_member(s, &rows->row[row]);
 }
 
 void cgr__members_revalidate(cgr__rows *rows, int32_t index) {
@@ -72,6 +115,8 @@ void cgr__members_revalidate(cgr__rows *rows, int32_t index) {
   if (row->position < 0)
     return;
   sync_member(s, row);
+  if (s->follows)
+    list_follower(rows, s, index);
   set_lacks_token(s, row, lacks_token(s, row, index));
   schedule_member(s, row);
 }
@@ -83,4 +128,90 @@ void cgr__members_leave(cgr__rows *rows, int32_t index) {
   set_lacks_token(s, row, false);
   unschedule_member(s, row);
   row->position = -1;
+}
+
+bool cgr__members_fit(cgr__rows *rows, const cgr__standing *s, int32_t *missing) {
+  if (cgr__schedule_is_free(s->schedule, s->steps))
+    return true;
+  for (int32_t i = 0; i < s->members.num_requests; i++) {
+    int32_t index = s->members.rows[i];
+    if (index < 0 || rows->row[index].deadline != (int16_t)(s->steps % CGR__SCHEDULE_STEPS))
+      continue;
+    cgr__members_revalidate(rows, index); /* to a later deadline, or back to this one */
+    *missing = index;
+    if (!cgr__row_can_step(&rows->row[index], rows->row[index].query_len))
+      return false;
+  }
+  return true;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- positions */
+
+void cgr__members_mark_dirty(cgr__standing *s, int32_t position) {
+  uint64_t *word = &s->dirty_bit[position / 64], bit = (uint64_t)1 << position % 64;
+  if (*word & bit)
+    return;
+  *word |= bit;
+  s->dirty[s->num_dirty++] = position;
+}
+
+void cgr__members_write_place(cgr__rows *rows, cgr__standing *s, int32_t position, int32_t row, uint32_t flags) {
+  rows->row[row].position = position;
+  s->members.rows[position] = row;
+  s->members.query_lens[position] = rows->row[row].query_len;
+  s->members.flags[position] = flags;
+  s->members.tags[position] = rows->row[row].tag;
+  cgr__members_mark_dirty(s, position);
+  cgr__members_note_edit(s, position);
+}
+
+void cgr__members_told(cgr__standing *s, uint64_t device_seq) {
+  for (int32_t i = 0; i < s->num_dirty; i++)
+    s->dirty_bit[s->dirty[i] / 64] = 0;
+  s->num_dirty = 0;
+  s->all_dirty = false;
+  s->device_seq = device_seq;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- snapshots */
+
+/* Brings rows and tags up to date: from the edit log if it reaches that far and is less work. */
+static void bring_up(const cgr__standing *s, cgr__batch_layout *copy) {
+  const cgr__batch_layout *members = &s->members;
+  size_t n = (size_t)members->num_requests;
+  if (copy->version == 0 || s->version - copy->version > CGR__EDIT_LOG / 2) {
+    memcpy(copy->rows, members->rows, n * sizeof *copy->rows);
+    memcpy(copy->tags, members->tags, n * sizeof *copy->tags);
+  } else {
+    for (uint64_t v = copy->version; v < s->version; v++) {
+      int32_t position = s->edit_log[v % CGR__EDIT_LOG];
+      if (position >= members->num_requests) /* by now, and perhaps past the end of the copy */
+        continue;
+      copy->rows[position] = members->rows[position];
+      copy->tags[position] = members->tags[position];
+    }
+  }
+  copy->version = s->version;
+}
+
+/* Of the copies that are not referred to, the one with the latest edits. */
+static cgr__batch_layout *free_copy(const cgr__lane_batches *batches) {
+  const cgr__batch_layouts *pool = &batches->layouts;
+  cgr__batch_layout *latest = NULL;
+  for (int32_t i = 0; i < pool->depth + CGR__SPARE_BATCH_LAYOUTS; i++) {
+    cgr__batch_layout *c = &pool->all[i];
+    if (c->uses == 0 && c != batches->last && (!latest || c->version > latest->version))
+      latest = c;
+  }
+  return latest;
+}
+
+cgr__batch_layout *cgr__members_snapshot(cgr__lane_batches *batches) {
+  cgr__standing *s = &batches->standing;
+  if (s->copy)
+    return s->copy;
+  s->copy = free_copy(batches);
+  bring_up(s, s->copy);
+  s->copy->num_requests = s->members.num_requests;
+  return s->copy;
 }

@@ -1,4 +1,8 @@
-/* Members of the standing batch (standing.h), as far as rows, pages, changes and batches need to know them. */
+/* Members: requests that stay in the batch from step to step (standing.h, follow.h), as far as rows, pages, changes and batches
+ * need to know them.
+ *
+ * A member's row is not touched step by step. `steps` counts the steps, and a member's are added when it is read. Members that
+ * need a look at every step are listed (`irregular`), and those that lack a token for the next one are counted (lacks_token). */
 #ifndef CGR_REQUESTS_MEMBERS_H
 #define CGR_REQUESTS_MEMBERS_H
 
@@ -8,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Adds the standing steps that a row does not have yet. Rows that are not members have them all. */
+/* Adds the steps of the members that a row does not have yet. Rows that are not members have them all. */
 void cgr__members_sync(cgr__rows *rows, int32_t row);
 /* The row's work, length or last token has changed, or it has lost pages. Does nothing for rows that are not members. */
 void cgr__members_revalidate(cgr__rows *rows, int32_t row);
@@ -16,6 +20,41 @@ void cgr__members_revalidate(cgr__rows *rows, int32_t row);
 void cgr__members_add_pages(cgr__rows *rows, int32_t row);
 /* The row is no longer a member. */
 void cgr__members_leave(cgr__rows *rows, int32_t row);
+
+/* Counts a member's new tokens, or no longer (`sign` is -1). */
+static inline void cgr__members_count(cgr__standing *s, int32_t query_len, int32_t sign) {
+  if (query_len <= 1)
+    s->num_short[query_len] += sign;
+  s->sum_tokens += sign * query_len;
+}
+
+/* Appends to the list of irregular members; takes a row that may be in it out. */
+void cgr__members_list(cgr__rows *rows, cgr__standing *s, int32_t row);
+void cgr__members_unlist(cgr__rows *rows, cgr__standing *s, int32_t row);
+
+/* Whether every member that this step is too much for, by the schedule, has pages for it all the same; *missing: one that has
+ * not. Hardly ever any is looked at, because a member that gets pages is scheduled anew. */
+bool cgr__members_fit(cgr__rows *rows, const cgr__standing *s, int32_t *missing);
+
+/* The device has something else at this position, or nothing. */
+void cgr__members_mark_dirty(cgr__standing *s, int32_t position);
+/* Another row is at this position now. Its work is row->query_len and `flags`. */
+void cgr__members_write_place(cgr__rows *rows, cgr__standing *s, int32_t position, int32_t row, uint32_t flags);
+/* There is another row at this position, or no longer one: results of earlier steps keep their copies. */
+static inline void cgr__members_note_edit(cgr__standing *s, int32_t position) {
+  s->edit_log[s->version++ % CGR__EDIT_LOG] = position;
+  s->copy = NULL;
+}
+/* The same of so many positions that no copy can be brought up to date by the log. */
+static inline void cgr__members_note_edits(cgr__standing *s) {
+  s->version += CGR__EDIT_LOG;
+  s->copy = NULL;
+}
+/* The device has been told everything: its batch layout is that of step `device_seq`. */
+void cgr__members_told(cgr__standing *s, uint64_t device_seq);
+
+/* What the result of a step that is launched now refers to. Only its num_requests, rows and tags are valid. */
+cgr__batch_layout *cgr__members_snapshot(cgr__lane_batches *batches);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,6 @@
 #include "requests/data.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
-#include "requests/steady.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (rows->limits->num_groups == 0)
@@ -195,8 +194,7 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   has->first = none || first < has->first ? first : has->first;
   has->end = none || first + count > has->end ? first + count : has->end;
   has->set_end = has->end > has->set_end ? has->end : has->set_end;
-  update_capacity(rows, row); /* what the steady and the standing batch counted on stays: a row only gains here */
-  cgr__steady_add_pages(rows, row);
+  update_capacity(rows, row); /* what the members counted on stays: a row only gains here */
   cgr__members_add_pages(rows, row);
   if (none) /* a request that had the row before may have had pages there */
     cgr__changes_mark_pages(rows, row, g, 0, first);
@@ -230,22 +228,6 @@ static cgr_status check_set_length(const cgr__rows *rows, int32_t row, int32_t g
       row, length, cgr__plural(length), group->length_set, (long long)left * group->page_size, g);
 }
 
-/* Tokens in the cache after every step launched so far. A row of the steady batch that is in its schedule is not brought up to
- * date for that, nor are the others of the batch. */
-static int32_t computed_now(cgr__rows *rows, int32_t index) {
-  const cgr__steady *steady = cgr__steady_of_row(rows, index);
-  if (steady)
-    return rows->row[index].computed + steady->pending * steady->batch->query_len;
-  cgr__rows_sync(rows);
-  return cgr__rows_computed(rows, index);
-}
-
-/* Whether the row's steps can do without its pages before `end`. If so, giving them back takes away nothing that a repeating
- * batch has counted on, because its rows only grow. */
-static bool is_passed(cgr__rows *rows, int32_t row, const cgr__page_group *group, int64_t end) {
-  return end < group->row[row].end && computed_now(rows, row) >= group_least(group, (int32_t)end);
-}
-
 cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t count) {
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
@@ -268,8 +250,6 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t
         "%d .. %d of row %d in group %d",
         first, count, first, (long long)end - 1, has->first, has->end - 1, row, g);
   CGR__TRY(check_set_length(rows, row, g, first == has->first ? 0 : first));
-  if (first != has->first || !is_passed(rows, row, group, end))
-    cgr__rows_leave_steady(rows);
   if (rows->has_ledger)
     give_pages(rows, row, g, first, (int32_t)end);
   if (first == has->first && end == has->end)

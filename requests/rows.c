@@ -9,7 +9,7 @@
 #include "requests/ledger.h"
 #include "requests/members.h"
 #include "requests/pages.h"
-#include "requests/steady.h"
+#include "requests/follow.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- memory */
 
@@ -113,7 +113,6 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
     return cgr__fail(CGR_ERROR_TOO_MANY_REQUESTS,
                      "cgr_request_open: every row is open, expected a closed one (max_rows is %d): cgr_request_close one",
                      rows->limits->max_rows);
-  cgr__rows_leave_steady(rows);
   int32_t index = rows->free_rows[rows->limits->max_rows - 1 - rows->num_open];
   cgr__row *entry = &rows->row[index];
   rows->num_open++;
@@ -131,11 +130,13 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
 }
 
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
-  if (rows->row[row].position >= 0)
+  bool follows = cgr__rows_batches_of(rows, row)->standing.follows;
+  if (rows->row[row].position >= 0 && !follows)
     return cgr__fail(CGR_ERROR_STATE,
                      "cgr_request_close: row %d is in the standing batch, expected it to be removed first (cgr_standing_remove)",
                      row);
-  cgr__rows_leave_steady(rows);
+  if (rows->row[row].position >= 0)
+    cgr__follow_close(rows, row);
   rows->row[row].open = false;
   cgr__changes_drop(rows, row);
   cgr__rows_clear_pages(rows, row);
@@ -170,7 +171,6 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
                      num_tokens, entry->capacity, row, cgr__rows_shortest_group(rows, row, 0, &capacity));
   if (num_tokens > 0 && num_tokens < entry->least)
     return refuse_front(rows, row, num_tokens);
-  cgr__rows_leave_steady(rows);
   cgr__members_sync(rows, row);
   if (rows->has_ledger)
     cgr__ledger_set_length(rows, row, 0, num_tokens);
@@ -183,7 +183,6 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
 }
 
 void cgr__rows_forget_tokens(cgr__rows *rows, const cgr__batch_layout *batch) {
-  cgr__rows_leave_steady(rows);
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__members_sync(rows, batch->rows[i]);
     rows->row[batch->rows[i]].has_token = false;

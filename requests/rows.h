@@ -1,9 +1,8 @@
 /* Request rows: the host's copy of the persistent tables.
  *
  * A row is open from cgr_request_open to cgr_request_close. `computed` counts the tokens that are in the cache once every step
- * launched so far has run. A batch that repeats does not touch its rows step by step: its steps are counted in cgr__steady and
- * added when a row is read (cgr__rows_sync). So are those of the standing batch, row by row (standing.h). Both are of a lane
- * (lane_batches.h). What the device does not have yet is kept by changes.h. */
+ * launched so far has run. The rows of the members (members.h) are not touched step by step: their steps are added when a row is
+ * read. The members are of a lane (lane_batches.h). What the device does not have yet is kept by changes.h. */
 #ifndef CGR_REQUESTS_ROWS_H
 #define CGR_REQUESTS_ROWS_H
 
@@ -23,7 +22,7 @@ extern "C" {
 
 #define CGR__ROW_BYTES 64 /* a cache line */
 typedef struct cgr__row {
-  int32_t computed; /* tokens in the cache; of a member of the standing batch, see cgr__rows_computed */
+  int32_t computed; /* tokens in the cache; of a member, see cgr__rows_computed */
   int32_t capacity; /* tokens up to which the pages of every group of length set 0 go; at most max_lens[0] */
   int32_t least;    /* with fewer tokens in the cache, a step would need pages before the row's first one in some such group */
   bool open;
@@ -33,15 +32,15 @@ typedef struct cgr__row {
   uint64_t tag;
   uint64_t mark;     /* ticket of the last validation that saw the row */
   uint64_t last_seq; /* last step that used it */
-  /* of members: standing.h */
-  uint64_t since;   /* standing steps that have been added to the row, or that were before it */
-  int32_t position; /* in the standing batch; -1: it is no member */
+  /* of members: members.h */
+  uint64_t since;   /* steps of the members that have been added to the row, or that were before it */
+  int32_t position; /* among the members, or near it while these follow; -1: it is no member */
   int32_t query_len;
-  int16_t deadline;        /* in the standing batch's schedule; -1: none */
-  int16_t steady_deadline; /* in the steady batch's, while `mark` is that of cgr__steady */
-  bool lacks_token;        /* it lacks a token for the next step */
-  bool irregular;          /* it is in the list of that name */
-  bool shared_prefix;      /* its cache may have tokens that others append only in the next step that it attends in */
+  int16_t deadline;   /* in the members' schedule; -1: none */
+  bool partial;       /* its step leaves no token to go on with */
+  bool lacks_token;   /* it lacks a token for the next step */
+  bool irregular;     /* it is in the list of that name */
+  bool shared_prefix; /* its cache may have tokens that others append only in the next step that it attends in */
 } cgr__row;
 
 #define CGR__DIRTY_LENGTH 1
@@ -162,8 +161,8 @@ size_t cgr__rows_bytes(const cgr__rows_config *config);
 void cgr__rows_init(cgr__rows *rows, cgr__lane_batches *batches, const cgr__rows_config *config, void *memory);
 
 /* The calls of requests.h, here and in pages.h and data.h; `function` names them in messages. The caller checks that a row of the
- * prepared step does not close, lose or replace pages, or change its length: the step was validated, and its steady headroom
- * counted, with what the row has. */
+ * prepared step does not close, lose or replace pages, or change its length: the step was validated with what
+ * the row has. */
 cgr_status cgr__rows_check(const cgr__rows *rows, const char *function, int32_t row);
 cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
@@ -174,7 +173,7 @@ static inline int32_t cgr__member_computed(const cgr__standing *standing, const 
   return row->computed + (int32_t)(standing->steps - row->since) * row->query_len;
 }
 
-/* The same of any row. The steady batch has been synced. */
+/* The same of any row. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
   return entry->position < 0 ? entry->computed : cgr__member_computed(&cgr__rows_batches_of(rows, row)->standing, entry);

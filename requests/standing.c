@@ -5,57 +5,9 @@
 
 #include "base/choices.h"
 #include "base/status.h"
-#include "requests/steady.h"
+#include "requests/follow.h"
 
-/* -------------------------------------------------------------------------------------------------------------- positions */
-
-/* The device has something else there, or nothing. */
-static void mark_dirty(cgr__standing *s, int32_t position) {
-  uint64_t *word = &s->dirty_bit[position / 64], bit = (uint64_t)1 << position % 64;
-  if (*word & bit)
-    return;
-  *word |= bit;
-  s->dirty[s->num_dirty++] = position;
-}
-
-/* Another row is at this place now. */
-static void write_place(cgr__rows *rows, cgr__standing *s, int32_t position, int32_t row, uint32_t flags) {
-  rows->row[row].position = position;
-  s->members.rows[position] = row;
-  s->members.query_lens[position] = rows->row[row].query_len;
-  s->members.flags[position] = flags;
-  s->members.tags[position] = rows->row[row].tag;
-  mark_dirty(s, position);
-  s->edit_log[s->version++ % CGR__EDIT_LOG] = position;
-}
-
-/* ---------------------------------------------------------------------------------------------------------------- irregular */
-
-static void list_irregular(cgr__rows *rows, cgr__standing *s, int32_t row) {
-  s->irregular[row].prev = s->last_irregular;
-  s->irregular[row].next = -1;
-  if (s->last_irregular >= 0)
-    s->irregular[s->last_irregular].next = row;
-  else
-    s->first_irregular = row;
-  s->last_irregular = row;
-  rows->row[row].irregular = true;
-}
-
-static void unlist_irregular(cgr__rows *rows, cgr__standing *s, int32_t row) {
-  const cgr__irregular *entry = &s->irregular[row];
-  if (!rows->row[row].irregular)
-    return;
-  if (entry->prev >= 0)
-    s->irregular[entry->prev].next = entry->next;
-  else
-    s->first_irregular = entry->next;
-  if (entry->next >= 0)
-    s->irregular[entry->next].prev = entry->prev;
-  else
-    s->last_irregular = entry->prev;
-  rows->row[row].irregular = false;
-}
+/* ----------------------------------------------------------------------------------------------------------------- tokens */
 
 /* Moves together the tokens that are still to be used; they are in the order of the list. */
 static void compact_tokens(const cgr__rows *rows, cgr__standing *s) {
@@ -93,15 +45,16 @@ void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t r
   s->sum_tokens -= cgr__standing_count(rows, batches, row);
   s->irregular[row].first_token = CGR__TOKENS_USED_UP;
   if (rows->row[row].query_len <= 1 && s->members.flags[rows->row[row].position] == 0)
-    unlist_irregular(rows, s, row); /* it goes on by itself */
+    cgr__members_unlist(rows, s, row); /* it goes on by itself */
   s->sum_tokens += cgr__standing_count(rows, batches, row);
   cgr__members_revalidate(rows, row);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ checks */
 
-static cgr_status check_member(const cgr__rows *rows, const char *function, int32_t row) {
+static cgr_status check_member(cgr__rows *rows, const char *function, int32_t row) {
   CGR__TRY(cgr__rows_check(rows, function, row));
+  cgr__follow_end(rows, cgr__rows_batches_of(rows, row));
   if (rows->row[row].position < 0)
     return cgr__fail(CGR_ERROR_STATE, "%s: row %d is not in the standing batch, expected a member (cgr_standing_add)", function,
                      row);
@@ -139,23 +92,21 @@ static cgr_status check_work(const cgr__standing *s, const char *function, int32
 static void drop_work(cgr__rows *rows, cgr__lane_batches *batches, int32_t index) {
   cgr__standing *s = &batches->standing;
   int32_t query_len = rows->row[index].query_len;
-  if (query_len <= 1)
-    s->num_short[query_len]--;
-  s->sum_tokens -= cgr__standing_count(rows, batches, index);
+  s->sum_tokens += query_len - cgr__standing_count(rows, batches, index);
+  cgr__members_count(s, query_len, -1);
   s->num_kept -= count_kept(rows, s, index);
-  unlist_irregular(rows, s, index);
+  cgr__members_unlist(rows, s, index);
 }
 
 static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, const int32_t *tokens,
                       uint32_t flags) {
   bool has_tokens = tokens && query_len > 0 && (query_len > 1 || tokens[0] != CGR_TOKEN_LAST);
-  if (query_len <= 1)
-    s->num_short[query_len]++;
-  s->sum_tokens += query_len;
+  cgr__members_count(s, query_len, 1);
   rows->row[index].query_len = query_len;
+  rows->row[index].partial = (flags & CGR_REQUEST_PARTIAL) != 0;
   if (has_tokens || query_len > 1 || flags != 0) {
     s->irregular[index].first_token = has_tokens ? keep_tokens(rows, s, tokens, query_len) : CGR__TOKEN_LAST_GIVEN;
-    list_irregular(rows, s, index);
+    cgr__members_list(rows, s, index);
   }
 }
 
@@ -163,15 +114,15 @@ cgr_status cgr__standing_add(cgr__rows *rows, cgr__lane_batches *batches, int32_
                              uint32_t flags) {
   cgr__standing *s = &batches->standing;
   CGR__TRY(cgr__rows_check(rows, "cgr_standing_add", index));
+  cgr__follow_end(rows, batches);
   if (rows->row[index].position >= 0)
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
                      "cgr_standing_add: row %d is in the standing batch already, expected another (or cgr_standing_update)",
                      index);
   CGR__TRY(check_work(s, "cgr_standing_add", 0, query_len, tokens, flags));
-  cgr__rows_sync(rows);
   rows->row[index].since = s->steps;
   give_work(rows, s, index, query_len, tokens, flags);
-  write_place(rows, s, s->members.num_requests++, index, flags);
+  cgr__members_write_place(rows, s, s->members.num_requests++, index, flags);
   cgr__members_revalidate(rows, index);
   return CGR_OK;
 }
@@ -182,12 +133,11 @@ cgr_status cgr__standing_update(cgr__rows *rows, cgr__lane_batches *batches, int
   CGR__TRY(check_member(rows, "cgr_standing_update", index));
   int32_t before = rows->row[index].query_len, position = rows->row[index].position;
   CGR__TRY(check_work(s, "cgr_standing_update", count_kept(rows, s, index), query_len, tokens, flags));
-  cgr__rows_sync(rows);
   cgr__members_sync(rows, index);
   drop_work(rows, batches, index);
   give_work(rows, s, index, query_len, tokens, flags);
   if (query_len != before || flags != s->members.flags[position])
-    mark_dirty(s, position);
+    cgr__members_mark_dirty(s, position);
   s->members.query_lens[position] = query_len;
   s->members.flags[position] = flags;
   cgr__members_revalidate(rows, index);
@@ -201,7 +151,9 @@ cgr_status cgr__standing_remove(cgr__rows *rows, cgr__lane_batches *batches, int
   drop_work(rows, batches, index);
   cgr__members_leave(rows, index);
   if (position != last)
-    write_place(rows, s, position, s->members.rows[last], s->members.flags[last]);
+    cgr__members_write_place(rows, s, position, s->members.rows[last], s->members.flags[last]);
+  else
+    cgr__members_note_edit(s, position);
   s->members.num_requests = last;
   return CGR_OK;
 }
@@ -217,7 +169,7 @@ cgr_status cgr__standing_swap(cgr__rows *rows, cgr__lane_batches *batches, int32
   uint32_t flags = s->members.flags[position];
   if (index == other)
     return CGR_OK;
-  write_place(rows, s, position, other, s->members.flags[place]);
-  write_place(rows, s, place, index, flags);
+  cgr__members_write_place(rows, s, position, other, s->members.flags[place]);
+  cgr__members_write_place(rows, s, place, index, flags);
   return CGR_OK;
 }

@@ -47,11 +47,9 @@ cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, i
 int32_t cgr__standing_edits(const cgr__rows *rows, const cgr__lane_batches *batches, bool whole, cgr__edit *edits,
                             int32_t *tokens, int32_t *num_tokens);
 
-/* What the result of a step that is launched now refers to. Only its rows and tags are valid. */
-cgr__batch_layout *cgr__standing_snapshot(cgr__lane_batches *batches);
-
-/* The step was launched as `seq`: tokens are used up, and the device has been told everything. */
-void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq);
+/* The step was launched as `seq`: tokens are used up, and the device has been told everything; the batch layout that it has is
+ * that of step `device_seq`. */
+void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq);
 
 #ifdef __cplusplus
 }

@@ -2,9 +2,8 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "requests/schedule.h"
+#include "requests/follow.h"
 #include "requests/standing.h"
-#include "requests/steady.h"
 
 _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
 
@@ -59,22 +58,6 @@ static cgr_status refuse_missing_token(const cgr__rows *rows, const cgr__standin
       row);
 }
 
-/* Members that may not fit this step: hardly ever any, because a member that gets pages is scheduled anew. */
-static cgr_status check_schedule(cgr__rows *rows, const cgr__standing *s) {
-  if (cgr__schedule_is_free(s->schedule, s->steps))
-    return CGR_OK;
-  for (int32_t i = 0; i < s->members.num_requests; i++) {
-    int32_t index = s->members.rows[i];
-    const cgr__row *row = &rows->row[index];
-    if (row->deadline != (int16_t)(s->steps % CGR__SCHEDULE_STEPS))
-      continue;
-    cgr__members_revalidate(rows, index); /* to a later deadline, or back to this one */
-    if (!cgr__row_can_step(row, row->query_len))
-      return cgr__batch_refuse_length(rows, index, (int64_t)row->computed + row->query_len);
-  }
-  return CGR_OK;
-}
-
 /* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens has a `shared_prefix`: it
  * was given the next one, so it is irregular. */
 static bool find_shape(const cgr__rows *rows, cgr__standing *s) {
@@ -112,15 +95,17 @@ static cgr_status check_order(const cgr__rows *rows, const cgr__standing *s, int
 
 cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, int32_t threshold, cgr__checked_batch *checked) {
   cgr__standing *s = &batches->standing;
-  cgr__rows_sync(rows);
-  for (int32_t i = 0; batches->steady.standing_stale && i < s->members.num_requests; i++)
+  int32_t missing = -1;
+  cgr__follow_end(rows, batches);
+  for (int32_t i = 0; s->stale && i < s->members.num_requests; i++)
     cgr__members_revalidate(rows, s->members.rows[i]);
-  batches->steady.standing_stale = false;
+  s->stale = false;
   if (s->num_dirty > 0) /* else it is no larger than when it was launched last */
     CGR__TRY(check_standing_limits(rows, batches));
   if (s->num_lacking_tokens > 0)
     return refuse_missing_token(rows, s);
-  CGR__TRY(check_schedule(rows, s));
+  if (!cgr__members_fit(rows, s, &missing))
+    return cgr__batch_refuse_length(rows, missing, (int64_t)rows->row[missing].computed + rows->row[missing].query_len);
   s->members.num_tokens = (int32_t)s->sum_tokens;
   const bool append_first = find_shape(rows, s);
   if (threshold > 0 && s->members.query_len == 0)
@@ -169,51 +154,9 @@ int32_t cgr__standing_edits(const cgr__rows *rows, const cgr__lane_batches *batc
 
 /* ------------------------------------------------------------------------------------------------------------------- launch */
 
-/* Brings rows and tags up to date: from the edit log if it reaches that far and is less work. */
-static void bring_up(const cgr__standing *s, cgr__batch_layout *copy) {
-  const cgr__batch_layout *members = &s->members;
-  size_t n = (size_t)members->num_requests;
-  if (copy->version == 0 || s->version - copy->version > CGR__EDIT_LOG / 2) {
-    memcpy(copy->rows, members->rows, n * sizeof *copy->rows);
-    memcpy(copy->tags, members->tags, n * sizeof *copy->tags);
-  } else {
-    for (uint64_t v = copy->version; v < s->version; v++) {
-      int32_t position = s->edit_log[v % CGR__EDIT_LOG];
-      if (position >= members->num_requests) /* by now, and perhaps past the end of the copy */
-        continue;
-      copy->rows[position] = members->rows[position];
-      copy->tags[position] = members->tags[position];
-    }
-  }
-  copy->version = s->version;
-}
-
-/* Of the copies that are not referred to, the one with the latest edits. */
-static cgr__batch_layout *free_copy(const cgr__lane_batches *batches) {
-  const cgr__batch_layouts *pool = &batches->layouts;
-  cgr__batch_layout *latest = NULL;
-  for (int32_t i = 0; i < pool->depth + CGR__SPARE_BATCH_LAYOUTS; i++) {
-    cgr__batch_layout *c = &pool->all[i];
-    if (c->uses == 0 && c != batches->steady.batch && (!latest || c->version > latest->version))
-      latest = c;
-  }
-  return latest;
-}
-
-cgr__batch_layout *cgr__standing_snapshot(cgr__lane_batches *batches) {
+void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq) {
   cgr__standing *s = &batches->standing;
-  if (s->copy && s->copy_version == s->version)
-    return s->copy;
-  s->copy = free_copy(batches);
-  s->copy_version = s->version;
-  bring_up(s, s->copy);
-  return s->copy;
-}
-
-void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq) {
-  cgr__standing *s = &batches->standing;
-  cgr__rows_leave_steady(rows);
-  batches->steady.batch = NULL;
+  batches->last = NULL;
   s->steps++;
   s->last_seq = seq;
   for (int32_t row = s->first_irregular, next; row >= 0; row = next) {
@@ -222,7 +165,5 @@ void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t 
     cgr__standing_use_up(rows, batches, row);
   }
   s->num_tokens = 0;
-  for (int32_t i = 0; i < s->num_dirty; i++)
-    s->dirty_bit[s->dirty[i] / 64] = 0;
-  s->num_dirty = 0;
+  cgr__members_told(s, device_seq);
 }

@@ -44,7 +44,7 @@
 #include "requests/pages.h"
 #include "requests/rows.h"
 #include "requests/standing.h"
-#include "requests/steady.h"
+#include "requests/follow.h"
 #include "runtime/config/config.h"
 #include "runtime/record/recorder.h"
 #include "runtime/step/lane.h"

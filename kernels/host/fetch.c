@@ -22,10 +22,8 @@ void cgr__host_fetch(const void *pointer) {
     return;
   if (header->flags & CGR__RING_SLOT_BATCH)
     copy(args, slot, args->slot.batch, 3 * (int64_t)header->num_requests + 1);
-  bool edits = header->flags & CGR__RING_SLOT_EDITS;
-  if (edits || (header->flags & CGR__RING_SLOT_TOKENS))
-    copy(args, slot, args->slot.tokens, edits ? header->num_ids : header->num_tokens);
-  if (edits)
+  copy(args, slot, args->slot.tokens, cgr__ring_slot_tokens(header));
+  if (header->flags & CGR__RING_SLOT_EDITS)
     copy(args, slot, args->slot.edits, 4 * (int64_t)header->num_edits);
   copy(args, slot, args->slot.changes, 4 * (int64_t)header->num_changes);
   memcpy((unsigned char *)inbox + sizeof inbox->seq, slot + sizeof inbox->seq, sizeof *inbox - sizeof inbox->seq);

@@ -235,7 +235,7 @@ static void derive_metadata(const cgr__step_args *args, const incoming *in) {
   m.max_seq_len = args->max_lens[0];
   m.num_groups = args->num_groups;
   m.groups = groups;
-  m.tokens = (in->flags & (CGR__RING_SLOT_TOKENS | CGR__RING_SLOT_EDITS)) == CGR__RING_SLOT_TOKENS ? in->tokens : NULL;
+  m.tokens = in->flags & CGR__RING_SLOT_TOKENS ? in->tokens : NULL;
   m.row_computed = args->buffers.row_computed;
   m.row_last_tokens = args->buffers.row_last_tokens;
   m.input_ids = args->buffers.input_ids;
@@ -252,15 +252,16 @@ static void derive_metadata(const cgr__step_args *args, const incoming *in) {
     args->buffers.input_ids[t] = args->state->padding_token;
 }
 
-/* P23: the ids that edits name, if they are not CGR_TOKEN_LAST; requests that a guard has refused have none. */
+/* P23: the tokens that edits name; requests that a guard has refused have none. */
 static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   const int32_t *starts = args->buffers.query_start_loc;
   for (int32_t i = 0; i < in->num_requests; i++) {
     if (in->first_token[i] < 0 || args->buffers.seq_lens[args->set][i] == 0)
       continue;
+    int32_t last = args->buffers.row_last_tokens[(int64_t)args->buffers.request_rows[i] * args->token_stride];
     for (int32_t t = starts[i]; t < starts[i + 1]; t++) {
       int32_t token = load_i32(&in->tokens[in->first_token[i] + t - starts[i]]);
-      args->buffers.input_ids[t] = token == CGR_TOKEN_LAST ? args->buffers.input_ids[t] : token;
+      args->buffers.input_ids[t] = token == CGR_TOKEN_LAST ? last : token;
     }
   }
 }

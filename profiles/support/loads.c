@@ -1,10 +1,12 @@
 #include "profiles/support/loads.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const char *const bench_load_names[BENCH_NUM_LOADS] = { "unchanged",
                                                         "1/16 append a page",
                                                         "one leaves, one comes",
+                                                        "one leaves, others move up, one comes",
                                                         "standing, unchanged",
                                                         "standing, 1/16 append a page",
                                                         "standing, one leaves, one comes",
@@ -15,7 +17,8 @@ static bool is_standing(const bench_load *l) {
 }
 
 static bool appends(const bench_load *l) { return l->kind == BENCH_APPENDING || l->kind == BENCH_APPENDING_STANDING; }
-static bool churns(const bench_load *l) { return l->kind == BENCH_CHURNING || l->kind == BENCH_CHURNING_STANDING; }
+static bool moves_up(const bench_load *l) { return l->kind == BENCH_MOVING_UP; }
+static bool churns(const bench_load *l) { return l->kind == BENCH_CHURNING || l->kind == BENCH_CHURNING_STANDING || moves_up(l); }
 
 static void put(const bench_load *l, int32_t row, int32_t token) {
   if (is_standing(l))
@@ -93,7 +96,9 @@ void bench_load_ahead(bench_load *l, int32_t index) {
  * pages for some 600 steps. Its first token comes from the host. */
 static void replace_request(bench_load *l, int32_t index) {
   bench_engine *e = l->engine;
-  int32_t i = index % (l->requests < 512 ? l->requests : 512), pages[BENCH_PAGES_OF_A_NEW_REQUEST];
+  int32_t i = index % (l->requests < 512 ? l->requests : 512), place = i, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
+  while (moves_up(l) && l->rows[place %= l->requests] != e->rows[i])
+    place++;
   for (int32_t p = 0; p < BENCH_PAGES_OF_A_NEW_REQUEST; p++)
     pages[p] = bench_take_page(e);
   take(l, e->rows[i]);
@@ -102,8 +107,12 @@ static void replace_request(bench_load *l, int32_t index) {
   bench_check(cgr_request_set_pages(e->rt, e->rows[i], 0, 0, pages, BENCH_PAGES_OF_A_NEW_REQUEST), "cgr_request_set_pages");
   bench_check(cgr_request_set_length(e->rt, e->rows[i], 16), "cgr_request_set_length");
   put(l, e->rows[i], 1);
-  l->rows[i] = e->rows[i];
-  l->tokens[i] = 1;
+  if (moves_up(l)) {
+    memmove(l->rows + place, l->rows + place + 1, (size_t)(l->requests - 1 - place) * sizeof *l->rows);
+    place = l->requests - 1;
+  }
+  l->rows[place] = e->rows[i];
+  l->tokens[place] = 1;
 }
 
 cgr_status bench_load_step(bench_load *l, int32_t index, cgr_step *step) {

@@ -8,6 +8,7 @@ typedef enum bench_load_kind {
   BENCH_UNCHANGED,          /* nothing but the header travels */
   BENCH_APPENDING,          /* one of every 16 rows gets a page, as decode at page size 16 does */
   BENCH_CHURNING,           /* one request leaves and another comes: close, open, 40 pages, 16 tokens in the cache */
+  BENCH_MOVING_UP,          /* the same, but those behind the one that leaves move up, and the new one comes at the end */
   BENCH_UNCHANGED_STANDING, /* the same of the standing batch, which travels as edits */
   BENCH_APPENDING_STANDING,
   BENCH_CHURNING_STANDING,

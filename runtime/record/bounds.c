@@ -3,7 +3,6 @@
 
 int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t set, int32_t *seq_lens) {
   int32_t longest = 1, count = batch ? batch->num_requests : 0;
-  cgr__rows_sync(&rt->rows);
   for (int32_t i = 0; i < count; i++) {
     int32_t row = batch->rows[i];
     int32_t seq_len =

@@ -31,7 +31,6 @@ typedef struct cgr__lane {
   uint64_t launched;        /* number of the last launched step */
   uint64_t generation;      /* losses seen so far */
   uint64_t device_batch;    /* step whose batch layout is on the device; 0: none that the host knows */
-  uint64_t device_standing; /* the last such step that was one of the standing batch */
   cudaStream_t last_stream; /* of the last launch; NULL: none yet */
   cgr__prepared prepared;
   cgr__ring ring;
@@ -44,7 +43,7 @@ typedef struct cgr__lane {
 
 static_assert(offsetof(cgr__lane, ring.slot) <= 4 * CGR__CACHE_LINE_BYTES &&
                   offsetof(cgr__lane, batches.layouts.of_seq) == 5 * CGR__CACHE_LINE_BYTES,
-              "a whole batch that repeats looks at four cache lines, and at one of the batches");
+              "a whole batch that repeats looks at four cache lines, and at two of the batches");
 /* What the next step needs of it. */
 static inline void cgr__lane_prefetch(const cgr__lane *lane) {
   for (size_t at = 0; at < offsetof(cgr__lane, ring); at += CGR__CACHE_LINE_BYTES)

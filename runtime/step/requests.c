@@ -6,8 +6,9 @@
 static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function, int32_t row) {
   const cgr__prepared *prepared = &rt->lane.prepared;
   const cgr__batch_layout *batch = prepared->batch.batch_layout;
-  bool is_in = prepared->ticket != 0 && prepared->batch.standing && rt->rows.row[row].position >= 0;
-  for (int32_t i = 0; !is_in && prepared->ticket != 0 && !prepared->batch.standing && i < batch->num_requests; i++)
+  bool members = prepared->batch.standing || prepared->batch.follows;
+  bool is_in = prepared->ticket != 0 && members && rt->rows.row[row].position >= 0;
+  for (int32_t i = 0; prepared->ticket != 0 && !members && !is_in && i < batch->num_requests; i++)
     is_in = batch->rows[i] == row;
   if (is_in)
     return cgr__fail(CGR_ERROR_STATE,
@@ -86,7 +87,6 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
   if (row < 0 || row >= runtime->rows.limits->max_rows)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_get_info: row is %d, expected 0 .. %d", row,
                      runtime->rows.limits->max_rows - 1);
-  cgr__rows_sync(&runtime->rows);
   cgr__members_sync(&runtime->rows, row);
   const cgr__row *entry = &runtime->rows.row[row];
   full.last.seq = entry->last_seq;

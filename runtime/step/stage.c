@@ -80,13 +80,22 @@ static uint64_t stage_batch(const cgr_runtime *rt, const cgr__batch_layout *batc
 static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32_t count, cgr__ring_slot_header *slot) {
   memcpy(cgr__ring_tokens(&rt->lane.ring, slot), tokens, (size_t)count * sizeof *tokens);
   slot->flags |= CGR__RING_SLOT_TOKENS;
+  slot->num_ids = count;
   return (uint64_t)count * 4;
 }
 
-/* The standing batch: edits of what the device has, or the whole batch; and its tokens, if any. */
-static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
+/* Whether the device needs the batch layout of the members whole: it has another, or edits would be no fewer bytes. */
+static bool needs_whole(const cgr_runtime *rt, const cgr__prepared *prepared) {
+  const cgr__standing *members = &rt->lane.batches.standing;
+  if (rt->lane.device_batch == 0 || rt->lane.device_batch != members->device_seq || prepared->num_change_steps > 0)
+    return true;
+  return members->all_dirty || (prepared->batch.follows && members->num_dirty > prepared->batch.num_requests / 2);
+}
+
+/* The batch layout of the members, as edits of what the device has if it can be; and tokens that edits name. */
+static uint64_t stage_members(const cgr_runtime *rt, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
-  bool whole = rt->lane.device_batch == 0 || rt->lane.device_batch != rt->lane.device_standing || prepared->num_change_steps > 0;
+  bool whole = needs_whole(rt, prepared);
   uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
   slot->num_edits = cgr__standing_edits(&rt->rows, &rt->lane.batches, whole, cgr__ring_edits(ring, slot),
                                         cgr__ring_tokens(ring, slot), &slot->num_ids);
@@ -99,10 +108,8 @@ static uint64_t stage_standing(const cgr_runtime *rt, cgr__prepared *prepared, c
 /* A batch that was given whole. */
 static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__checked_batch *checked = &prepared->batch;
-  uint64_t bytes = 0;
-  prepared->batch_staged = !checked->same_rows || rt->lane.device_batch == 0 || prepared->num_change_steps > 0;
-  if (prepared->batch_staged)
-    bytes += stage_batch(rt, checked->batch_layout, slot);
+  prepared->batch_staged = true;
+  uint64_t bytes = checked->follows ? stage_members(rt, prepared, slot) : stage_batch(rt, checked->batch_layout, slot);
   if (batch->tokens && checked->num_tokens > 0)
     bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
   return bytes;
@@ -136,7 +143,7 @@ cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepare
   prepared->bytes += cgr__stage_changes(rt, slot);
   slot->num_requests = checked->num_requests;
   slot->num_tokens = checked->num_tokens;
-  prepared->bytes += checked->standing ? stage_standing(rt, prepared, slot) : stage_given(rt, batch, prepared, slot);
+  prepared->bytes += checked->standing ? stage_members(rt, prepared, slot) : stage_given(rt, batch, prepared, slot);
   slot->flags |= checked->append_first ? CGR__RING_SLOT_APPEND_FIRST : 0;
   if (batch->num_staged > 0)
     prepared->bytes += cgr__stage_data(rt, batch, checked, slot);

@@ -49,9 +49,11 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
   return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
 }
 
-/* A batch that was given whole and does not just repeat the last. */
+/* A batch that was given whole and does not just repeat the last. The members of a prepared step stay as they are. */
 static cgr_status validate_batch(cgr_runtime *rt, const cgr_batch *batch, int32_t set, cgr__checked_batch *checked) {
   const cgr_config *c = &rt->setup.config;
+  if (rt->lane.prepared.ticket != 0)
+    return cgr__batch_look(&rt->rows, &rt->lane.batches, batch, set, c->max_requests, c->max_tokens, checked);
   return cgr__batch_validate(&rt->rows, &rt->lane.batches, batch, set, c->max_requests, c->max_tokens, checked);
 }
 
@@ -72,7 +74,7 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
     CGR__TRY(validate_other_set(rt, batch, set, checked));
   else if (batch->num_requests == CGR_BATCH_STANDING)
     CGR__TRY(cgr__standing_validate(&rt->rows, &rt->lane.batches, rt->reorder_threshold, checked));
-  else if (!cgr__batch_is_known(&rt->lane.batches, batch, checked))
+  else if (!cgr__follow_repeats(&rt->lane.batches, batch, checked))
     CGR__TRY(validate_batch(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
     CGR__TRY(cgr__batch_check_order(checked->batch_layout, rt->reorder_threshold));
@@ -277,17 +279,15 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
 /* The step is on its stream: the host follows. */
 static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__prepared *p = &rt->lane.prepared;
-  bool standing = p->batch.standing;
-  cgr__batch_layout *batch = standing ? cgr__standing_snapshot(&rt->lane.batches) : p->batch.batch_layout;
+  bool members = p->batch.standing || p->batch.follows;
+  cgr__batch_layout *batch = members ? cgr__members_snapshot(&rt->lane.batches) : p->batch.batch_layout;
   cgr__launched(rt, p->seq, stream, batch);
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
-  if (standing) {
-    rt->lane.device_standing = rt->lane.device_batch;
-    cgr__standing_commit(&rt->rows, &rt->lane.batches, p->seq);
-  } else {
-    cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq);
-  }
+  if (p->batch.standing)
+    cgr__standing_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
+  else
+    cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq, rt->lane.device_batch);
   if (p->choice.missed)
     p->choice.missed->misses++;
   if (p->choice.turned_down > 0)

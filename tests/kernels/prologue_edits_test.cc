@@ -77,14 +77,15 @@ TEST_P(KernelPrologueEdits, NameTheTokensOfABatch) {
   ExpectError(pair->error(), kNoError);
   EXPECT_EQ(First(pair->device.Get()->input_ids, 7), (Words{ 303, 305, 51, 60, 61, 62, 0 }));
   pair->Epilogue();
-  for (uint32_t both : { 0u, 1u }) { // the tokens section is that of the edits, whatever CGR__RING_SLOT_TOKENS says
+  for (bool all : { false, true }) { // a tokens section that has them all serves the requests whose tokens no edit names
     step = Edited(*pair, 3, 6, 8, 40);
-    step.with_tokens = both != 0;
+    step.with_tokens = all;
     step.tokens = { 9, 8, 7, 6, 5, 4 };
     AddEdit(&step, 0, 0, 3, 1, 5);
     pair->PrologueAndEpilogue(step);
     ExpectError(pair->error(), kNoError);
     EXPECT_EQ(pair->device.Get()->input_ids[0], 4);
+    EXPECT_EQ(First(pair->device.Get()->input_ids, 6)[5] == 4, all);
   }
 }
 

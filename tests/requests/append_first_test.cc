@@ -31,8 +31,8 @@ struct Case {
   }
   bool StepStanding() {
     const bool first = ValidateStanding();
-    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(&rows.batches));
-    cgr__standing_commit(rows, &rows.batches, launched);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__members_snapshot(&rows.batches));
+    cgr__standing_commit(rows, &rows.batches, launched, launched);
     return first;
   }
   void SetLength(int32_t row, int32_t length) { EXPECT_EQ(cgr__rows_set_length(rows, row, length), CGR_OK); }
@@ -80,7 +80,7 @@ TEST(AppendFirst, IsForgottenByABatchThatRepeats) {
   EXPECT_TRUE(c.Step(given));
   EXPECT_FALSE(c.Step(batch));
   EXPECT_FALSE(c.Step(batch));
-  cgr__rows_leave_steady(c.rows); // all rows are looked at again
+  cgr__follow_end(c.rows, &c.rows.batches); // all rows are looked at again
   EXPECT_FALSE(c.Step(batch));
 }
 

@@ -55,8 +55,8 @@ struct OneRow {
     cgr_status status = cgr__standing_validate(rows, &rows.batches, 0, &checked);
     if (status != CGR_OK)
       return status;
-    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__standing_snapshot(&rows.batches));
-    cgr__standing_commit(rows, &rows.batches, launched);
+    cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__members_snapshot(&rows.batches));
+    cgr__standing_commit(rows, &rows.batches, launched, launched);
     return CGR_OK;
   }
 };
@@ -121,7 +121,7 @@ TEST(Front, GivenBackInTimeLeavesARepeatedBatchAlone) {
       cgr__checked_batch checked;
       for (; (given + 1) * kPage <= FirstSeen({ { 20, 0 } }, computed); given++)
         ASSERT_EQ(r.rows.DropPages(r.row, given, 1), CGR_OK);
-      looks += !standing && !cgr__batch_is_known(&r.rows.batches, &plain, &checked);
+      looks += !standing && !cgr__follow_repeats(&r.rows.batches, &plain, &checked);
       ASSERT_EQ(r.Step(computed == 0), CGR_OK) << computed << ": " << cgr_last_message();
     }
     EXPECT_EQ(given, 10);

@@ -477,6 +477,7 @@ void Step(World &w, Random &random, Counts *counts) {
 // The same with the standing batch: all open rows, or some.
 void StepStanding(World &w, Random &random, Counts *counts) {
   Batch batch = Batch::Prefill({}, {});
+  cgr__follow_end(w.c.rows, &w.c.rows.batches); // a row is a member only of the standing batch
   for (int32_t row : w.Open()) {
     const bool is_in = w.c.rows.rows.row[row].position >= 0;
     const int32_t query_len = random.OneIn(3) ? random.Pick32(0, 9) : 1;
@@ -500,8 +501,8 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     counts->steps += legal;
     counts->refused_steps += !legal;
     if (legal && !random.OneIn(5)) {
-      cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__standing_snapshot(&w.c.rows.batches));
-      cgr__standing_commit(w.c.rows, &w.c.rows.batches, w.c.launched);
+      cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__members_snapshot(&w.c.rows.batches));
+      cgr__standing_commit(w.c.rows, &w.c.rows.batches, w.c.launched, w.c.launched);
       w.Launch(batch, 0);
     }
   }

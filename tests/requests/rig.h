@@ -16,7 +16,8 @@
 #include "requests/data.h"
 #include "requests/pages.h"
 #include "requests/rows.h"
-#include "requests/steady.h"
+#include "requests/follow.h"
+#include "requests/members.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
 
@@ -123,7 +124,7 @@ struct Rows {
     return pages;
   }
   int32_t Computed(int32_t row) {
-    cgr__rows_sync(&rows);
+    cgr__members_sync(&rows, row);
     return rows.row[row].computed;
   }
 
@@ -211,12 +212,18 @@ struct Pool {
   cgr_status Validate(Rows &rows, const cgr_batch &batch, cgr__checked_batch *checked, int32_t set = 0) {
     return cgr__batch_validate(rows, &rows.batches, &batch, set, max_requests, max_tokens, checked);
   }
+  // As cgr_step_choose looks at a batch, perhaps while a step is prepared.
+  cgr_status Choose(Rows &rows, const Batch &batch, bool prepared, cgr__checked_batch *checked) {
+    cgr_batch given = batch.Get();
+    auto *look = prepared ? cgr__batch_look : cgr__batch_validate;
+    return look(rows, &rows.batches, &given, 0, max_requests, max_tokens, checked);
+  }
   void Prepare(cgr__checked_batch *checked) { checked->batch_layout->uses++; }
   void Cancel(cgr__checked_batch *checked) { checked->batch_layout->uses--; }
   void Launch(Rows &rows, cgr__checked_batch *checked, uint64_t seq) {
     checked->batch_layout->uses--;
-    cgr__batch_layouts_launch(&pool, seq, checked->batch_layout);
-    cgr__batch_commit(rows, &rows.batches, checked, seq);
+    cgr__batch_layouts_launch(&pool, seq, checked->follows ? cgr__members_snapshot(&rows.batches) : checked->batch_layout);
+    cgr__batch_commit(rows, &rows.batches, checked, seq, seq);
   }
   // All of it at once.
   cgr_status Step(Rows &rows, const Batch &batch, uint64_t seq) {

@@ -1,58 +1,14 @@
 // The standing batch below the runtime, against the same batch given whole and against a device that knows only the edits.
-#include <map>
 #include <string>
 #include <vector>
 
 #include "requests/standing.h"
-#include "tests/requests/rig.h"
+#include "tests/requests/told.h"
 
 namespace {
 
 using namespace cgr_test;
 using List = std::vector<int32_t>;
-
-// What edits have told a device, and the tokens that the last step named.
-struct Told {
-  List rows, lens;
-  std::vector<uint32_t> flags;
-  std::map<int32_t, List> tokens; // by row
-  int32_t num_edits = 0;
-
-  void Hear(const Rows &from, bool whole) {
-    const cgr__batch_layout &members = from.batches.standing.members;
-    const auto n = static_cast<size_t>(members.num_requests);
-    std::vector<cgr__edit> edits(static_cast<size_t>(from.batches.standing.max_requests));
-    List ids(static_cast<size_t>(from.batches.standing.max_tokens));
-    int32_t num_ids = -1;
-    num_edits = cgr__standing_edits(&from.rows, &from.batches, whole, edits.data(), ids.data(), &num_ids);
-    ASSERT_LE(num_edits, from.batches.standing.max_requests);
-    ASSERT_LE(num_ids, from.batches.standing.max_tokens);
-    rows.resize(n, -1);
-    lens.resize(n, -1);
-    flags.resize(n, 77);
-    tokens.clear();
-    std::vector<bool> named(n);
-    for (size_t i = 0; whole && i < n; i++) {
-      rows[i] = members.rows[i];
-      lens[i] = members.query_lens[i];
-      flags[i] = members.flags[i];
-    }
-    for (int32_t e = 0; e < num_edits; e++) {
-      const cgr__edit &edit = edits[static_cast<size_t>(e)];
-      const auto i = static_cast<size_t>(edit.place & 0xffff);
-      ASSERT_LT(i, n);
-      ASSERT_FALSE(named[i]) << "place " << i << " is named twice";
-      named[i] = true;
-      rows[i] = edit.row;
-      lens[i] = edit.query_len;
-      flags[i] = static_cast<uint32_t>(edit.place) >> 16;
-      if (edit.first_token < 0)
-        continue;
-      ASSERT_LE(edit.first_token + edit.query_len, num_ids);
-      tokens[edit.row] = List(ids.begin() + edit.first_token, ids.begin() + edit.first_token + edit.query_len);
-    }
-  }
-};
 
 // A member as a test knows it. `tokens` empty: the last one, or those that it had are used up.
 struct Member {
@@ -92,16 +48,15 @@ struct Case {
     return members.size() > kRequests ? CGR_ERROR_TOO_MANY_REQUESTS : tokens > kTokens ? CGR_ERROR_TOO_MANY_TOKENS : CGR_OK;
   }
   void Launch() {
-    cgr__batch_layout *copy = cgr__standing_snapshot(&rows.batches);
+    cgr__batch_layout *copy = cgr__members_snapshot(&rows.batches);
     const cgr__batch_layout &members = rows.batches.standing.members;
     const auto n = members.num_requests;
     EXPECT_EQ(List(copy->rows, copy->rows + n), List(members.rows, members.rows + n));
     EXPECT_EQ(std::vector<uint64_t>(copy->tags, copy->tags + n), std::vector<uint64_t>(members.tags, members.tags + n));
     cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
-    cgr__standing_commit(rows, &rows.batches, launched);
+    cgr__standing_commit(rows, &rows.batches, launched, launched);
   }
   const cgr__row &Row(int32_t row) {
-    cgr__rows_sync(rows);
     cgr__members_sync(rows, row);
     return rows.rows.row[row];
   }
@@ -283,11 +238,11 @@ TEST(Standing, EveryRowMayBeAMember) {
     for (int32_t i = 0; i < kRequests; i++)
       ASSERT_EQ(rows.SetPages(kRows - 1 - i, 0, { 5 + i }), CGR_OK);
     ASSERT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_OK) << cgr_last_message();
-    cgr__batch_layout *copy = cgr__standing_snapshot(&rows.batches); // in memory of exactly a step's size
+    cgr__batch_layout *copy = cgr__members_snapshot(&rows.batches); // in memory of exactly a step's size
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests),
               List(rows.batches.standing.members.rows, rows.batches.standing.members.rows + kRequests));
     cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
-    cgr__standing_commit(rows, &rows.batches, launched);
+    cgr__standing_commit(rows, &rows.batches, launched, launched);
   }
 }
 
@@ -337,11 +292,11 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
     for (int32_t i = kRows - 1; i >= kRequests; i--)
       ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, i), CGR_OK);
     ASSERT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_OK) << cgr_last_message();
-    cgr__batch_layout *copy = cgr__standing_snapshot(&rows.batches);
+    cgr__batch_layout *copy = cgr__members_snapshot(&rows.batches);
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests), (List{ 0, 1 }));
     EXPECT_EQ(copy->tags[1], 101u);
     cgr__batch_layouts_launch(&pool.pool, uint64_t(round), copy);
-    cgr__standing_commit(rows, &rows.batches, uint64_t(round));
+    cgr__standing_commit(rows, &rows.batches, uint64_t(round), uint64_t(round));
     EXPECT_EQ(rest(), before);
     for (int32_t i = 0; i < kRequests; i++)
       ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, i), CGR_OK);

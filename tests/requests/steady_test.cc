@@ -13,16 +13,13 @@ using namespace cgr_test;
 struct Steady {
   static constexpr int32_t kPage = 16;
   Rows rows;
-  cgr__batch_layouts &pool;
-  Memory memory;
+  Pool pool;
   std::vector<int32_t> open, tokens, capacity; // of each row
   uint64_t seq = 0;
   int32_t next_page = 2;
 
   Steady(int32_t count, int32_t max_seq_len)
-      : rows(count, max_seq_len, { { kPage, 1 << 20 } }), pool(rows.batches.layouts),
-        memory(Cleared(cgr__batch_layouts_bytes(count, 2))) {
-    cgr__batch_layouts_init(&pool, count, 2, memory.get());
+      : rows(count, max_seq_len, { { kPage, 1 << 20 } }, count, count), pool(rows, count, 1 << 20, 2) {
     for (int32_t i = 0; i < count; i++) {
       open.push_back(rows.Open());
       tokens.push_back(0);
@@ -47,15 +44,10 @@ struct Steady {
     Batch batch = Batch::Decode(open);
     if (ids)
       batch.WithIds();
-    const cgr_batch given = batch.Get();
-    cgr__checked_batch checked;
-    cgr_status status = cgr__batch_validate(rows, &rows.batches, &given, 0, static_cast<int32_t>(open.size()), 1 << 20, &checked);
+    cgr_status status = pool.Step(rows, batch, seq + 1);
     if (status != CGR_OK)
       return status;
-    checked.batch_layout->uses++;
-    cgr__batch_layouts_launch(&pool, ++seq, checked.batch_layout);
-    cgr__batch_commit(rows, &rows.batches, &checked, seq);
-    checked.batch_layout->uses--;
+    seq++;
     for (int32_t &count : tokens)
       count++;
     return CGR_OK;

@@ -76,21 +76,24 @@ TEST_P(PrepareWait, ChangesAreSentAhead) {
 }
 
 TEST_P(PrepareWait, ResultsAreNotExpired) {
-  ASSERT_NO_FATAL_FAILURE(Make(3, 1));
-  int32_t row = engine_->Start(5, 1);
-  ASSERT_NO_FATAL_FAILURE(engine_->PrepareAndLaunch(engine_->Decode({ row })));
-  int32_t other = engine_->Open();
-  engine_->Reserve(other, 150);
-  const std::vector<Item> items = { Engine::Chunk(other, 3) };
-  const std::string step = std::to_string(engine_->launched);
-  for (int n = 0; n < 3; n++)
-    ExpectMessage(Prepare(items), CGR_ERROR_CHANGES_PENDING, { "would expire the result of step " + step, "cgr_step_wait" });
-  EXPECT_EQ(engine_->Stats().refused, 3u);
-  engine_->CheckAll(); // collects it
-  CGR_ASSERT_OK(Prepare(items));
-  CGR_ASSERT_OK(engine_->Launch());
-  engine_->CheckAll();
-  ExpectTables(*engine_);
+  for (const bool standing : { false, true }) {
+    ASSERT_NO_FATAL_FAILURE(Make(3, 1));
+    int32_t row = engine_->Start(5, 1);
+    CGR_ASSERT_OK(standing ? engine_->PrepareStanding(engine_->Decode({ row })) : engine_->Prepare(engine_->Decode({ row })));
+    CGR_ASSERT_OK(engine_->Launch());
+    int32_t other = engine_->Open();
+    engine_->Reserve(other, 150);
+    const std::vector<Item> items = { Engine::Chunk(other, 3) };
+    const std::string step = std::to_string(engine_->launched);
+    for (int n = 0; n < 3; n++)
+      ExpectMessage(Prepare(items), CGR_ERROR_CHANGES_PENDING, { "would expire the result of step " + step, "cgr_step_wait" });
+    EXPECT_EQ(engine_->Stats().refused, 3u);
+    engine_->CheckAll(); // collects it
+    CGR_ASSERT_OK(Prepare(items));
+    CGR_ASSERT_OK(engine_->Launch());
+    engine_->CheckAll();
+    ExpectTables(*engine_);
+  }
 }
 
 TEST_P(PrepareWait, OtherErrorsComeAtOnce) {

@@ -87,13 +87,13 @@ void Model::After(const SimWork &work) {
 bool Model::SameContent(const unsigned char *content, const Shadow &shadow) const {
   const cgr__ring_slot_header header = *reinterpret_cast<const cgr__ring_slot_header *>(shadow.bytes.data());
   const cgr__ring_slot_layout &layout = rt_->lane.ring.slot;
-  const bool edits = (header.flags & CGR__RING_SLOT_EDITS) != 0, tokens = edits || (header.flags & CGR__RING_SLOT_TOKENS) != 0;
+  const bool edits = (header.flags & CGR__RING_SLOT_EDITS) != 0, tokens = (header.flags & CGR__RING_SLOT_TOKENS) != 0;
   const auto same = [&](int64_t offset, int64_t words) {
     return std::memcmp(content + offset, shadow.bytes.data() + offset, size_t(words) * 4) == 0;
   };
   return same(0, sizeof header / 4) &&
          ((header.flags & CGR__RING_SLOT_BATCH) == 0 || same(layout.batch, 3 * int64_t{ header.num_requests } + 1)) &&
-         (!tokens || same(layout.tokens, edits ? header.num_ids : header.num_tokens)) &&
+         (!tokens || same(layout.tokens, header.num_tokens)) && (!edits || same(layout.tokens, header.num_ids)) &&
          (!edits || same(layout.edits, 4 * int64_t{ header.num_edits })) &&
          same(layout.changes, 4 * int64_t{ header.num_changes });
 }

@@ -281,7 +281,7 @@ Words StepModel::LengthsOf(int32_t i, int32_t query_len) {
 
 void StepModel::DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position) {
   bool refused = b->seq_lens[set_][i] == 0;
-  int32_t token = step.with_tokens && !step.with_edits ? step.tokens[t] : CGR_TOKEN_LAST;
+  int32_t token = step.with_tokens && size_t(t) < step.tokens.size() ? step.tokens[size_t(t)] : CGR_TOKEN_LAST;
   if (step.with_edits && first_token_[size_t(i)] >= 0)
     token = step.tokens[size_t(first_token_[size_t(i)] + t - b->query_start_loc[i])];
   if (!refused && token == CGR_TOKEN_LAST)

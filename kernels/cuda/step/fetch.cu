@@ -56,8 +56,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
     copy(slot, inbox, a.slot.batch, 3 * (int64_t)header.num_requests + 1);
   if (edits)
     copy(slot, inbox, a.slot.edits, 4 * (int64_t)header.num_edits);
-  if (edits || (header.flags & CGR__RING_SLOT_TOKENS))
-    copy(slot, inbox, a.slot.tokens, edits ? header.num_ids : header.num_tokens);
+  copy(slot, inbox, a.slot.tokens, cgr__ring_slot_tokens(&header));
   copy(slot, inbox, a.slot.changes, 4 * (int64_t)header.num_changes);
   __syncthreads();
   if (threadIdx.x < kHeaderVectors)

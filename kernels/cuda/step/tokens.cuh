@@ -79,7 +79,7 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
 template <bool kSets>
 __device__ inline void write_tokens(const PrologueArgs &args, const BatchLayout &batch, const Step &step, int32_t share) {
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + args.step.slot.tokens);
-  bool staged = (step.flags & (CGR__RING_SLOT_TOKENS | CGR__RING_SLOT_EDITS)) == CGR__RING_SLOT_TOKENS;
+  bool staged = step.flags & CGR__RING_SLOT_TOKENS;
   int32_t stride = (int32_t)(gridDim.x * blockDim.x), t = share * (int32_t)blockDim.x + (int32_t)threadIdx.x;
   int32_t token = CGR_TOKEN_LAST;
   if (staged && t < step.num_tokens)

@@ -1,0 +1,41 @@
+/* How a batch that is given whole differs from one that was: the stretches whose rows differ, and the requests that have other
+ * work. */
+#ifndef CGR_REQUESTS_DIFFERENCE_H
+#define CGR_REQUESTS_DIFFERENCE_H
+
+#include "requests/lane_batches.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CGR__MAX_STRETCHES 32
+#define CGR__MAX_DIFFERENCES 128 /* requests of either batch in such stretches, and others with other work; each */
+
+/* Requests [old_first, old_end) gave way to [first, end). Rows before it, and between it and the next, are the same in the same
+ * order. */
+typedef struct cgr__stretch {
+  int32_t old_first, old_end, first, end;
+} cgr__stretch;
+
+typedef struct cgr__difference {
+  int32_t num_stretches, num_updates;
+  bool moves; /* requests after a stretch have other places */
+  cgr__stretch stretch[CGR__MAX_STRETCHES];
+  int32_t update[CGR__MAX_DIFFERENCES]; /* places in the new batch: its row had another query length or other flags */
+} cgr__difference;
+
+/* What a request of a batch has to do. */
+static inline int32_t cgr__batch_query_len(const cgr_batch *batch, int32_t i) {
+  return batch->query_lens ? batch->query_lens[i] : 1;
+}
+static inline uint32_t cgr__batch_flags(const cgr_batch *batch, int32_t i) { return batch->flags ? batch->flags[i] : 0; }
+
+/* False: they differ in too much. The arrays of both are only compared, never used as row numbers. */
+bool cgr__find_difference(const cgr__batch_layout *old, const cgr_batch *batch, cgr__difference *difference);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,428 @@
+#include "requests/follow.h"
+
+#include <string.h>
+
+#include "requests/difference.h"
+#include "requests/members.h"
+#include "requests/schedule.h"
+
+/* -------------------------------------------------------------------------------------------------------- members that follow */
+
+/* A row's work counts, or no longer (`sign` is -1). */
+static void count_work(cgr__standing *s, const cgr__row *row, int32_t sign) {
+  cgr__members_count(s, row->query_len, sign);
+  s->num_partial += sign * row->partial;
+}
+
+static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, uint32_t flags) {
+  cgr__row *row = &rows->row[index];
+  row->query_len = query_len;
+  row->partial = (flags & CGR_REQUEST_PARTIAL) != 0;
+  count_work(s, row, 1);
+  cgr__members_revalidate(rows, index);
+}
+
+static void enter(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t place, int32_t query_len, uint32_t flags) {
+  rows->row[index].since = s->steps;
+  rows->row[index].position = place;
+  give_work(rows, s, index, query_len, flags);
+}
+
+static void leave(cgr__rows *rows, cgr__standing *s, int32_t index) {
+  count_work(s, &rows->row[index], -1);
+  cgr__members_unlist(rows, s, index);
+  cgr__members_leave(rows, index);
+}
+
+/* Gives a member other work. */
+static void change_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, uint32_t flags) {
+  cgr__members_sync(rows, index);
+  count_work(s, &rows->row[index], -1);
+  give_work(rows, s, index, query_len, flags);
+}
+
+void cgr__follow_end(cgr__rows *rows, cgr__lane_batches *batches) {
+  cgr__standing *s = &batches->standing;
+  if (!s->follows)
+    return;
+  for (int32_t i = 0; i < s->members.num_requests; i++)
+    if (s->members.rows[i] >= 0)
+      leave(rows, s, s->members.rows[i]);
+  cgr__members_note_edit(s, 0);
+  s->members.num_requests = s->num_holes = 0;
+  s->follows = false;
+}
+
+/* Where a row is; `hint` is tried first. It must be there. */
+static int32_t place_of(const int32_t *rows, int32_t row, int32_t hint) {
+  int32_t place = 0;
+  if (rows[hint] == row)
+    return hint;
+  while (rows[place] != row)
+    place++;
+  return place;
+}
+
+void cgr__follow_close(cgr__rows *rows, int32_t row) {
+  cgr__standing *s = &cgr__rows_batches_of(rows, row)->standing;
+  int32_t hint = rows->row[row].position;
+  s->members.rows[place_of(s->members.rows, row, hint < s->members.num_requests ? hint : 0)] = -1;
+  s->num_holes++;
+  leave(rows, s, row);
+}
+
+static void find_shape(cgr__standing *s) {
+  cgr__batch_layout *members = &s->members;
+  int32_t n = members->num_requests, longest = members->query_lens[0], shortest = longest;
+  for (int32_t i = 1; s->num_short[1] != n && i < n; i++) {
+    int32_t query_len = members->query_lens[i];
+    longest = query_len > longest ? query_len : longest;
+    shortest = query_len < shortest ? query_len : shortest;
+  }
+  members->num_tokens = (int32_t)s->sum_tokens;
+  members->max_query_len = longest;
+  members->query_len = longest == shortest ? longest : 0;
+  members->has_flags = s->num_partial > 0;
+}
+
+/* The batch that was given whole last becomes the members. Its rows may have been closed since, or have another request. */
+static void adopt_last(cgr__rows *rows, cgr__lane_batches *batches) {
+  cgr__standing *s = &batches->standing;
+  cgr__batch_layout *last = batches->last, *members = &s->members;
+  size_t n = (size_t)last->num_requests;
+  bool same_tags = true;
+  cgr__follow_end(rows, batches);
+  s->follows = true;
+  s->stale = false;
+  cgr__members_told(s, batches->last_device_seq);
+  members->num_requests = last->num_requests;
+  memcpy(members->rows, last->rows, n * sizeof *members->rows);
+  memcpy(members->query_lens, last->query_lens, n * sizeof *members->query_lens);
+  memcpy(members->flags, last->flags, n * sizeof *members->flags);
+  for (int32_t i = 0; i < members->num_requests; i++) {
+    int32_t row = members->rows[i];
+    members->tags[i] = rows->row[row].tag;
+    same_tags &= members->tags[i] == last->tags[i];
+    if (rows->row[row].open) {
+      enter(rows, s, row, i, members->query_lens[i], members->flags[i]);
+    } else {
+      members->rows[i] = -1;
+      s->num_holes++;
+    }
+  }
+  find_shape(s);
+  cgr__members_note_edits(s);
+  if (same_tags) {
+    s->copy = last;
+    last->version = s->version;
+  }
+  batches->last = NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- look */
+
+#define MAX_LACKING 64
+
+/* What a batch comes to that nearly is the last one. */
+typedef struct look {
+  const cgr_batch *batch;
+  const cgr__difference *difference;
+  uint64_t leaving, coming; /* marks of rows in a stretch of the old batch, and in one of the new */
+  int64_t num_tokens;
+  int32_t num_short[2];
+  int32_t num_lacking; /* requests whose last token is not on the device */
+  int32_t lacking[MAX_LACKING];
+} look;
+
+static bool note_lacking(look *l, int32_t place) {
+  if (l->num_lacking == MAX_LACKING)
+    return false;
+  l->lacking[l->num_lacking++] = place;
+  return true;
+}
+
+static void count(look *l, int32_t query_len, int32_t sign) {
+  l->num_tokens += sign * (int64_t)query_len;
+  if (query_len <= 1)
+    l->num_short[query_len] += sign;
+}
+
+static bool work_is_good(cgr__rows *rows, look *l, int32_t index, int32_t place) {
+  int32_t query_len = cgr__batch_query_len(l->batch, place);
+  if (query_len < 0 || (cgr__batch_flags(l->batch, place) & ~(uint32_t)CGR_REQUEST_PARTIAL) != 0)
+    return false;
+  cgr__members_sync(rows, index);
+  count(l, query_len, 1);
+  return cgr__row_can_step(&rows->row[index], query_len);
+}
+
+/* A request in a stretch: it comes, or has another place. */
+static bool coming_is_good(cgr__rows *rows, look *l, int32_t place) {
+  int32_t index = l->batch->rows[place];
+  if (index < 0 || index >= rows->limits->max_rows || !rows->row[index].open)
+    return false;
+  cgr__row *row = &rows->row[index];
+  if (row->mark == l->coming || (row->position >= 0 && row->mark != l->leaving))
+    return false; /* it is in the batch twice */
+  row->mark = l->coming;
+  return work_is_good(rows, l, index, place) && (row->has_token || note_lacking(l, place));
+}
+
+static bool look_at_coming(cgr__rows *rows, look *l) {
+  for (int32_t k = 0; k < l->difference->num_stretches; k++)
+    for (int32_t i = l->difference->stretch[k].first; i < l->difference->stretch[k].end; i++)
+      if (!coming_is_good(rows, l, i))
+        return false;
+  return true;
+}
+
+/* Whether every hole is in a stretch; else the batch has a row there that is none. */
+static bool mark_leaving(cgr__rows *rows, const cgr__standing *s, look *l) {
+  int32_t holes = 0;
+  for (int32_t k = 0; k < l->difference->num_stretches; k++) {
+    const cgr__stretch *stretch = &l->difference->stretch[k];
+    for (int32_t i = stretch->old_first; i < stretch->old_end; i++) {
+      holes += s->members.rows[i] < 0;
+      if (s->members.rows[i] < 0)
+        continue;
+      rows->row[s->members.rows[i]].mark = l->leaving;
+      count(l, s->members.query_lens[i], -1);
+    }
+  }
+  return holes == s->num_holes;
+}
+
+static bool look_at_updates(cgr__rows *rows, look *l) {
+  for (int32_t k = 0; k < l->difference->num_updates; k++) {
+    int32_t place = l->difference->update[k], index = l->batch->rows[place];
+    count(l, rows->row[index].query_len, -1);
+    if (!work_is_good(rows, l, index, place))
+      return false;
+  }
+  return true;
+}
+
+/* Members that stay and have no token on the device are irregular. */
+static bool look_at_irregular(cgr__rows *rows, const cgr__standing *s, look *l) {
+  for (int32_t index = s->first_irregular; index >= 0; index = s->irregular[index].next) {
+    const cgr__row *row = &rows->row[index];
+    int32_t hint = row->position < l->batch->num_requests ? row->position : 0;
+    if (row->mark != l->leaving && row->mark != l->coming && !row->has_token &&
+        !note_lacking(l, place_of(l->batch->rows, index, hint)))
+      return false;
+  }
+  return true;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- tokens */
+
+static int32_t start_of(const cgr_batch *batch, int32_t place) {
+  int32_t start = 0;
+  if (!batch->query_lens)
+    return place;
+  for (int32_t i = 0; i < place; i++)
+    start += batch->query_lens[i];
+  return start;
+}
+
+/* Ids, and CGR_TOKEN_LAST as the first of a request's. */
+static bool tokens_of_requests_are_good(const cgr_batch *batch) {
+  const int32_t *tokens = batch->tokens;
+  for (int32_t i = 0; i < batch->num_requests; i++) {
+    int32_t query_len = cgr__batch_query_len(batch, i);
+    if (query_len > 0 &&
+        (tokens[0] < CGR_TOKEN_LAST || (query_len > 1 && cgr__tokens_kind(tokens + 1, query_len - 1) != CGR__TOKENS_ARE_IDS)))
+      return false;
+    tokens += query_len;
+  }
+  return true;
+}
+
+static bool tokens_are_good(const look *l) {
+  const cgr_batch *batch = l->batch;
+  bool decodes = l->num_short[0] + l->num_short[1] == batch->num_requests;
+  cgr__token_kind kind = batch->tokens ? cgr__tokens_kind(batch->tokens, (int32_t)l->num_tokens) : CGR__TOKENS_ARE_IDS_OR_LAST;
+  if (kind != CGR__TOKENS_ARE_IDS_OR_LAST)
+    return kind == CGR__TOKENS_ARE_IDS;
+  if (batch->tokens && !decodes && !tokens_of_requests_are_good(batch))
+    return false;
+  for (int32_t i = 0; i < l->num_lacking; i++)
+    if (cgr__batch_query_len(batch, l->lacking[i]) > 0 &&
+        (!batch->tokens || batch->tokens[start_of(batch, l->lacking[i])] == CGR_TOKEN_LAST))
+      return false;
+  return batch->tokens || decodes;
+}
+
+/* Whether there is room for the members while stretch after stretch is exchanged (move_places). */
+static bool can_move(const cgr__rows *rows, const cgr__standing *s, const cgr__difference *d) {
+  int32_t n = s->members.num_requests, most = n;
+  for (int32_t k = 0; k < d->num_stretches; k++) {
+    n += d->stretch[k].end - d->stretch[k].first - (d->stretch[k].old_end - d->stretch[k].old_first);
+    most = n > most ? n : most;
+  }
+  return most <= rows->limits->max_rows;
+}
+
+/* Whether all is well with a batch that differs so much from the members. Changes nothing but marks. */
+static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_requests, int32_t max_tokens, look *l) {
+  int32_t missing;
+  l->leaving = ++rows->ticket;
+  l->coming = ++rows->ticket;
+  return mark_leaving(rows, s, l) && look_at_coming(rows, l) && look_at_updates(rows, l) && look_at_irregular(rows, s, l) &&
+         l->batch->num_requests <= max_requests && can_move(rows, s, l->difference) && l->num_tokens <= max_tokens &&
+         cgr__members_fit(rows, s, &missing) && tokens_are_good(l);
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- follow */
+
+/* Copies words [first, end); the source may be NULL, and is `word` throughout then. */
+static void copy_words(void *to, const void *from, int32_t word, int32_t first, int32_t end) {
+  int32_t *words = to;
+  if (from)
+    memcpy(words + first, (const int32_t *)from + first, (size_t)(end - first) * sizeof *words);
+  for (int32_t i = first; !from && i < end; i++)
+    words[i] = word;
+}
+
+/* Moves the tags of requests that have other places, and copies the rest from `first` on. */
+static void move_places(cgr__standing *s, const look *l) {
+  const cgr__difference *d = l->difference;
+  cgr__batch_layout *members = &s->members;
+  int32_t first = d->stretch[0].first, n = members->num_requests;
+  for (int32_t k = 0; k < d->num_stretches; k++) {
+    const cgr__stretch *h = &d->stretch[k];
+    int32_t after = h->first + h->old_end - h->old_first; /* where those after the stretch are by now */
+    if (after != h->end)
+      memmove(members->tags + h->end, members->tags + after, (size_t)(n - after) * sizeof *members->tags);
+    n += h->end - after;
+  }
+  memcpy(members->rows + first, l->batch->rows + first, (size_t)(n - first) * sizeof *members->rows);
+  copy_words(members->query_lens, l->batch->query_lens, 1, first, n);
+  copy_words(members->flags, l->batch->flags, 0, first, n);
+  members->num_requests = n;
+  s->all_dirty = true;
+  cgr__members_note_edits(s);
+}
+
+static void let_leave(cgr__rows *rows, cgr__standing *s, const look *l) {
+  for (int32_t k = 0; k < l->difference->num_stretches; k++)
+    for (int32_t i = l->difference->stretch[k].old_first; i < l->difference->stretch[k].old_end; i++)
+      if (s->members.rows[i] >= 0 && rows->row[s->members.rows[i]].mark == l->leaving)
+        leave(rows, s, s->members.rows[i]);
+}
+
+static void let_come(cgr__rows *rows, cgr__standing *s, const look *l, int32_t place) {
+  int32_t index = l->batch->rows[place], query_len = cgr__batch_query_len(l->batch, place);
+  uint32_t flags = cgr__batch_flags(l->batch, place);
+  const cgr__row *row = &rows->row[index];
+  if (row->position < 0)
+    enter(rows, s, index, place, query_len, flags);
+  else if (row->query_len != query_len || row->partial != (flags != 0))
+    change_work(rows, s, index, query_len, flags);
+  cgr__members_write_place(rows, s, place, index, flags);
+}
+
+static void update_members(cgr__rows *rows, cgr__standing *s, const look *l) {
+  const cgr__difference *d = l->difference;
+  let_leave(rows, s, l);
+  s->num_holes = 0;
+  if (d->moves)
+    move_places(s, l);
+  for (int32_t k = 0; k < d->num_stretches; k++)
+    for (int32_t i = d->stretch[k].first; i < d->stretch[k].end; i++)
+      let_come(rows, s, l, i);
+  for (int32_t k = 0; k < d->num_updates; k++) {
+    int32_t place = d->update[k];
+    s->members.query_lens[place] = cgr__batch_query_len(l->batch, place);
+    s->members.flags[place] = cgr__batch_flags(l->batch, place);
+    change_work(rows, s, s->members.rows[place], s->members.query_lens[place], s->members.flags[place]);
+    cgr__members_mark_dirty(s, place);
+  }
+}
+
+static void describe(const cgr__rows *rows, cgr__standing *s, cgr__checked_batch *checked) {
+  *checked = (cgr__checked_batch){ .batch_layout = &s->members, .follows = true };
+  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next)
+    checked->append_first |= rows->row[row].shared_prefix && rows->row[row].query_len > 0;
+  cgr__batch_describe(checked);
+}
+
+/* Finds how the batch differs from the members, which become those of the last batch if that is the one to follow. */
+static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, cgr__difference *d) {
+  cgr__standing *s = &batches->standing;
+  const cgr__batch_layout *last = batches->last;
+  if (s->follows && cgr__find_difference(&s->members, batch, d))
+    return true;
+  if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || !cgr__find_difference(last, batch, d))
+    return false;
+  adopt_last(rows, batches);
+  return cgr__find_difference(&s->members, batch, d); /* once more: there may be holes */
+}
+
+bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t max_requests,
+                       int32_t max_tokens, cgr__checked_batch *checked) {
+  cgr__standing *s = &batches->standing;
+  cgr__difference difference;
+  if (batch->num_requests <= 0 || !batch->rows || s->max_requests == 0 || (!s->follows && s->members.num_requests > 0))
+    return false;
+  if (!find_difference(rows, batches, batch, &difference))
+    return false;
+  look l = { .batch = batch, .difference = &difference, .num_tokens = s->sum_tokens };
+  memcpy(l.num_short, s->num_short, sizeof l.num_short);
+  if (!look_at_batch(rows, s, max_requests, max_tokens, &l))
+    return false;
+  update_members(rows, s, &l);
+  if (difference.num_stretches + difference.num_updates > 0)
+    find_shape(s);
+  describe(rows, s, checked);
+  return true;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- repetition */
+
+static bool has_flag(const cgr_batch *batch) {
+  uint32_t any = 0;
+  for (int32_t i = 0; batch->flags && i < batch->num_requests; i++)
+    any |= batch->flags[i];
+  return any != 0;
+}
+
+/* The batch has the rows and the query lengths of the members, and no member is other than a decode or a whole chunk. */
+static bool batch_repeats(const cgr__standing *s, const cgr_batch *batch) {
+  const cgr__batch_layout *members = &s->members;
+  if (!s->follows || batch->num_requests != members->num_requests || !batch->rows || s->first_irregular >= 0)
+    return false;
+  if (members->query_len == 0 || (members->query_len != 1 && !batch->query_lens) || has_flag(batch))
+    return false;
+  size_t bytes = (size_t)batch->num_requests * sizeof(int32_t);
+  if (batch->query_lens && memcmp(batch->query_lens, members->query_lens, bytes) != 0)
+    return false;
+  return memcmp(batch->rows, members->rows, bytes) == 0;
+}
+
+bool cgr__follow_repeats(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked) {
+  const cgr__standing *s = &batches->standing;
+  if (!batch_repeats(s, batch) || !cgr__schedule_is_free(s->schedule, s->steps))
+    return false;
+  cgr__token_kind worst = s->members.query_len > 1 ? CGR__TOKENS_ARE_IDS : CGR__TOKENS_ARE_IDS_OR_LAST;
+  if (batch->tokens ? cgr__tokens_kind(batch->tokens, s->members.num_tokens) > worst : s->members.query_len > 1)
+    return false;
+  *checked = (cgr__checked_batch){ .batch_layout = (cgr__batch_layout *)&s->members, .follows = true };
+  cgr__batch_describe(checked);
+  return true;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- launch */
+
+void cgr__follow_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq) {
+  cgr__standing *s = &batches->standing;
+  batches->last = NULL;
+  s->steps++;
+  s->last_seq = seq;
+  for (int32_t row = s->first_irregular, next; row >= 0; row = next) {
+    next = s->irregular[row].next;
+    rows->row[row].shared_prefix &= rows->row[row].query_len == 0;
+    cgr__members_revalidate(rows, row);
+  }
+  cgr__members_told(s, device_seq);
+}
