@@ -35,7 +35,7 @@ protected:
     return options;
   }
 
-  HostDevice device_{ CGR_SCHEDULE_LATEST }; // a step runs when somebody asks for it
+  HostDevice device_{ CGR_SCHEDULE_LATEST }; // a step runs only once it is asked for
   TinyEngine engine_{ device_, Options() };
 };
 
