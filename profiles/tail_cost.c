@@ -13,8 +13,9 @@
  *     pinned    each thread stays on a processor of its own (sched_setaffinity)
  *     locked    the memory of the process is locked (mlockall), after everything has been made
  *
- * Three sides run in turn, a block of each: cgr; the bare launch; and nothing, a loop that looks at the clock for as long as the
- * median bare launch takes. What that last side shows is the machine's: interrupts, other processes, the hypervisor.
+ * Three sides run in turn, a block of each, and of tight steps four of cgr's: cgr; the bare launch; and nothing, a loop that
+ * looks at the clock for as long as the median bare launch takes. What that last side shows is the machine's: interrupts, other
+ * processes, the hypervisor.
  *
  * An outlier takes more than 10 us and more than twice the median. The kernel's counters of this thread, read before and after
  * each step, tell page faults and context switches. Other outliers are named by the part that took longest beyond its own median:
@@ -50,10 +51,12 @@ typedef struct loop {
   const char *name;
   uint64_t pace_ns;             /* a step takes that long; 0: it is waited for at once */
   int32_t steps, touched_steps; /* of a block; of one in which memory is touched */
+  int32_t others_every;         /* blocks of cgr's: one of each other side */
 } loop;
-static const loop loops[] = {
-  { "tight", 0, MOST_STEPS, 50 }, { "0.3ms", 300000, 300, 300 }, { "1ms", 1000000, 200, 200 }, { "5ms", 5000000, 50, 50 }
-};
+static const loop loops[] = { { "tight", 0, MOST_STEPS, 50, 4 },
+                              { "0.3ms", 300000, 300, 300, 1 },
+                              { "1ms", 1000000, 200, 200, 1 },
+                              { "5ms", 5000000, 50, 50, 1 } };
 #define NUM_LOOPS ((int)(sizeof loops / sizeof loops[0]))
 
 enum { CGR, BARE, NOTHING, NUM_SIDES };
@@ -314,10 +317,9 @@ static void measure(run *r, row *kept) {
     blocks[side](r, &r->side[side]);
     bench_tail_learn(&r->side[side], OUTLIER_US);
   }
-  do
-    for (int side = 0; side < NUM_SIDES; side++)
+  for (int32_t round = 0; round == 0 || !is_over(r, began); round++)
+    for (int side = 0; side < (round % r->loop->others_every == 0 ? NUM_SIDES : BARE); side++)
       blocks[side](r, &r->side[side]);
-  while (!is_over(r, began));
   bench_set_pace(r->engine, 0);
   keep(r, kept);
 }
@@ -416,30 +418,31 @@ static bool has(const arguments *a, const char *word) { return strstr(a->what, w
 
 static int32_t measure_all(run *r, row *rows) {
   int32_t count = 0;
-  for (int busy = 0; busy <= has(r->args, "busy"); busy++) {
-    pthread_t thread;
-    unsigned char *memory = busy ? make_memory() : NULL;
-    cpu_set_t allowed;
-    sched_getaffinity(0, sizeof allowed, &allowed);
-    if (has(r->args, "pinned") && !busy)
-      pin_thread(pthread_self(), 0, &allowed);
-    if (busy && pthread_create(&thread, NULL, be_busy, memory))
-      bench_fail("no second thread");
-    for (int l = 0; l < NUM_LOOPS; l++)
-      for (int touches = 0; touches <= has(r->args, "touched"); touches++) {
-        if (!has(r->args, loops[l].name))
-          continue;
-        r->loop = &loops[l];
-        r->touches = touches;
-        r->busy = busy;
-        r->steps = touches ? loops[l].touched_steps : loops[l].steps;
-        measure(r, &rows[count++]);
-      }
-    __atomic_store_n(&busy_ends, true, __ATOMIC_RELAXED);
-    if (busy)
-      pthread_join(thread, NULL);
-    free(memory);
-  }
+  for (int touches = 0; touches <= has(r->args, "touched"); touches++)
+    for (int l = 0; l < NUM_LOOPS; l++) {
+      if (!has(r->args, loops[l].name))
+        continue;
+      r->loop = &loops[l];
+      r->touches = touches;
+      r->steps = touches ? loops[l].touched_steps : loops[l].steps;
+      measure(r, &rows[count++]);
+    }
+  return count;
+}
+
+/* The second thread begins with the processors of the first one. */
+static int32_t measure_with_busy_thread(run *r, row *rows, const cpu_set_t *allowed) {
+  unsigned char *memory = make_memory();
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, be_busy, memory))
+    bench_fail("no second thread");
+  if (has(r->args, "pinned"))
+    pin_thread(thread, 1, allowed);
+  r->busy = true;
+  int32_t count = measure_all(r, rows);
+  __atomic_store_n(&busy_ends, true, __ATOMIC_RELAXED);
+  pthread_join(thread, NULL);
+  free(memory);
   return count;
 }
 
@@ -480,12 +483,18 @@ int main(int argc, char **argv) {
     kind += BENCH_UNCHANGED_STANDING;
   r.load = bench_load_open(&e, (bench_load_kind)kind, a.requests, LENGTH, WARMUP + MOST_STEPS);
   time_driver(e.dev);
+  cpu_set_t allowed;
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  if (has(&a, "pinned"))
+    pin_thread(pthread_self(), 0, &allowed);
   if (has(&a, "locked") && mlockall(MCL_CURRENT | MCL_FUTURE))
     bench_fail("locked: mlockall: %s (as root, or with a larger `ulimit -l`)", strerror(errno));
   bench_print_head(stdout, e.dev, "profiles/tail_cost");
   printf("# batch: %d requests, %s; graph: %lld nodes; what: %s\n", a.requests, bench_load_names[kind],
          (long long)e.rt->graphs.entry[0].num_nodes, a.what);
   int32_t count = measure_all(&r, rows);
+  if (has(&a, "busy"))
+    count += measure_with_busy_thread(&r, rows + count, &allowed);
   print_percentiles(rows, count);
   print_causes(rows, count);
   print_worst(rows, count);

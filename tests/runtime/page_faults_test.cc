@@ -26,8 +26,8 @@ protected:
 #endif
     mallopt(M_MMAP_THRESHOLD, 65536); // large blocks are fresh memory, and not what an earlier test has freed
   }
-  // Of several runtimes, the fewest that `body` counts: kernels move pages for reasons of their own, which looks the same, and the
-  // first runtime may be the first to run some code.
+  // Of several runtimes, the fewest that `body` counts: kernels move pages for reasons of their own, which looks the same, and
+  // the first runtime may be the first to run some code.
   template <class Body> void ExpectNone(const Body &body) {
     int64_t least = INT64_MAX;
     for (int attempt = 0; attempt < 5 && least > 0 && !HasFailure(); attempt++) {
