@@ -4,11 +4,11 @@
  *   bazel-bin/profiles/tracing_cost [cuda:0|host] [steps of a block, in thousands] [blocks]
  *
  * A round is what a replayed step adds: a reading of the time stamp counter, or four if the step is timed (one in 8 here), the
- * notes of prepare, one record, and its share of the counting of records, which one step in CGR__FOLD_EVERY does for all. Warm:
- * rounds one after the other. Cold: before each round 64 MB of other memory are touched, which leaves nothing of the sums in any
- * cache, and the record's line is prefetched, as cgr_step_prepare does. Both minus the same loop without the round. Single
- * rounds are timed one by one, with the reading of the counter that this takes. Target: 50 ns, warm, all together, and the
- * counting above the 99th percentile. */
+ * notes of prepare, one record, and its share of the counting of records, which here, where no call waits for a step, one round
+ * in CGR__FOLD_EVERY does for all. Warm: rounds one after the other. Cold: before each round 64 MB of other memory are touched,
+ * which leaves nothing of the sums in any cache, and the record's line is prefetched, as cgr_step_prepare does. Both minus the
+ * same loop without the round. Single rounds are timed one by one, with the reading of the counter that this takes. Target: 50
+ * ns, warm, all together, and the counting above the 99th percentile. */
 #include <stdlib.h>
 
 #include "profiles/support/bench.h"

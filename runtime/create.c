@@ -11,6 +11,8 @@
 #include "runtime/report/report.h"
 #include "runtime/report/timing.h"
 
+#define LEAST_PAGE_BYTES 4096 /* of the host; others are larger */
+
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "cgr_stats.by_reason has room for every reason");
 _Static_assert(sizeof(cgr__step_state) <= 128, "the table gives the step state 16 words");
 
@@ -57,12 +59,22 @@ static void take_flight(cgr_runtime *rt, unsigned char *memory) {
   cgr__timing_init(rt, memory + cgr__setup_flight_bytes(&rt->setup) - cgr__setup_timing_bytes(&rt->setup));
 }
 
+/* Zeros, written to every page of the block: untouched memory costs the first step that writes to it a page fault. */
+static void *allocate_touched_zeros(size_t bytes) {
+  volatile unsigned char *block = calloc(1, bytes);
+  for (size_t at = 0; block && at < bytes; at += LEAST_PAGE_BYTES)
+    block[at] = 0;
+  if (block)
+    block[bytes - 1] = 0; /* it does not begin where a page does */
+  return (void *)(uintptr_t)block;
+}
+
 /* One block for everything that the host keeps: records, rows, batches, keys. */
 static cgr_status take_runtime_host_memory(cgr_runtime *rt) {
   const cgr_config *c = &rt->setup.config;
   cgr__rows_config rows = cgr__setup_rows(&rt->setup);
   size_t bytes = cgr__setup_host_bytes(&rt->setup);
-  rt->host_block = calloc(1, bytes);
+  rt->host_block = allocate_touched_zeros(bytes);
   if (!rt->host_block)
     return cgr__fail(
         CGR_ERROR_OUT_OF_MEMORY,

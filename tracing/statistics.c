@@ -66,10 +66,15 @@ static void add_record(cgr__statistics *s, const cgr__flight_entry *e) {
   }
 }
 
-void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight) {
+void cgr__statistics_fold_some(cgr__statistics *statistics, const cgr__flight *flight, uint64_t most) {
+  uint64_t left = flight->count - statistics->folded, end = statistics->folded + (left < most ? left : most);
   cgr__tick_clock_sync(&statistics->clock);
-  for (; statistics->folded < flight->count; statistics->folded++)
+  for (; statistics->folded < end; statistics->folded++)
     add_record(statistics, cgr__flight_at(flight, statistics->folded));
+}
+
+void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight) {
+  cgr__statistics_fold_some(statistics, flight, UINT64_MAX);
 }
 
 void cgr__statistics_of_key(const cgr__statistics *statistics, int32_t key, bool with_times, cgr_key_stats *stats) {

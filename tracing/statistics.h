@@ -1,5 +1,5 @@
-/* Statistics: sums over the records of the flight recorder. Records are folded in batches before the ring overwrites them, and
- * whenever they are read, so a step writes its record and nothing else. */
+/* Statistics: sums over the records of the flight recorder. Records are folded in batches while the host waits for a step, at the
+ * latest before the ring overwrites them, and whenever they are read, so a step writes its record and nothing else. */
 #ifndef CGR_TRACING_STATISTICS_H
 #define CGR_TRACING_STATISTICS_H
 
@@ -11,9 +11,11 @@
 extern "C" {
 #endif
 
-/* Records are folded when this many have been written. The step that does it pays for all of them, some microseconds: at one step
- * in 256 that is past the 99th percentile of steps, and the cache lines of the sums are fetched once for many records. A divisor
- * of every depth. */
+/* Whoever waits for a step folds this many records at a time: it has nothing else to do. */
+#define CGR__FOLD_IN_WAIT 64
+/* Where no call waits, records are folded when this many have been written. The step that does it pays for all of them, some
+ * microseconds: at one step in 256 that is past the 99th percentile of steps, and the cache lines of the sums are fetched once
+ * for many records. A divisor of every depth. */
 #define CGR__FOLD_EVERY 256
 
 /* The sums of one key. */
@@ -35,13 +37,22 @@ size_t cgr__statistics_bytes(int32_t num_keys);
 /* `memory` is of that size; *statistics is zeros. Starts the clock. */
 void cgr__statistics_init(cgr__statistics *statistics, int32_t num_keys, void *memory);
 
-/* Takes in all records that it has not taken in yet. */
+/* Takes in all records that it has not taken in yet, or the oldest of them. */
 void cgr__statistics_fold(cgr__statistics *statistics, const cgr__flight *flight);
+void cgr__statistics_fold_some(cgr__statistics *statistics, const cgr__flight *flight, uint64_t most);
 
-/* A record has been written. */
+/* A record has been written. Nothing is done if waits have kept up and the ring has room for as many again. */
 static inline void cgr__statistics_follow(cgr__statistics *statistics, const cgr__flight *flight) {
-  if (flight->count % CGR__FOLD_EVERY == 0)
+  if (flight->count % CGR__FOLD_EVERY != 0)
+    return;
+  if (flight->count - statistics->folded >= CGR__FOLD_EVERY || flight->mask < 2 * CGR__FOLD_EVERY - 1)
     cgr__statistics_fold(statistics, flight);
+}
+
+/* The caller is about to wait. */
+static inline void cgr__statistics_use_wait(cgr__statistics *statistics, const cgr__flight *flight) {
+  if (flight->count - statistics->folded >= CGR__FOLD_IN_WAIT)
+    cgr__statistics_fold_some(statistics, flight, CGR__FOLD_IN_WAIT);
 }
 
 /* Fills in what the records tell of a key, or of the eager steps: -1. */

@@ -96,6 +96,7 @@ SPECS = {  # fmt: skip
     "flashmla_cost": Spec(("requests", "lengths"), target="FlashMLA, 132 parts"),
     "fork_cost": Spec(("forks", "side streams")),
     "wait_cost": Spec(("mode", "step, ms")),
+    "tail_cost": Spec(("loop", "memory", "second thread", "side")),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
     "self_test_cost": Spec(("seed", "layers")),
     "tracing_cost": Spec(("ns a step",), target="median"),
@@ -108,7 +109,8 @@ SPECS = {  # fmt: skip
 }
 
 # Columns whose numbers are neither good nor bad, and units that a column's name does not tell.
-COUNTS = {"nodes", "nodes each", "graphs", "graphs each", "keys", "width", "late", "layers", "steps"}
+COUNTS = {"nodes", "nodes each", "graphs", "graphs each", "keys", "width", "late", "layers", "steps", "major faults", "minor faults",
+          "preempted", "slept", "counting", "in prepare", "in the driver", "in the rest"}  # fmt: skip
 REFERENCES = {"floor", "skeleton", "least", "bare", "bare launch", "skeleton - bare", "least - skeleton", "model",
               "the same launches alone"}  # fmt: skip
 UNITS = {

@@ -93,6 +93,7 @@ static cgr_status wait_until_completed(cgr_runtime *rt, const char *function, ui
   const wait_plan plan = plan_wait(rt, now);
   bool asks;
   while (now < deadline) {
+    cgr__statistics_use_wait(&rt->statistics, &rt->flight);
     CGR__TRY(do_round(rt, &plan, seq, now, deadline, &asks));
     if (cgr__ring_completed(ring) >= seq)
       return CGR_OK;

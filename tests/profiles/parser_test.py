@@ -28,6 +28,7 @@ LABELS = {
     "flashmla_cost": ("requests", "lengths"),
     "fork_cost": ("forks", "side streams"),
     "wait_cost": ("mode", "step, ms"),
+    "tail_cost": ("loop", "memory", "second thread", "side"),
     "mixed_cost": ("mode, keys", "step"),
     "self_test_cost": ("seed", "layers"),
     "llama_bench": ("model", "params", "dtype", "mode", "test", "requests", "p99"),

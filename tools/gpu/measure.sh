@@ -11,6 +11,7 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 run step_cost.txt "$programs/step_cost" cuda:0 # four minutes
+run tail_cost.txt "$programs/tail_cost" cuda:0 1000 5 tight,0.3ms,1ms,5ms,touched,busy 8 10 # three minutes
 run back_to_back.txt "$programs/back_to_back" cuda:0 # a minute
 run attention_cost.txt "$programs/attention_cost" cuda:0 # three minutes
 run mixed_cost.txt "$programs/mixed_cost" cuda:0 300 50

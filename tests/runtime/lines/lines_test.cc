@@ -1,7 +1,9 @@
 // A step that changes nothing touches few lines of the library's own memory: in a loop of milliseconds each of them is a miss.
 // The lines that prepare and launch of unchanged batches touch are counted and named by what is there. One is the step's
-// record, which is prefetched early. It is the only line that statistics and flight recorder cost a step, except one step in
-// CGR__FOLD_EVERY, which counts that many records and touches all of their lines and the sums of their keys.
+// record, which is prefetched early. It is the only line that statistics and flight recorder cost a step. Where no call waits for
+// a step, one in CGR__FOLD_EVERY counts that many records and touches all of their lines and the sums of their keys.
+#include <sched.h>
+
 #include <cstdio>
 #include <map>
 #include <string>
@@ -143,6 +145,8 @@ protected:
       CGR_ASSERT_OK(cgr_step_launch(rt_, &step, stream_));
       count = lines_end(&lines);
       ASSERT_EQ(step.key.kind, CGR_KIND_FULL);
+      while (Completed(rt_) < step.mark.seq) // a wait would count records
+        sched_yield();
       CGR_ASSERT_OK(cgr_step_wait(rt_, step.mark, -1, &result));
       batch.tokens = nullptr;
     }

@@ -1,0 +1,129 @@
+// How many instructions the host executes to prepare and launch a step, each bounded: what a feature adds to every step shows
+// here. The device does nothing, so they are the library's own, without the kernels and the driver. They are the same in every
+// run of one build.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "tests/support/idle_runtime.h"
+#include "tests/support/single_step.h"
+
+// Of the coverage counters and of the undefined behaviour sanitizer, which have no macro: NULL without them.
+extern "C" {
+__attribute__((weak)) void __gcov_init(void *);
+__attribute__((weak)) void __ubsan_handle_type_mismatch_v1(void *, void *);
+}
+
+namespace cgr_test {
+namespace {
+
+enum { kWarmup = 16, kCounted = 8 };
+
+// Most instructions of one of the counted steps: 8% above what gcc 12 makes with Bazel's options, for other versions and options.
+// Those of the C library, which compares the rows, depend on the processor as well, hence twice of what was counted.
+struct Bounds {
+  const char *name;
+  bool standing, appends;
+  int32_t requests;
+  int64_t prepare, launch, c_library;
+};
+const Bounds kBounds[] = {
+  { "whole_8", false, false, 8, 514, 452, 32 },
+  { "whole_1024", false, false, 1024, 514, 452, 1200 },
+  { "whole_8_page_appended", false, true, 8, 618, 452, 32 },
+  { "whole_1024_page_appended", false, true, 1024, 618, 452, 1200 },
+  { "standing_8", true, false, 8, 614, 482, 16 },
+  { "standing_1024", true, false, 1024, 614, 482, 16 },
+  { "standing_8_page_appended", true, true, 8, 718, 482, 16 },
+  { "standing_1024_page_appended", true, true, 1024, 718, 482, 16 },
+};
+
+void PrintTo(const Bounds &bounds, std::ostream *os) { *os << bounds.name; }
+
+class InstructionsOfAStep : public IdleRuntime, public ::testing::WithParamInterface<Bounds> {
+protected:
+  void SetUp() override {
+    if (!CanInterrupt())
+      GTEST_SKIP() << "instructions are counted on x86-64, without sanitizers";
+    if (__gcov_init != nullptr || __ubsan_handle_type_mismatch_v1 != nullptr)
+      GTEST_SKIP() << "coverage counters or a sanitizer have instructions of their own";
+#ifndef NDEBUG
+    GTEST_SKIP() << "the bounds are of an optimised build";
+#endif
+#ifdef __clang__
+    GTEST_SKIP() << "the bounds are of gcc";
+#endif
+    Open(1024, 6, GetParam().requests, 3, GetParam().standing);
+  }
+};
+
+// What the two calls of a step take, as a counted function gets it.
+struct Call {
+  cgr_runtime *rt;
+  const cgr_batch *batch;
+  cgr_step step;
+  cudaStream_t stream;
+  cgr_status status;
+};
+void Prepare(void *context) {
+  Call *c = static_cast<Call *>(context);
+  c->status = cgr_step_prepare(c->rt, c->batch, &c->step);
+}
+void Launch(void *context) {
+  Call *c = static_cast<Call *>(context);
+  c->status = cgr_step_launch(c->rt, &c->step, c->stream);
+}
+
+// Makes the call; `counts`: and counts it.
+void MakeCall(Call *call, void (*function)(void *), bool counts, Instructions *most) {
+  if (!counts) {
+    function(call);
+  } else {
+    const Instructions counted = CountInstructions(function, call);
+    *most = { std::max(most->own, counted.own), std::max(most->of_c_library, counted.of_c_library) };
+  }
+  CGR_ASSERT_OK(call->status);
+}
+
+TEST_P(InstructionsOfAStep, AreBounded) {
+  const Bounds &bounds = GetParam();
+  Instructions prepare = {}, launch = {};
+  for (int32_t i = 0; i < kWarmup + kCounted; i++) {
+    Call call = { rt_, &batch_, CGR_STEP_INIT, stream_, CGR_OK };
+    if (bounds.appends)
+      Append(i % 8, 3 + i / 8);
+    ASSERT_NO_FATAL_FAILURE(MakeCall(&call, Prepare, i >= kWarmup, &prepare));
+    ASSERT_NO_FATAL_FAILURE(MakeCall(&call, Launch, i >= kWarmup, &launch));
+    ASSERT_EQ(call.step.key.kind, CGR_KIND_FULL);
+    ASSERT_EQ(call.step.num_requests, bounds.requests);
+    batch_.tokens = nullptr;
+  }
+  printf("instructions: prepare %lld, launch %lld; of the C library %lld, %lld\n", (long long)prepare.own, (long long)launch.own,
+         (long long)prepare.of_c_library, (long long)launch.of_c_library);
+  EXPECT_LE(prepare.own, bounds.prepare);
+  EXPECT_GT(prepare.own, bounds.prepare / 2) << "is the bound too high now?";
+  EXPECT_LE(launch.own, bounds.launch);
+  EXPECT_GT(launch.own, bounds.launch / 2) << "is the bound too high now?";
+  EXPECT_LE(prepare.of_c_library + launch.of_c_library, bounds.c_library);
+}
+
+TEST(CountedInstructions, AreExact) {
+  if (!CanInterrupt())
+    GTEST_SKIP() << "instructions are counted on x86-64, without sanitizers";
+  const Instructions few = CountInstructions([](void *) { __asm__ volatile("nop"); }, nullptr);
+  const Instructions more = CountInstructions([](void *) { __asm__ volatile(".rept 101\n\tnop\n\t.endr"); }, nullptr);
+  EXPECT_EQ(more.own - few.own, 100);
+  EXPECT_EQ(more.of_c_library, 0);
+  static char a[4096], b[4096];
+  static int same = memcmp(a, b, sizeof a); // the first call may be bound late
+  const Instructions compared = CountInstructions([](void *) { same = memcmp(a, b, sizeof a); }, nullptr);
+  EXPECT_EQ(same, 0);
+  EXPECT_GT(compared.of_c_library, 50);
+  EXPECT_LT(compared.own, 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(Batches, InstructionsOfAStep, ::testing::ValuesIn(kBounds),
+                         [](const auto &of) { return std::string(of.param.name); });
+
+} // namespace
+} // namespace cgr_test
