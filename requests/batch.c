@@ -318,10 +318,6 @@ static void part_from_members(cgr__rows *rows, cgr__lane_batches *batches, const
 void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq,
                        uint64_t device_seq) {
   cgr__batch_layout *batch = checked->batch_layout;
-  if (checked->follows) {
-    cgr__follow_commit(rows, batches, seq, device_seq);
-    return;
-  }
   if (checked->set > 0) {
     commit_other_set(rows, batch, checked->set, seq);
     return;

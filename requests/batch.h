@@ -49,7 +49,8 @@ cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int
 /* Fails: the row has no pages for that many tokens, or may not have that many. */
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t row, int64_t length);
 
-/* The step was launched as `seq`: its rows advance. The batch layout that the device has is that of step `device_seq`. */
+/* The step was launched as `seq`, and no members follow it: its rows advance. The batch layout that the device has is that of
+ * step `device_seq`. */
 void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq,
                        uint64_t device_seq);
 

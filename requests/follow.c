@@ -41,10 +41,8 @@ static void change_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_
   give_work(rows, s, index, query_len, flags);
 }
 
-void cgr__follow_end(cgr__rows *rows, cgr__lane_batches *batches) {
+void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches) {
   cgr__standing *s = &batches->standing;
-  if (!s->follows)
-    return;
   for (int32_t i = 0; i < s->members.num_requests; i++)
     if (s->members.rows[i] >= 0)
       leave(rows, s, s->members.rows[i]);
@@ -270,7 +268,7 @@ static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_r
   l->coming = ++rows->ticket;
   return mark_leaving(rows, s, l) && look_at_coming(rows, l) && look_at_updates(rows, l) && look_at_irregular(rows, s, l) &&
          l->batch->num_requests <= max_requests && can_move(rows, s, l->difference) && l->num_tokens <= max_tokens &&
-         cgr__members_fit(rows, s, &missing) && tokens_are_good(l);
+         !cgr__members_lack_pages(rows, s, &missing) && tokens_are_good(l);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- follow */
@@ -407,7 +405,10 @@ bool cgr__follow_repeats(const cgr__lane_batches *batches, const cgr_batch *batc
   cgr__token_kind worst = s->members.query_len > 1 ? CGR__TOKENS_ARE_IDS : CGR__TOKENS_ARE_IDS_OR_LAST;
   if (batch->tokens ? cgr__tokens_kind(batch->tokens, s->members.num_tokens) > worst : s->members.query_len > 1)
     return false;
-  *checked = (cgr__checked_batch){ .batch_layout = (cgr__batch_layout *)&s->members, .follows = true };
+  checked->batch_layout = (cgr__batch_layout *)&s->members;
+  checked->follows = true;
+  checked->standing = checked->append_first = false;
+  checked->set = 0;
   cgr__batch_describe(checked);
   return true;
 }

@@ -27,7 +27,11 @@ void cgr__follow_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t se
 /* A row that closes leaves the members. */
 void cgr__follow_close(cgr__rows *rows, int32_t row);
 /* The members follow no more: there are none. Does nothing unless they follow. */
-void cgr__follow_end(cgr__rows *rows, cgr__lane_batches *batches);
+void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches);
+static inline void cgr__follow_end(cgr__rows *rows, cgr__lane_batches *batches) {
+  if (batches->standing.follows)
+    cgr__follow_drop(rows, batches);
+}
 
 #ifdef __cplusplus
 }

@@ -130,9 +130,7 @@ void cgr__members_leave(cgr__rows *rows, int32_t index) {
   row->position = -1;
 }
 
-bool cgr__members_fit(cgr__rows *rows, const cgr__standing *s, int32_t *missing) {
-  if (cgr__schedule_is_free(s->schedule, s->steps))
-    return true;
+bool cgr__members_find_missing(cgr__rows *rows, const cgr__standing *s, int32_t *missing) {
   for (int32_t i = 0; i < s->members.num_requests; i++) {
     int32_t index = s->members.rows[i];
     if (index < 0 || rows->row[index].deadline != (int16_t)(s->steps % CGR__SCHEDULE_STEPS))
@@ -140,9 +138,9 @@ bool cgr__members_fit(cgr__rows *rows, const cgr__standing *s, int32_t *missing)
     cgr__members_revalidate(rows, index); /* to a later deadline, or back to this one */
     *missing = index;
     if (!cgr__row_can_step(&rows->row[index], rows->row[index].query_len))
-      return false;
+      return true;
   }
-  return true;
+  return false;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- positions */
@@ -165,12 +163,11 @@ void cgr__members_write_place(cgr__rows *rows, cgr__standing *s, int32_t positio
   cgr__members_note_edit(s, position);
 }
 
-void cgr__members_told(cgr__standing *s, uint64_t device_seq) {
+void cgr__members_clear_dirty(cgr__standing *s) {
   for (int32_t i = 0; i < s->num_dirty; i++)
     s->dirty_bit[s->dirty[i] / 64] = 0;
   s->num_dirty = 0;
   s->all_dirty = false;
-  s->device_seq = device_seq;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- snapshots */
@@ -206,10 +203,8 @@ static cgr__batch_layout *free_copy(const cgr__lane_batches *batches) {
   return latest;
 }
 
-cgr__batch_layout *cgr__members_snapshot(cgr__lane_batches *batches) {
+cgr__batch_layout *cgr__members_take_copy(cgr__lane_batches *batches) {
   cgr__standing *s = &batches->standing;
-  if (s->copy)
-    return s->copy;
   s->copy = free_copy(batches);
   bring_up(s, s->copy);
   s->copy->num_requests = s->members.num_requests;

@@ -7,6 +7,7 @@
 #define CGR_REQUESTS_MEMBERS_H
 
 #include "requests/rows.h"
+#include "requests/schedule.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,9 +33,12 @@ static inline void cgr__members_count(cgr__standing *s, int32_t query_len, int32
 void cgr__members_list(cgr__rows *rows, cgr__standing *s, int32_t row);
 void cgr__members_unlist(cgr__rows *rows, cgr__standing *s, int32_t row);
 
-/* Whether every member that this step is too much for, by the schedule, has pages for it all the same; *missing: one that has
- * not. Hardly ever any is looked at, because a member that gets pages is scheduled anew. */
-bool cgr__members_fit(cgr__rows *rows, const cgr__standing *s, int32_t *missing);
+/* Whether a member lacks pages for the next step; *missing: which. Members are looked at only where the schedule says that one
+ * may: hardly ever, because a member that gets pages is scheduled anew. */
+bool cgr__members_find_missing(cgr__rows *rows, const cgr__standing *s, int32_t *missing);
+static inline bool cgr__members_lack_pages(cgr__rows *rows, const cgr__standing *s, int32_t *missing) {
+  return !cgr__schedule_is_free(s->schedule, s->steps) && cgr__members_find_missing(rows, s, missing);
+}
 
 /* The device has something else at this position, or nothing. */
 void cgr__members_mark_dirty(cgr__standing *s, int32_t position);
@@ -51,10 +55,18 @@ static inline void cgr__members_note_edits(cgr__standing *s) {
   s->copy = NULL;
 }
 /* The device has been told everything: its batch layout is that of step `device_seq`. */
-void cgr__members_told(cgr__standing *s, uint64_t device_seq);
+void cgr__members_clear_dirty(cgr__standing *s);
+static inline void cgr__members_told(cgr__standing *s, uint64_t device_seq) {
+  if (s->num_dirty > 0 || s->all_dirty)
+    cgr__members_clear_dirty(s);
+  s->device_seq = device_seq;
+}
 
 /* What the result of a step that is launched now refers to. Only its num_requests, rows and tags are valid. */
-cgr__batch_layout *cgr__members_snapshot(cgr__lane_batches *batches);
+cgr__batch_layout *cgr__members_take_copy(cgr__lane_batches *batches);
+static inline cgr__batch_layout *cgr__members_snapshot(cgr__lane_batches *batches) {
+  return batches->standing.copy ? batches->standing.copy : cgr__members_take_copy(batches);
+}
 
 #ifdef __cplusplus
 }

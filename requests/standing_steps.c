@@ -104,7 +104,7 @@ cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, i
     CGR__TRY(check_standing_limits(rows, batches));
   if (s->num_lacking_tokens > 0)
     return refuse_missing_token(rows, s);
-  if (!cgr__members_fit(rows, s, &missing))
+  if (cgr__members_lack_pages(rows, s, &missing))
     return cgr__batch_refuse_length(rows, missing, (int64_t)rows->row[missing].computed + rows->row[missing].query_len);
   s->members.num_tokens = (int32_t)s->sum_tokens;
   const bool append_first = find_shape(rows, s);

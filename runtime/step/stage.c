@@ -95,7 +95,11 @@ static bool needs_whole(const cgr_runtime *rt, const cgr__prepared *prepared) {
 /* The batch layout of the members, as edits of what the device has if it can be; and tokens that edits name. */
 static uint64_t stage_members(const cgr_runtime *rt, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
+  const cgr__standing *members = &rt->lane.batches.standing;
   bool whole = needs_whole(rt, prepared);
+  prepared->batch_staged = false;
+  if (!whole && members->num_dirty == 0 && members->first_irregular < 0)
+    return 0;
   uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
   slot->num_edits = cgr__standing_edits(&rt->rows, &rt->lane.batches, whole, cgr__ring_edits(ring, slot),
                                         cgr__ring_tokens(ring, slot), &slot->num_ids);
@@ -108,8 +112,13 @@ static uint64_t stage_members(const cgr_runtime *rt, cgr__prepared *prepared, cg
 /* A batch that was given whole. */
 static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__checked_batch *checked = &prepared->batch;
-  prepared->batch_staged = true;
-  uint64_t bytes = checked->follows ? stage_members(rt, prepared, slot) : stage_batch(rt, checked->batch_layout, slot);
+  uint64_t bytes;
+  if (checked->follows) {
+    bytes = stage_members(rt, prepared, slot);
+  } else {
+    bytes = stage_batch(rt, checked->batch_layout, slot);
+    prepared->batch_staged = true;
+  }
   if (batch->tokens && checked->num_tokens > 0)
     bytes += stage_tokens(rt, batch->tokens, checked->num_tokens, slot);
   return bytes;

@@ -284,7 +284,9 @@ static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   cgr__launched(rt, p->seq, stream, batch);
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
-  if (p->batch.standing)
+  if (p->batch.follows)
+    cgr__follow_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
+  else if (p->batch.standing)
     cgr__standing_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
   else
     cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq, rt->lane.device_batch);

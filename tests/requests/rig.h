@@ -223,7 +223,10 @@ struct Pool {
   void Launch(Rows &rows, cgr__checked_batch *checked, uint64_t seq) {
     checked->batch_layout->uses--;
     cgr__batch_layouts_launch(&pool, seq, checked->follows ? cgr__members_snapshot(&rows.batches) : checked->batch_layout);
-    cgr__batch_commit(rows, &rows.batches, checked, seq, seq);
+    if (checked->follows)
+      cgr__follow_commit(rows, &rows.batches, seq, seq);
+    else
+      cgr__batch_commit(rows, &rows.batches, checked, seq, seq);
   }
   // All of it at once.
   cgr_status Step(Rows &rows, const Batch &batch, uint64_t seq) {
