@@ -43,6 +43,21 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
+/* The same for many rows in one call, as for the hundred that need a page in a step: entry i gives row rows[i] the pages
+ * [firsts[i], firsts[i] + counts[i]) of the group. `rows`, `firsts` and `counts` are [num_rows]; `counts` NULL is one page each.
+ * `pages` has the page numbers of one entry after the other: [sum of counts]. An entry with a count of 0 is only checked. A row is
+ * in `rows` once at most (CGR_ERROR_INVALID_ARGUMENT). With several groups, make a call for each.
+ * All entries are checked before any is set: the errors are those of cgr_request_set_pages, with the place in the array, and then
+ * none is set. Otherwise the effect is that of the single calls in the order of the entries, at a fraction of their cost.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_requests_set_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
+                                          const int32_t *firsts, const int32_t *counts, const int32_t *pages);
+/* The same for cgr_request_drop_pages: entry i takes away the pages [firsts[i], firsts[i] + counts[i]) of row rows[i], as for rows
+ * whose windows have passed a page.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_requests_drop_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
+                                           const int32_t *firsts, const int32_t *counts);
+
 /* Sets how many of the row's tokens are in the cache: fewer (preemption, rejected drafts), or more, over pages that the engine or
  * other rows fill (a shared prefix), at the latest in the row's next step. The row's pages must reach that far; below its first
  * page those may be missing that no layer sees (cgr_request_drop_pages). That next step must give its token.
