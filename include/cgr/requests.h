@@ -43,17 +43,17 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
-/* The same for many rows in one call, as for the hundred that need a page in a step: entry i gives row rows[i] the pages
- * [firsts[i], firsts[i] + counts[i]) of the group. `rows`, `firsts` and `counts` are [num_rows]; `counts` NULL is one page each.
- * `pages` has the page numbers of one entry after the other: [sum of counts]. An entry with a count of 0 is only checked. A row is
- * in `rows` once at most (CGR_ERROR_INVALID_ARGUMENT). With several groups, make a call for each.
- * All entries are checked before any is set: the errors are those of cgr_request_set_pages, with the place in the array, and then
- * none is set. Otherwise the effect is that of the single calls in the order of the entries, at a fraction of their cost.
+/* cgr_request_set_pages for many rows, all of them or none: entry i sets pages [firsts[i], firsts[i] + counts[i]) of row rows[i].
+ * `rows`, `firsts` and `counts` are [num_rows]; `counts` NULL is one page each. `pages` is [sum of counts]: the page numbers of
+ * entry 0, then those of entry 1, and so on. A call is for one group, because each group has page numbers of its own.
+ * All entries are checked before any row changes. If one is wrong, the status is that of the single call, and the message says
+ * where in the arrays it is. If none is, the effect is that of single calls in the order of the entries. A row may be in `rows`
+ * only once (CGR_ERROR_INVALID_ARGUMENT). With num_rows 0 the arrays may be NULL.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_requests_set_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
                                           const int32_t *firsts, const int32_t *counts, const int32_t *pages);
-/* The same for cgr_request_drop_pages: entry i takes away the pages [firsts[i], firsts[i] + counts[i]) of row rows[i], as for rows
- * whose windows have passed a page.
+/* The same with cgr_request_drop_pages, for rows whose windows have passed a page: entry i takes away pages [firsts[i], firsts[i] +
+ * counts[i]) of row rows[i].
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_requests_drop_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
                                            const int32_t *firsts, const int32_t *counts);

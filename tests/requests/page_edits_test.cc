@@ -25,15 +25,12 @@ struct Call {
   bool has_counts = true;
 
   cgr__page_edits Get() const {
-    return { drops ? kDrop : kSet,
-             drops,
-             group,
-             static_cast<int32_t>(rows.size()),
-             rows.data(),
-             firsts.data(),
-             has_counts ? counts.data() : nullptr,
-             pages.data(),
-             0 };
+    const auto num_rows = static_cast<int32_t>(rows.size());
+    cgr__page_edits edits = {
+      drops ? kDrop : kSet, drops, group, num_rows, rows.data(), firsts.data(), nullptr, pages.data(), 0
+    };
+    edits.counts = has_counts ? counts.data() : nullptr;
+    return edits;
   }
   void Add(int32_t row, int32_t first, const List &given) {
     rows.push_back(row);
@@ -53,7 +50,8 @@ cgr_status Make(Rows &rows, const Call &call) { return Make(rows, call.Get()); }
 
 // ------------------------------------------------------------------------------------------------------------------- refusals
 
-// Four open rows with pages 0 .. 2, page 3 + 10 * row the first; 10 pages at most. Of group 1 the first two have none.
+// Four open rows with pages 0 .. 2 of group 0, numbered from 100 + 10 * row on, of at most 10. Group 1 is of another length set;
+// group 2 has the engine's table.
 struct FourRows : Rows {
   FourRows() : Rows(6, 160, { { 16, 1000, 4, 9 }, { 16, 1000, 4, 9, false, {}, 1 }, { 16, 1000, 4, 9, true } }) {
     for (int32_t row = 0; row < 4; row++) {
@@ -62,7 +60,8 @@ struct FourRows : Rows {
     }
   }
   // Refused with the words, and nothing is different after it: the good call then works.
-  void ExpectRefused(const Call &bad, cgr_status status, const Words &words) {
+  template <class Change> void ExpectRefused(Call bad, Change change, cgr_status status, const Words &words) {
+    change(bad);
     Words all = { std::string(bad.drops ? kDrop : kSet) + ": ", "expected" };
     all.insert(all.end(), words.begin(), words.end());
     const auto pending = cgr__changes_pending(&rows);
@@ -128,7 +127,7 @@ TEST(PageEdits, RefuseArrays) {
           [](cgr__page_edits *e) { e->pages = nullptr; });
   refused(CGR_ERROR_NULL_POINTER, { kSet, "pages is NULL", "4 page numbers (num_rows)" },
           [](cgr__page_edits *e) { e->pages = e->counts = nullptr; });
-  const List none(4), all(4, 3);
+  const List none(4);
   cgr__page_edits edits = good.Get();
   edits.pages = nullptr, edits.counts = none.data();
   EXPECT_EQ(Make(r, edits), CGR_OK) << "no pages are needed";
@@ -145,9 +144,7 @@ TEST(PageEdits, NameTheEntryThatIsWrong) {
     const int32_t row = good.rows[i], place = static_cast<int32_t>(i < 3 ? i : i + 1);
     const std::string of_row = "row " + std::to_string(row);
     const auto refused = [&](cgr_status status, const Words &words, auto change) {
-      Call bad = good;
-      change(bad);
-      r.ExpectRefused(bad, status, words);
+      r.ExpectRefused(good, change, status, words);
     };
     for (int32_t bad : { -1, 6, INT32_MIN, INT32_MAX })
       refused(CGR_ERROR_INVALID_ARGUMENT, { "rows" + at + " is " + std::to_string(bad), "0 .. 5" },
@@ -170,12 +167,10 @@ TEST(PageEdits, NameTheEntryThatIsWrong) {
               { "rows[" + std::to_string(j) + "] and rows" + at + " are both " + std::to_string(good.rows[j]), "each row once" },
               [&](Call &c) { c.rows[i] = good.rows[j]; });
   }
-  Call far = Good();
-  far.has_counts = false, far.firsts[1] = 7;
-  r.ExpectRefused(far, CGR_ERROR_INVALID_ARGUMENT, { "firsts[1] is 7 and the count is 1, which leaves a gap" });
-  Call twice = Good();
-  twice.pages[2] = 504;
-  r.ExpectRefused(twice, CGR_ERROR_INVALID_ARGUMENT, { "pages[3] (of rows[2]) is 504", "once" });
+  r.ExpectRefused(Good(), [](Call &c) { c.has_counts = false, c.firsts[1] = 7; }, CGR_ERROR_INVALID_ARGUMENT,
+                  { "firsts[1] is 7 and the count is 1, which leaves a gap" });
+  r.ExpectRefused(Good(), [](Call &c) { c.pages[2] = 504; }, CGR_ERROR_INVALID_ARGUMENT,
+                  { "pages[3] (of rows[2]) is 504", "once" });
   EXPECT_EQ(Make(r, Good()), CGR_OK) << cgr_last_message();
 }
 
@@ -187,9 +182,7 @@ TEST(PageEdits, NameTheEntryThatCannotBeDropped) {
   for (size_t i = 0; i < 2; i++) {
     const std::string at = "[" + std::to_string(i) + "]";
     const auto refused = [&](cgr_status status, const Words &words, auto change) {
-      Call bad = good;
-      change(bad);
-      r.ExpectRefused(bad, status, words);
+      r.ExpectRefused(good, change, status, words);
     };
     refused(CGR_ERROR_INVALID_ARGUMENT, { "counts" + at + " is -1" }, [&](Call &c) { c.counts[i] = -1; });
     refused(CGR_ERROR_INVALID_ARGUMENT, { "firsts" + at + " 1 and counts" + at + " 1", "0 .. 2 of row" },
@@ -201,8 +194,7 @@ TEST(PageEdits, NameTheEntryThatCannotBeDropped) {
   }
   EXPECT_EQ(r.SetPages(1, 0, { 700 }, 1), CGR_OK);
   EXPECT_EQ(cgr__rows_set_other_length(r, 1, 1, 5), CGR_OK) << cgr_last_message();
-  good.group = 1, good.counts[0] = 0;
-  r.ExpectRefused(good, CGR_ERROR_STATE, { "row 1 has 5 tokens in length set 1" });
+  r.ExpectRefused(good, [](Call &c) { c.group = 1, c.counts[0] = 0; }, CGR_ERROR_STATE, { "row 1 has 5 tokens in length set 1" });
 }
 
 // -------------------------------------------------------------------------------------------------------------------- ledger
