@@ -265,10 +265,11 @@ struct Twin {
     const cgr__lane_batches kept_batches = rows.batches;
     const std::vector<char> memory = Bytes(rows.memory, rows.bytes);
     const std::vector<char> memory_of_batches = Bytes(rows.memory_of_batches, rows.bytes_of_batches);
-    const int32_t *pages = call.pages.data();
+    size_t place = 0;
     cgr_status status = CGR_OK;
     for (size_t i = 0; i < call.rows.size() && status == CGR_OK; i++) {
       const int32_t row = call.rows[i], first = call.firsts[i], count = call.has_counts ? call.counts[i] : 1;
+      const int32_t *pages = call.pages.data() + place;
       status = cgr__rows_check(rows, "cgr_request_set_pages", row);
       if (status == CGR_OK && call.drops)
         status = cgr__rows_drop_pages(rows, row, call.group, first, count);
@@ -276,7 +277,7 @@ struct Twin {
         status = cgr__ledger_check_pages(rows, row, call.group, first, pages, count, completed);
       if (status == CGR_OK && !call.drops)
         status = cgr__rows_set_pages(rows, row, call.group, first, pages, count);
-      pages += count;
+      place += call.drops || status != CGR_OK ? 0 : static_cast<size_t>(count);
     }
     if (status == CGR_OK)
       return CGR_OK;
