@@ -96,6 +96,7 @@ SPECS = {  # fmt: skip
     "flashmla_cost": Spec(("requests", "lengths"), target="FlashMLA, 132 parts"),
     "fork_cost": Spec(("forks", "side streams")),
     "wait_cost": Spec(("mode", "step, ms")),
+    "page_cost": Spec(("pages", "caches"), {"one call, us": "one call", "a call for each, us": "a call for each"}),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
     "self_test_cost": Spec(("seed", "layers")),
     "tracing_cost": Spec(("ns a step",), target="median"),
