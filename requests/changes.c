@@ -2,17 +2,7 @@
 
 #include "requests/pages.h"
 
-static void list_row(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
-  cgr__row *row = &rows->row[index];
-  row->dirty |= (uint8_t)dirty;
-  rows->dirty_words += words;
-  if (row->listed)
-    return;
-  row->listed = true;
-  rows->dirty[rows->num_dirty++] = index;
-}
-
-void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { list_row(rows, row, CGR__DIRTY_LENGTH, 1); }
+void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { cgr__changes_list_row(rows, row, CGR__DIRTY_LENGTH, 1); }
 
 /* Widens a stretch to hold [first, end). */
 static void widen_range(int32_t *stretch_first, int32_t *stretch_end, int32_t first, int32_t end) {
@@ -38,7 +28,7 @@ void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_
     widen_range(&pages->dirty_first, &pages->dirty_end, pages->gone_first, pages->gone_end);
     pages->gone_first = pages->gone_end = 0;
   }
-  list_row(rows, row, CGR__DIRTY_PAGES << group, pages_pending(pages) - before);
+  cgr__changes_list_row(rows, row, CGR__DIRTY_PAGES << group, pages_pending(pages) - before);
 }
 
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end) {
@@ -47,7 +37,7 @@ void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_
   if (first >= end)
     return;
   widen_range(&dirty->first, &dirty->end, first, end);
-  list_row(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
+  cgr__changes_list_row(rows, row, CGR__DIRTY_DATA, dirty->end - dirty->first - before);
 }
 
 void cgr__changes_drop(cgr__rows *rows, int32_t row) {

@@ -18,6 +18,30 @@ void cgr__changes_mark_length(cgr__rows *rows, int32_t row);
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end);
 void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t end);
 
+/* Notes that `words` more words of a row have changed, of the kind `dirty` (CGR__DIRTY_*). */
+static inline void cgr__changes_list_row(cgr__rows *rows, int32_t index, int dirty, int32_t words) {
+  cgr__row *row = &rows->row[index];
+  row->dirty |= (uint8_t)dirty;
+  rows->dirty_words += words;
+  if (row->listed)
+    return;
+  row->listed = true;
+  rows->dirty[rows->num_dirty++] = index;
+}
+
+/* The same as cgr__changes_mark_pages for the row's last page, which it has just got. Where nothing else is dirty, what is gone
+ * is before the row's first page. */
+static inline void cgr__changes_mark_new_page(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
+  cgr__row_pages *pages = &rows->group[group].row[row];
+  if (pages->dirty_first != pages->dirty_end) {
+    cgr__changes_mark_pages(rows, row, group, page, page + 1);
+    return;
+  }
+  pages->dirty_first = page;
+  pages->dirty_end = page + 1;
+  cgr__changes_list_row(rows, row, CGR__DIRTY_PAGES << group, 1);
+}
+
 /* Forgets the changes of a row that closes. */
 void cgr__changes_drop(cgr__rows *rows, int32_t row);
 

@@ -99,52 +99,110 @@ static void note_page(cgr__rows *rows, int32_t row, int32_t g, int32_t index, in
   known_of(rows, g, row)[index] = is_below ? tokens_of_others(rows, g, page, row, index, false, &other) : CGR__LEDGER_ALL;
 }
 
-void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t index, int32_t page) {
-  cgr__ledger_page *entry = entry_of(rows, group, page);
-  cgr__members_sync(rows, row);
+static void note_taker(cgr__ledger_page *entry, uint32_t request, uint64_t seq) {
   entry->holders++;
-  entry->taken = rows->ledger.request[row];
-  entry->taken_seq = rows->row[row].last_seq;
-  note_page(rows, row, group, index, page);
+  entry->taken = request;
+  entry->taken_seq = seq;
 }
 
 /* Of the requests that gave the page back, the one with the latest step is kept apart: it may have the page again while only its
  * own steps are in flight. */
-void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
-  cgr__ledger_page *entry = entry_of(rows, group, page);
-  const uint32_t request = rows->ledger.request[row];
-  cgr__members_sync(rows, row);
-  const uint64_t seq = rows->row[row].last_seq;
+static void note_giver(cgr__ledger_page *entry, cgr__ledger_use use) {
   entry->holders--;
-  if (seq == 0 || (entry->taken == request && entry->taken_seq == seq)) /* no step has used the page for it */
+  if (use.seq == 0 || (entry->taken == use.request && entry->taken_seq == use.seq)) /* no step has used the page for it */
     return;
-  const cgr__ledger_use use = { seq, request, row };
-  if (entry->last.request == request) {
+  if (entry->last.request == use.request) {
     entry->last = use;
-  } else if (seq >= entry->last.seq) {
+  } else if (use.seq >= entry->last.seq) {
     entry->other = entry->last;
     entry->last = use;
-  } else if (seq > entry->other.seq) {
+  } else if (use.seq > entry->other.seq) {
     entry->other = use;
   }
+}
+
+/* The request of a row that is up to date. */
+static cgr__ledger_use use_of_row(const cgr__rows *rows, int32_t row) {
+  return (cgr__ledger_use){ rows->row[row].last_seq, rows->ledger.request[row], row };
+}
+
+void cgr__ledger_take(cgr__rows *rows, int32_t row, int32_t group, int32_t index, int32_t page) {
+  cgr__members_sync(rows, row);
+  note_taker(entry_of(rows, group, page), rows->ledger.request[row], rows->row[row].last_seq);
+  note_page(rows, row, group, index, page);
+}
+
+void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page) {
+  cgr__members_sync(rows, row);
+  note_giver(entry_of(rows, group, page), use_of_row(rows, row));
+}
+
+/* The step that a row has to wait for before it gets a page with this entry. */
+static const cgr__ledger_use *use_of_others(const cgr__rows *rows, int32_t row, const cgr__ledger_page *entry) {
+  return entry->last.request == rows->ledger.request[row] ? &entry->other : &entry->last;
+}
+
+static bool is_handed_early(const cgr__rows *rows, int32_t row, const cgr__ledger_page *entry, uint64_t completed) {
+  return entry->holders == 0 && use_of_others(rows, row, entry)->seq > completed;
+}
+
+static cgr_status refuse_early(const cgr__rows *rows, const cgr__page_edit *e, int32_t i, const cgr__ledger_page *entry,
+                               uint64_t completed) {
+  const cgr__ledger_use *use = use_of_others(rows, e->row, entry);
+  return cgr__fail(CGR_ERROR_STATE,
+                   "%s: %s is %d of group %d, which was a former request's (row %d) until step %llu, and that has not completed "
+                   "(%llu has), expected row %d to get it once it has (cgr_runtime_completed)",
+                   e->function, cgr__page_edit_names_of(e, i).page, e->pages[i], e->group, use->row, (unsigned long long)use->seq,
+                   (unsigned long long)completed, e->row);
 }
 
 cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count,
                                    uint64_t completed) {
   const cgr__page_group *group = &rows->group[g];
+  const cgr__page_edit edit = { "cgr_request_set_pages", row, g, first, count, pages, -1, false, 0 };
   if (group->engine_table || !pages || first < 0 || count > group->pages_per_row - first)
     return CGR_OK;
   for (int32_t i = 0; i < count; i++) {
     if (pages[i] < 0 || pages[i] >= group->num_pages)
       return CGR_OK;
     const cgr__ledger_page *entry = entry_of(rows, g, pages[i]);
-    const cgr__ledger_use *use = entry->last.request == rows->ledger.request[row] ? &entry->other : &entry->last;
-    if (entry->holders == 0 && use->seq > completed)
-      return cgr__fail(
-          CGR_ERROR_STATE,
-          "cgr_request_set_pages: pages[%d] is %d of group %d, which was a former request's (row %d) until step %llu, and "
-          "that has not completed (%llu has), expected row %d to get it once it has (cgr_runtime_completed)",
-          i, pages[i], g, use->row, (unsigned long long)use->seq, (unsigned long long)completed, row);
+    if (is_handed_early(rows, row, entry, completed))
+      return refuse_early(rows, &edit, i, entry, completed);
+  }
+  return CGR_OK;
+}
+
+/* What one edit of a call will do to a page's entry. */
+static void replay_edit(cgr__rows *rows, const cgr__page_edit *e, int32_t page, cgr__ledger_page *entry) {
+  const cgr__page_group *group = &rows->group[e->group];
+  const cgr__row_pages *has = &group->row[e->row];
+  cgr__members_sync(rows, e->row);
+  const cgr__ledger_use use = use_of_row(rows, e->row);
+  for (int32_t i = 0; i < e->count; i++) {
+    int32_t index = e->first + i;
+    int32_t before = index >= has->first && index < has->end ? ledger_page_at(group, e->row, index) : -1;
+    if (before == e->pages[i])
+      continue;
+    if (e->pages[i] == page)
+      note_taker(entry, use.request, use.seq);
+    if (before == page)
+      note_giver(entry, use);
+  }
+}
+
+cgr_status cgr__ledger_check_edits(cgr__rows *rows, const cgr__page_edits *edits, uint64_t completed) {
+  cgr__page_edit edit = cgr__page_edits_begin(edits);
+  while (cgr__page_edits_next(edits, &edit)) {
+    for (int32_t i = 0; i < edit.count; i++) {
+      cgr__ledger_page entry = *entry_of(rows, edit.group, edit.pages[i]);
+      /* The edits before this one may take the page from its last row, or give it to one that may have it at once. */
+      bool depends = entry.holders > 0 ? edits->num_losing > 0 : is_handed_early(rows, edit.row, &entry, completed);
+      cgr__page_edit earlier = cgr__page_edits_begin(edits);
+      while (depends && cgr__page_edits_next(edits, &earlier) && earlier.entry < edit.entry)
+        replay_edit(rows, &earlier, edit.pages[i], &entry);
+      if (is_handed_early(rows, edit.row, &entry, completed))
+        return refuse_early(rows, &edit, i, &entry, completed);
+    }
   }
   return CGR_OK;
 }

@@ -22,6 +22,7 @@
 #define CGR_REQUESTS_LEDGER_H
 
 #include "requests/batch.h"
+#include "requests/page_edits.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,6 +41,8 @@ void cgr__ledger_fill(cgr__rows *rows, int32_t row, int32_t set);
 /* Rule 7, now that step `completed` has completed. Arguments that cgr__rows_set_pages refuses pass. */
 cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                    int32_t count, uint64_t completed);
+/* The same for edits that cgr__page_edits_check has passed, as if they were made one after the other. */
+cgr_status cgr__ledger_check_edits(cgr__rows *rows, const cgr__page_edits *edits, uint64_t completed);
 
 /* Rules 1 and 2, for the step that will be number `seq`. */
 cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);

@@ -1,6 +1,7 @@
 /* The pages of rows: set, taken away, and checked. */
 #include "requests/pages.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -65,6 +66,21 @@ static void update_capacity(cgr__rows *rows, int32_t row) {
   }
 }
 
+cgr__page_edit_names cgr__page_edit_names_of(const cgr__page_edit *edit, int32_t i) {
+  cgr__page_edit_names names = { "first", "count", "" };
+  if (edit->entry < 0) {
+    snprintf(names.page, sizeof names.page, "pages[%d]", i);
+    return names;
+  }
+  snprintf(names.first, sizeof names.first, "firsts[%d]", edit->entry);
+  snprintf(names.page, sizeof names.page, "pages[%lld] (of rows[%d])", (long long)edit->place + i, edit->entry);
+  if (edit->counts_itself)
+    snprintf(names.count, sizeof names.count, "the count");
+  else
+    snprintf(names.count, sizeof names.count, "counts[%d]", edit->entry);
+  return names;
+}
+
 /* ------------------------------------------------------------------------------------------------------ a page only once */
 
 /* Whether pages[i] is among those before it, or among the row's pages that [first, first + count) leaves in place. */
@@ -82,14 +98,12 @@ static bool has_repeated_page(const cgr__page_group *group, int32_t row, int32_t
 }
 
 /* Bits are set on the way; if a later page is refused they only cost an occasional search. */
-static cgr_status check_repeats(cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
-                                int32_t count) {
-  for (int32_t i = 0; i < count; i++) {
-    uint64_t bit, *word = cgr__rows_filter_word(group, row, pages[i], &bit);
-    if (*word & bit && has_repeated_page(group, row, first, pages, count, i))
-      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                       "cgr_request_set_pages: pages[%d] is %d, which row %d has already in group %d, expected each page once", i,
-                       pages[i], row, g);
+static cgr_status check_repeats(cgr__page_group *group, const cgr__page_edit *e) {
+  for (int32_t i = 0; i < e->count; i++) {
+    uint64_t bit, *word = cgr__rows_filter_word(group, e->row, e->pages[i], &bit);
+    if (*word & bit && has_repeated_page(group, e->row, e->first, e->pages, e->count, i))
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, which row %d has already in group %d, expected each page once",
+                       e->function, cgr__page_edit_names_of(e, i).page, e->pages[i], e->row, e->group);
     *word |= bit;
   }
   return CGR_OK;
@@ -111,52 +125,61 @@ static void clear_page_filter(cgr__page_group *group, int32_t row) {
 
 /* ---------------------------------------------------------------------------------------------------------- set and drop */
 
-static cgr_status fail_too_long(const cgr__page_group *group, int32_t g, int64_t pages) {
+static cgr_status fail_too_long(const cgr__page_group *group, const cgr__page_edit *e) {
+  const cgr__page_edit_names names = cgr__page_edit_names_of(e, 0);
+  const long long pages = (long long)e->first + e->count;
   if (group->length_set == 0)
-    return cgr__fail(
-        CGR_ERROR_SEQUENCE_TOO_LONG,
-        "cgr_request_set_pages: first + count is %lld, expected at most %d in group %d (max_seq_len in pages of %d tokens)",
-        (long long)pages, group->pages_per_row, g, group->page_size);
-  return cgr__fail(
-      CGR_ERROR_SEQUENCE_TOO_LONG,
-      "cgr_request_set_pages: first + count is %lld, expected at most %d in group %d (max_other_lens[%d] in pages of %d tokens)",
-      (long long)pages, group->pages_per_row, g, group->length_set, group->page_size);
+    return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
+                     "%s: %s + %s is %lld, expected at most %d in group %d (max_seq_len in pages of %d tokens)", e->function,
+                     names.first, names.count, pages, group->pages_per_row, e->group, group->page_size);
+  return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
+                   "%s: %s + %s is %lld, expected at most %d in group %d (max_other_lens[%d] in pages of %d tokens)", e->function,
+                   names.first, names.count, pages, group->pages_per_row, e->group, group->length_set, group->page_size);
 }
 
-/* Between the pages [first, end) and those of the row. */
-static cgr_status refuse_gap(const cgr__row_pages *has, int32_t row, int32_t g, int32_t first, int64_t end) {
-  bool is_after = first > has->end;
-  return cgr__fail(
-      CGR_ERROR_INVALID_ARGUMENT,
-      "cgr_request_set_pages: first is %d and count is %lld, which leaves a gap at pages %lld .. %d: row %d has pages "
-      "%d .. %d of group %d, expected first %s %d: set the pages of the gap with these or before them",
-      first, (long long)(end - first), is_after ? (long long)has->end : (long long)end, is_after ? first - 1 : has->first - 1,
-      row, has->first, has->end - 1, g, is_after ? "at most" : "+ count at least", is_after ? has->end : has->first);
+/* Between the pages of the edit and those of the row. */
+static cgr_status refuse_gap(const cgr__row_pages *has, const cgr__page_edit *e) {
+  const cgr__page_edit_names names = cgr__page_edit_names_of(e, 0);
+  const bool is_after = e->first > has->end;
+  const long long end = (long long)e->first + e->count;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "%s: %s is %d and %s is %d, which leaves a gap at pages %lld .. %d: row %d has pages "
+                   "%d .. %d of group %d, expected %s %s %d: set the pages of the gap with these or before them",
+                   e->function, names.first, e->first, names.count, e->count, is_after ? (long long)has->end : end,
+                   is_after ? e->first - 1 : has->first - 1, e->row, has->first, has->end - 1, e->group, names.first,
+                   is_after ? "at most" : "+ count at least", is_after ? has->end : has->first);
 }
 
-static cgr_status check_page_numbers(const cgr__page_group *group, int32_t g, int32_t row, int32_t first, const int32_t *pages,
-                                     int32_t count) {
-  const cgr__row_pages *has = &group->row[row];
+static cgr_status fail_engine_table(const cgr__page_edit *e) {
+  return cgr__fail(CGR_ERROR_STATE, "%s: group %d has the engine's page_table, expected the library's", e->function, e->group);
+}
+
+static cgr_status fail_negative(const cgr__page_edit *e, const char *name, int32_t value) {
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected at least 0", e->function, name, value);
+}
+
+static cgr_status check_page_numbers(const cgr__page_group *group, const cgr__page_edit *e) {
+  const cgr__row_pages *has = &group->row[e->row];
+  const int32_t *pages = e->pages;
   if (group->engine_table)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_request_set_pages: group %d has the engine's page_table, expected the library's", g);
-  if (count < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: count is %d, expected at least 0", count);
-  if (!pages && count != 0)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_request_set_pages: pages is NULL, expected %d page number%s", count,
-                     cgr__plural(count));
-  if (first < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_set_pages: first is %d, expected at least 0", first);
-  if (has->first < has->end && (first > has->end || (int64_t)first + count < has->first))
-    return refuse_gap(has, row, g, first, (int64_t)first + count);
-  if (count > group->pages_per_row - first)
-    return fail_too_long(group, g, (int64_t)first + count);
-  for (int32_t i = 0; i < count; i++)
+    return fail_engine_table(e);
+  if (e->count < 0)
+    return fail_negative(e, cgr__page_edit_names_of(e, 0).count, e->count);
+  if (!pages && e->count != 0)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: pages is NULL, expected %d page number%s", e->function, e->count,
+                     cgr__plural(e->count));
+  if (e->first < 0)
+    return fail_negative(e, cgr__page_edit_names_of(e, 0).first, e->first);
+  if (has->first < has->end && (e->first > has->end || (int64_t)e->first + e->count < has->first))
+    return refuse_gap(has, e);
+  if (e->count > group->pages_per_row - e->first)
+    return fail_too_long(group, e);
+  for (int32_t i = 0; i < e->count; i++)
     if (pages[i] < 0 || pages[i] >= group->num_pages || pages[i] == group->read_trash || pages[i] == group->write_trash)
-      return cgr__fail(
-          CGR_ERROR_PAGE_OUT_OF_RANGE,
-          "cgr_request_set_pages: pages[%d] is %d, expected 0 .. %lld of the pool of group %d, other than its reserved pages %d "
-          "and %d",
-          i, pages[i], (long long)group->num_pages - 1, g, group->read_trash, group->write_trash);
+      return cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE,
+                       "%s: %s is %d, expected 0 .. %lld of the pool of group %d, other than its reserved pages %d and %d",
+                       e->function, cgr__page_edit_names_of(e, i).page, pages[i], (long long)group->num_pages - 1, e->group,
+                       group->read_trash, group->write_trash);
   return CGR_OK;
 }
 
@@ -180,16 +203,21 @@ static void give_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, i
     cgr__ledger_give(rows, row, g, cgr__rows_table_of(&rows->group[g], row)[p]);
 }
 
-cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, const int32_t *pages, int32_t count) {
+cgr_status cgr__rows_check_set_pages(cgr__rows *rows, const cgr__page_edit *edit) {
+  cgr__page_group *group = &rows->group[edit->group];
+  CGR__TRY(check_page_numbers(group, edit));
+  return check_repeats(group, edit);
+}
+
+void cgr__rows_apply_set_pages(cgr__rows *rows, const cgr__page_edit *edit) {
+  const int32_t row = edit->row, g = edit->group, first = edit->first, count = edit->count;
   cgr__page_group *group = &rows->group[g];
   cgr__row_pages *has = &group->row[row];
-  CGR__TRY(check_page_numbers(group, g, row, first, pages, count));
-  CGR__TRY(check_repeats(group, g, row, first, pages, count));
   if (count == 0)
-    return CGR_OK;
+    return;
   if (rows->has_ledger)
-    take_pages(rows, row, g, first, pages, count);
-  memcpy(cgr__rows_table_of(group, row) + first, pages, (size_t)count * sizeof *pages);
+    take_pages(rows, row, g, first, edit->pages, count);
+  memcpy(cgr__rows_table_of(group, row) + first, edit->pages, (size_t)count * sizeof *edit->pages);
   bool none = has->first == has->end;
   has->first = none || first < has->first ? first : has->first;
   has->end = none || first + count > has->end ? first + count : has->end;
@@ -199,6 +227,12 @@ cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t 
   if (none) /* a request that had the row before may have had pages there */
     cgr__changes_mark_pages(rows, row, g, 0, first);
   cgr__changes_mark_pages(rows, row, g, first, first + count);
+}
+
+cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count) {
+  const cgr__page_edit edit = { "cgr_request_set_pages", row, group, first, count, pages, -1, false, 0 };
+  CGR__TRY(cgr__rows_check_set_pages(rows, &edit));
+  cgr__rows_apply_set_pages(rows, &edit);
   return CGR_OK;
 }
 
@@ -216,53 +250,73 @@ bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t g, int
 }
 
 /* A length in a set after 0 is covered by pages at all times: steps do not look at it again. `left`: pages from 0 on. */
-static cgr_status check_set_length(const cgr__rows *rows, int32_t row, int32_t g, int32_t left) {
-  const cgr__page_group *group = &rows->group[g];
-  int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, row, group->length_set) : 0;
+static cgr_status check_set_length(const cgr__rows *rows, const cgr__page_edit *e, int32_t left) {
+  const cgr__page_group *group = &rows->group[e->group];
+  int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, e->row, group->length_set) : 0;
   if (length <= (int64_t)left * group->page_size)
     return CGR_OK;
-  return cgr__fail(
-      CGR_ERROR_STATE,
-      "cgr_request_drop_pages: row %d has %d token%s in length set %d, expected at most %lld, what is left of its pages "
-      "of group %d (cgr_request_set_other_length)",
-      row, length, cgr__plural(length), group->length_set, (long long)left * group->page_size, g);
+  return cgr__fail(CGR_ERROR_STATE,
+                   "%s: row %d has %d token%s in length set %d, expected at most %lld, what is left of its pages of group %d "
+                   "(cgr_request_set_other_length)",
+                   e->function, e->row, length, cgr__plural(length), group->length_set, (long long)left * group->page_size,
+                   e->group);
 }
 
-cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t g, int32_t first, int32_t count) {
-  cgr__page_group *group = &rows->group[g];
-  cgr__row_pages *has = &group->row[row];
-  int64_t end = (int64_t)first + count;
-  if (group->engine_table)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_request_drop_pages: group %d has the engine's page_table, expected the library's", g);
-  if (count < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_request_drop_pages: count is %d, expected at least 0", count);
-  if (count == 0)
+/* That the pages are a beginning or an end of those that the row has. */
+static cgr_status check_dropped(const cgr__row_pages *has, const cgr__page_edit *e) {
+  const int64_t end = (int64_t)e->first + e->count;
+  if (e->first >= has->first && end <= has->end && (e->first == has->first || end == has->end))
     return CGR_OK;
+  const cgr__page_edit_names names = cgr__page_edit_names_of(e, 0);
   if (has->first == has->end)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_request_drop_pages: first %d and count %d are pages %d .. %lld, expected none: row %d has no pages in "
-                     "group %d",
-                     first, count, first, (long long)end - 1, row, g);
-  if (first < has->first || end > has->end || (first != has->first && end != has->end))
-    return cgr__fail(
-        CGR_ERROR_INVALID_ARGUMENT,
-        "cgr_request_drop_pages: first %d and count %d are pages %d .. %lld, expected a beginning or an end of pages "
-        "%d .. %d of row %d in group %d",
-        first, count, first, (long long)end - 1, has->first, has->end - 1, row, g);
-  CGR__TRY(check_set_length(rows, row, g, first == has->first ? 0 : first));
+                     "%s: %s %d and %s %d are pages %d .. %lld, expected none: row %d has no pages in group %d", e->function,
+                     names.first, e->first, names.count, e->count, e->first, (long long)end - 1, e->row, e->group);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "%s: %s %d and %s %d are pages %d .. %lld, expected a beginning or an end of pages %d .. %d of row %d in "
+                   "group %d",
+                   e->function, names.first, e->first, names.count, e->count, e->first, (long long)end - 1, has->first,
+                   has->end - 1, e->row, e->group);
+}
+
+cgr_status cgr__rows_check_drop_pages(const cgr__rows *rows, const cgr__page_edit *edit) {
+  const cgr__page_group *group = &rows->group[edit->group];
+  const cgr__row_pages *has = &group->row[edit->row];
+  if (group->engine_table)
+    return fail_engine_table(edit);
+  if (edit->count < 0)
+    return fail_negative(edit, cgr__page_edit_names_of(edit, 0).count, edit->count);
+  if (edit->count == 0)
+    return CGR_OK;
+  CGR__TRY(check_dropped(has, edit));
+  return check_set_length(rows, edit, edit->first == has->first ? 0 : edit->first);
+}
+
+void cgr__rows_apply_drop_pages(cgr__rows *rows, const cgr__page_edit *edit) {
+  const int32_t row = edit->row, g = edit->group, first = edit->first, end = first + edit->count;
+  cgr__page_group *group = &rows->group[g];
+  cgr__row_pages *has = &group->row[row];
+  if (edit->count == 0)
+    return;
   if (rows->has_ledger)
-    give_pages(rows, row, g, first, (int32_t)end);
+    give_pages(rows, row, g, first, end);
   if (first == has->first && end == has->end)
     clear_page_filter(group, row);
   if (first == has->first)
-    has->first = (int32_t)end;
+    has->first = end;
   else
     has->end = first;
   if (has->first == has->end)
     has->first = has->end = 0;
   update_capacity(rows, row);
   cgr__members_revalidate(rows, row);
-  cgr__changes_mark_pages(rows, row, g, first, (int32_t)end);
+  cgr__changes_mark_pages(rows, row, g, first, end);
+}
+
+cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t count) {
+  const cgr__page_edit edit = { "cgr_request_drop_pages", row, group, first, count, NULL, -1, false, 0 };
+  CGR__TRY(cgr__rows_check_drop_pages(rows, &edit));
+  cgr__rows_apply_drop_pages(rows, &edit);
   return CGR_OK;
 }
 

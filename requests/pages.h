@@ -8,12 +8,36 @@
 extern "C" {
 #endif
 
+/* What one call does with one row's pages. Of a call for many rows (page_edits.h), `entry` is the place of `row` in its array,
+ * and pages[0] is at `place` in its `pages`; messages then name these. */
+typedef struct cgr__page_edit {
+  const char *function;
+  int32_t row, group, first, count;
+  const int32_t *pages; /* [count] to be set */
+  int32_t entry;        /* -1: of a call for one row */
+  bool counts_itself;   /* it has no count, and stands for one page */
+  int64_t place;
+} cgr__page_edit;
+
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group);
+/* A call in two halves: only the second changes anything that counts. */
+cgr_status cgr__rows_check_set_pages(cgr__rows *rows, const cgr__page_edit *edit);
+void cgr__rows_apply_set_pages(cgr__rows *rows, const cgr__page_edit *edit);
+cgr_status cgr__rows_check_drop_pages(const cgr__rows *rows, const cgr__page_edit *edit);
+void cgr__rows_apply_drop_pages(cgr__rows *rows, const cgr__page_edit *edit);
+/* Both, for one row. */
 cgr_status cgr__rows_set_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages, int32_t count);
 cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t count);
 /* Whether set_pages with these would take a page of the row's away. */
 bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                               int32_t count);
+
+/* How messages name an edit's arguments: "first", or "firsts[3]". */
+typedef struct cgr__page_edit_names {
+  char first[24], count[24], page[48];
+} cgr__page_edit_names;
+cgr__page_edit_names cgr__page_edit_names_of(const cgr__page_edit *edit, int32_t i); /* `page` is that of pages[i] */
+
 /* The pages of a row in a group: [pages_per_row]. */
 static inline int32_t *cgr__rows_table_of(const cgr__page_group *group, int32_t row) {
   return group->pages + (int64_t)row * group->pages_per_row;

@@ -47,6 +47,14 @@ typedef struct cgr__row {
 #define CGR__DIRTY_DATA 2
 #define CGR__DIRTY_PAGES 4 /* shifted by the group */
 
+/* What a call that edits many rows does with a row's pages. */
+typedef enum cgr__edited {
+  CGR__EDITED_NOT,
+  CGR__EDITED_APPENDS, /* one page after those it has */
+  CGR__EDITED_GAINS,
+  CGR__EDITED_LOSES
+} cgr__edited;
+
 /* A row's pages in one group. What the device does not have is kept as two stretches: with windows, a row gives back pages at its
  * front when it gets others at its end, and what is between may be long. */
 typedef struct cgr__row_pages {
@@ -54,6 +62,7 @@ typedef struct cgr__row_pages {
   int32_t set_end;                /* the furthest end since the row was opened: the device may have pages up to there */
   int32_t dirty_first, dirty_end; /* those that the device does not have; changes.h */
   int32_t gone_first, gone_end;   /* places before `first` that the device does not yet know to be without a page */
+  cgr__edited edited;             /* page_edits.h; CGR__EDITED_NOT between calls */
 } cgr__row_pages;
 
 /* A group as the rows see it. */

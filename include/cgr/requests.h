@@ -43,6 +43,21 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
+/* cgr_request_set_pages for many rows, all of them or none: entry i sets pages [firsts[i], firsts[i] + counts[i]) of row rows[i].
+ * `rows`, `firsts` and `counts` are [num_rows]; `counts` NULL is one page each. `pages` is [sum of counts]: the page numbers of
+ * entry 0, then those of entry 1, and so on. A call is for one group, because each group has page numbers of its own.
+ * All entries are checked before any row changes. If one is wrong, the status is that of the single call, and the message says
+ * where in the arrays it is. If none is, the effect is that of single calls in the order of the entries. A row may be in `rows`
+ * only once (CGR_ERROR_INVALID_ARGUMENT). With num_rows 0 the arrays may be NULL.
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_requests_set_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
+                                          const int32_t *firsts, const int32_t *counts, const int32_t *pages);
+/* The same with cgr_request_drop_pages, for rows whose windows have passed a page: entry i takes away pages [firsts[i], firsts[i] +
+ * counts[i]) of row rows[i].
+ * Threads one · Capture no · Sync never · Alloc never */
+CGR_API cgr_status cgr_requests_drop_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
+                                           const int32_t *firsts, const int32_t *counts);
+
 /* Sets how many of the row's tokens are in the cache: fewer (preemption, rejected drafts), or more, over pages that the engine or
  * other rows fill (a shared prefix), at the latest in the row's next step. The row's pages must reach that far; below its first
  * page those may be missing that no layer sees (cgr_request_drop_pages). That next step must give its token.

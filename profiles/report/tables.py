@@ -97,6 +97,7 @@ SPECS = {  # fmt: skip
     "fork_cost": Spec(("forks", "side streams")),
     "wait_cost": Spec(("mode", "step, ms")),
     "tail_cost": Spec(("loop", "memory", "second thread", "side")),
+    "page_cost": Spec(("pages", "caches"), {"one call, us": "one call", "a call for each, us": "a call for each"}),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
     "self_test_cost": Spec(("seed", "layers")),
     "tracing_cost": Spec(("ns a step",), target="median"),

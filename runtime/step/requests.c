@@ -1,4 +1,6 @@
 /* Request rows: the calls of requests.h over requests/. */
+#include "requests/page_edits.h"
+
 #include "runtime/runtime.h"
 
 /* The rows of the prepared step are taken: if one lost a page now, that step would still write the page, while last_seq already
@@ -64,6 +66,66 @@ cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t gro
   CGR__TRY(check_not_prepared(runtime, "cgr_request_drop_pages", row));
   return cgr__rows_drop_pages(&runtime->rows, row, group, first, count);
 }
+
+/* ------------------------------------------------------------------------------------------------------- pages of many rows */
+
+/* A row of checked edits that would lose a page and is in the prepared step; -1: none. */
+static int32_t prepared_row_of(const cgr_runtime *rt, const cgr__page_edits *edits) {
+  const cgr__prepared *prepared = &rt->lane.prepared;
+  const cgr__batch_layout *batch = prepared->batch.batch_layout;
+  const cgr__row_pages *of = rt->rows.group[edits->group].row;
+  if (edits->num_losing == 0 || prepared->ticket == 0)
+    return -1;
+  for (int32_t i = 0; prepared->batch.standing && i < edits->num_rows; i++)
+    if (of[edits->rows[i]].edited == CGR__EDITED_LOSES && rt->rows.row[edits->rows[i]].position >= 0)
+      return edits->rows[i];
+  for (int32_t i = 0; !prepared->batch.standing && i < batch->num_requests; i++)
+    if (of[batch->rows[i]].edited == CGR__EDITED_LOSES)
+      return batch->rows[i];
+  return -1;
+}
+
+/* What single calls check before the rows do. */
+static cgr_status check_edits(cgr_runtime *rt, const cgr__page_edits *edits) {
+  const int32_t row = prepared_row_of(rt, edits);
+  if (row >= 0)
+    return cgr__fail(
+        CGR_ERROR_STATE,
+        "%s: rows[%d] is row %d, which is in the prepared step, expected that step to be launched or cancelled first "
+        "(cgr_step_launch, cgr_step_cancel)",
+        edits->function, cgr__page_edits_entry_of(edits, row), row);
+  if (!rt->checks || edits->drops)
+    return CGR_OK;
+  cgr_status status = cgr__ledger_check_edits(&rt->rows, edits, cgr__ring_completed(&rt->lane.ring));
+  return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, status);
+}
+
+static cgr_status make_edits(cgr_runtime *rt, cgr__page_edits *edits) {
+  CGR__TRY(cgr__runtime_check_outside(rt, edits->function));
+  CGR__TRY(cgr__page_edits_check(&rt->rows, edits));
+  cgr_status status = check_edits(rt, edits);
+  if (status == CGR_OK)
+    cgr__page_edits_apply(&rt->rows, edits);
+  else
+    cgr__page_edits_cancel(&rt->rows, edits);
+  return status;
+}
+
+cgr_status cgr_requests_set_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
+                                  const int32_t *firsts, const int32_t *counts, const int32_t *pages) {
+  CGR__ONE_THREAD(runtime, "cgr_requests_set_pages");
+  cgr__page_edits edits = { "cgr_requests_set_pages", false, group, num_rows, rows, firsts, counts, pages, 0 };
+  return make_edits(runtime, &edits);
+}
+
+cgr_status cgr_requests_drop_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,
+                                   const int32_t *firsts, const int32_t *counts) {
+  CGR__ONE_THREAD(runtime, "cgr_requests_drop_pages");
+  cgr__page_edits edits = { "cgr_requests_drop_pages", true, group, num_rows, rows, firsts, counts, NULL, 0 };
+  return make_edits(runtime, &edits);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- lengths */
 
 cgr_status cgr_request_set_length(cgr_runtime *runtime, int32_t row, int32_t num_tokens) {
   CGR__ONE_THREAD(runtime, "cgr_request_set_length");

@@ -87,7 +87,9 @@ class Engines(unittest.TestCase):
     def generate(self, engine, steps=6, standing=False):
         """The kinds of all steps, the sequences of the requests, and every out."""
         sequences = [list(prompt) for prompt in self.PROMPTS]
-        rows = [engine.open(100 + i, [2 + 4 * i, 3 + 4 * i]) for i in range(len(sequences))]
+        rows = [engine.open(100 + i, [2 + 4 * i]) for i in range(len(sequences))]
+        pages = [3 + 4 * i for i in range(len(rows))]
+        BINDING.call("cgr_requests_set_pages", engine.runtime, 0, len(rows), rows, [1] * len(rows), BINDING.ffi.NULL, pages)
         kinds, outs = [], []
 
         def take(kind, results):

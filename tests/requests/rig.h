@@ -44,6 +44,7 @@ struct Rows {
   cgr__rows rows;
   cgr__lane_batches batches; // without batch layouts until there is a Pool
   Memory memory{ nullptr, free }, memory_of_batches{ nullptr, free };
+  size_t bytes = 0, bytes_of_batches = 0; // of these
   std::unique_ptr<cgr__limits> limits = std::make_unique<cgr__limits>();
 
   // With max_requests there is a standing batch.
@@ -78,10 +79,12 @@ struct Rows {
     for (size_t g = 0; g < specs.size(); g++)
       for (const auto &[window, chunk] : specs[g].layers)
         cgr__window_spans_add(&config.window_spans[g], window, chunk);
-    memory = Cleared(cgr__rows_bytes(&config));
+    bytes = cgr__rows_bytes(&config);
+    memory = Cleared(bytes);
     memset(&rows, 0xa5, sizeof rows);
     cgr__rows_init(&rows, &batches, &config, memory.get());
-    memory_of_batches = Cleared(cgr__lane_batches_bytes(limits.get()));
+    bytes_of_batches = cgr__lane_batches_bytes(limits.get());
+    memory_of_batches = Cleared(bytes_of_batches);
     memset(&batches, 0xa5, sizeof batches);
     cgr__lane_batches_init(&batches, limits.get(), memory_of_batches.get());
   }

@@ -95,7 +95,10 @@ TEST_P(PageLedger, APageThatIsHandedOnTooEarlyIsNamed) {
   CGR_EXPECT_OK(cgr_request_drop_pages(engine_->rt, a, 0, 1, 1));
   ExpectFound(SetPages(b, 1, { pages[1] }), CGR_ERROR_STATE,
               { "pages[0] is " + std::to_string(pages[1]) + " of group 0", "(row 0) until step 3", "(2 has)" });
-  CGR_EXPECT_OK(SetPages(a, 1, { pages[1] }));
+  const int32_t first = 1;
+  ExpectFound(cgr_requests_set_pages(engine_->rt, 0, 1, &b, &first, nullptr, &pages[1]), CGR_ERROR_STATE,
+              { "cgr_requests_set_pages: pages[0] (of rows[0]) is", "(row 0) until step 3", "(2 has)" });
+  CGR_EXPECT_OK(cgr_requests_set_pages(engine_->rt, 0, 1, &a, &first, nullptr, &pages[1]));
   if (gate != nullptr)
     gate->Open();
   engine_->CheckAll();

@@ -43,6 +43,8 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
     CALL(cgr_request_close, 0),
     CALL(cgr_request_set_pages, 0, 0, 1, &page, 1),
     CALL(cgr_request_drop_pages, 0, 0, 0, 1),
+    CALL(cgr_requests_set_pages, 0, 1, data, data, nullptr, &page),
+    CALL(cgr_requests_drop_pages, 0, 1, data, data, nullptr),
     CALL(cgr_request_set_length, 0, 0),
     CALL(cgr_request_set_other_length, 0, 1, 0),
     CALL(cgr_request_set_data, 0, 0, data),

@@ -16,6 +16,7 @@ run back_to_back.txt "$programs/back_to_back" cuda:0 # a minute
 run attention_cost.txt "$programs/attention_cost" cuda:0 # three minutes
 run mixed_cost.txt "$programs/mixed_cost" cuda:0 300 50
 run fork_cost.txt "$programs/fork_cost" cuda:0 300 20
+run page_cost.txt "$programs/page_cost" cuda:0 300 20
 for program in wait_cost self_test_cost kernel_cost planner_cost flashmla_cost flashinfer_cost fa3_cost value_check_cost calibrate \
   tracing_cost nvtx_cost timing_cost label_coverage; do
   run $program.txt "$programs/$program" cuda:0
