@@ -1,4 +1,6 @@
 /* Results, without any synchronisation of the device. */
+#include <stdio.h>
+
 #include "cgr/names.h"
 #include "runtime/step/step.h"
 #include "runtime/report/ranges.h"
@@ -76,8 +78,19 @@ static cgr_status fail_of_guard(uint64_t seq, const cgr__result_record *record) 
                    step, name, row, index, index - 2, value);
 }
 
+/* After a launch past the runtime every step runs under a number too high, and a later one may be done already. */
+static cgr_status die_of_record(cgr_runtime *rt, uint64_t seq, uint64_t other) {
+  char message[160];
+  snprintf(message, sizeof message,
+           "step %llu has completed, and step %llu is in the place of its result: a step was launched that was never prepared",
+           (unsigned long long)seq, (unsigned long long)other);
+  return cgr__fail_in("cgr_step_wait", cgr__runtime_die(rt, 0, message));
+}
+
 static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *result) {
   const cgr__result_record *record = cgr__ring_result(&rt->lane.ring, seq);
+  if (record->seq != seq)
+    return die_of_record(rt, seq, record->seq);
   if (seq > rt->collected)
     rt->collected = seq;
   if (result)

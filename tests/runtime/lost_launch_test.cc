@@ -130,6 +130,20 @@ TEST_P(LostLaunch, AStepThatWasNeverLaunchedEndsTheRuntime) {
   }
 }
 
+// Launches past the runtime by which a later step has written its result where that of the step before is read.
+TEST_P(LostLaunch, ALaterResultInAStepsPlaceEndsTheRuntime) {
+  engine_->PrepareAndLaunch(engine_->Decode(rows_));
+  engine_->Sync();
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  auto *record = const_cast<cgr__result_record *>(cgr__ring_result(&engine_->rt->lane.ring, engine_->launched));
+  ASSERT_EQ(record->seq, engine_->launched);
+  record->seq++;
+  engine_->dead = true;
+  ExpectMessage(cgr_step_wait(engine_->rt, engine_->step.mark, -1, &result), CGR_ERROR_DEAD,
+                { "cgr_step_wait", "is in the place of its result", "never prepared" });
+  EXPECT_EQ(result.mark.seq, 0u) << "nothing is told";
+}
+
 // The device accepts a launch but runs nothing: its stream is idle, and the step will never complete.
 TEST_P(LostLaunch, AStepThatTheDeviceNeverRanEndsTheRuntime) {
   const cgr__device_ops *ops = engine_->dev->ops;
