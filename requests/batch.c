@@ -26,20 +26,22 @@ static cgr__batch_layout *free_batch_layout(const cgr__lane_batches *batches) {
 
 #define TOKENS_AT_ONCE 16 /* a loop of so many becomes wide loads */
 
-/* The signs of tokens and of tokens + 1 tell it. */
-cgr__token_kind cgr__tokens_kind(const int32_t *tokens, int32_t count) {
-  uint32_t ids = 0, or_last = 0;
+/* Whether none of the words, each plus `more`, is negative. */
+static inline bool none_negative(const int32_t *words, int32_t count, uint32_t more) {
+  uint32_t signs = 0;
   int32_t i = 0;
-  for (; i + TOKENS_AT_ONCE <= count; i += TOKENS_AT_ONCE)
-    for (int32_t j = 0; j < TOKENS_AT_ONCE; j++) {
-      ids |= (uint32_t)tokens[i + j];
-      or_last |= (uint32_t)tokens[i + j] + 1;
-    }
-  for (; i < count; i++) {
-    ids |= (uint32_t)tokens[i];
-    or_last |= (uint32_t)tokens[i] + 1;
-  }
-  return ids >> 31 == 0 ? CGR__TOKENS_ARE_IDS : or_last >> 31 == 0 ? CGR__TOKENS_ARE_IDS_OR_LAST : CGR__TOKENS_ARE_OTHER;
+  for (; i + TOKENS_AT_ONCE <= count && signs >> 31 == 0; i += TOKENS_AT_ONCE)
+    for (int32_t j = 0; j < TOKENS_AT_ONCE; j++)
+      signs |= (uint32_t)words[i + j] + more;
+  for (; i < count && signs >> 31 == 0; i++)
+    signs |= (uint32_t)words[i] + more;
+  return signs >> 31 == 0;
+}
+
+cgr__token_kind cgr__tokens_kind(const int32_t *tokens, int32_t count) {
+  if (none_negative(tokens, count, 0))
+    return CGR__TOKENS_ARE_IDS;
+  return none_negative(tokens, count, 1) ? CGR__TOKENS_ARE_IDS_OR_LAST : CGR__TOKENS_ARE_OTHER;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ validation */
@@ -218,7 +220,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   bool uniform = true;
   *append_first = false;
   out->version = 0;
-  out->has_flags = false;
+  out->num_partial = 0;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
     cgr_status status = check_request(rows, batch, i, query_len, set);
@@ -234,7 +236,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->query_lens[i] = query_len;
     out->flags[i] = batch->flags ? batch->flags[i] : 0;
     out->tags[i] = row->tag;
-    out->has_flags |= out->flags[i] != 0;
+    out->num_partial += out->flags[i] != 0;
     *append_first |= row->shared_prefix && query_len > 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;

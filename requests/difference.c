@@ -70,7 +70,7 @@ static cgr__stretch next_stretch(const lists *l, int32_t old, int32_t now) {
 }
 
 static bool find_stretches(const lists *l, cgr__difference *d) {
-  int32_t old = 0, now = 0, differences = 0;
+  int32_t old = 0, now = 0;
   for (;;) {
     int32_t same = common_words(l->old + old, l->now + now, min_of(l->num_old - old, l->num_now - now));
     old += same;
@@ -79,9 +79,9 @@ static bool find_stretches(const lists *l, cgr__difference *d) {
       return true;
     cgr__stretch s = next_stretch(l, old, now);
     int64_t more = (int64_t)(s.old_end - s.old_first) + (s.end - s.first);
-    if (d->num_stretches == CGR__MAX_STRETCHES || differences + more > CGR__MAX_DIFFERENCES)
+    if (d->num_stretches == CGR__MAX_STRETCHES || more > d->left)
       return false;
-    differences += (int32_t)more;
+    d->left -= (int32_t)more;
     d->moves |= s.old_end - s.old_first != s.end - s.first;
     d->stretch[d->num_stretches++] = s;
     old = s.old_end;
@@ -111,7 +111,7 @@ static bool find_updates(const work *lens, const work *flags, int32_t old, int32
     at += min_of(same_work(lens, old + at, now + at, count - at), same_work(flags, old + at, now + at, count - at));
     if (at == count)
       return true;
-    if (d->num_updates == CGR__MAX_DIFFERENCES)
+    if (d->left-- == 0)
       return false;
     d->update[d->num_updates++] = now + at++;
   }
@@ -120,9 +120,10 @@ static bool find_updates(const work *lens, const work *flags, int32_t old, int32
 bool cgr__find_difference(const cgr__batch_layout *old, const cgr_batch *batch, cgr__difference *d) {
   const lists l = { old->rows, batch->rows, old->num_requests, batch->num_requests };
   const work lens = { old->query_lens, batch->query_lens, 1, !batch->query_lens && old->query_len == 1 };
-  const work flags = { old->flags, batch->flags, 0, !batch->flags && !old->has_flags };
+  const work flags = { old->flags, batch->flags, 0, !batch->flags && old->num_partial == 0 };
   int32_t before = 0, now = 0;
   d->num_stretches = d->num_updates = 0;
+  d->left = cgr__few_of(l.num_now);
   d->moves = false;
   if (!find_stretches(&l, d))
     return false;

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 #define CGR__MAX_STRETCHES 32
-#define CGR__MAX_DIFFERENCES 128 /* requests of either batch in such stretches, and others with other work; each */
+#define CGR__MAX_DIFFERENCES 128 /* requests of either batch in such stretches, and others with other work */
 
 /* Requests [old_first, old_end) gave way to [first, end). Rows before it, and between it and the next, are the same in the same
  * order. */
@@ -20,10 +20,17 @@ typedef struct cgr__stretch {
 
 typedef struct cgr__difference {
   int32_t num_stretches, num_updates;
-  bool moves; /* requests after a stretch have other places */
+  int32_t left; /* requests that may differ yet */
+  bool moves;   /* requests after a stretch have other places */
   cgr__stretch stretch[CGR__MAX_STRETCHES];
   int32_t update[CGR__MAX_DIFFERENCES]; /* places in the new batch: its row had another query length or other flags */
 } cgr__difference;
+
+/* Of so many requests, those that may be dealt with one by one: each costs some eight times of what a look at it does. */
+static inline int32_t cgr__few_of(int32_t num_requests) {
+  int32_t few = 4 + num_requests / 8;
+  return few < CGR__MAX_DIFFERENCES ? few : CGR__MAX_DIFFERENCES;
+}
 
 /* What a request of a batch has to do. */
 static inline int32_t cgr__batch_query_len(const cgr_batch *batch, int32_t i) {
@@ -31,7 +38,8 @@ static inline int32_t cgr__batch_query_len(const cgr_batch *batch, int32_t i) {
 }
 static inline uint32_t cgr__batch_flags(const cgr_batch *batch, int32_t i) { return batch->flags ? batch->flags[i] : 0; }
 
-/* False: they differ in too much. The arrays of both are only compared, never used as row numbers. */
+/* False: they differ in so much that a look at the whole batch costs less. The arrays of both are only compared, never used as
+ * row numbers. */
 bool cgr__find_difference(const cgr__batch_layout *old, const cgr_batch *batch, cgr__difference *difference);
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@
 /* A row's work counts, or no longer (`sign` is -1). */
 static void count_work(cgr__standing *s, const cgr__row *row, int32_t sign) {
   cgr__members_count(s, row->query_len, sign);
-  s->num_partial += sign * row->partial;
+  s->members.num_partial = (uint16_t)(s->members.num_partial + sign * row->partial);
 }
 
 static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, uint32_t flags) {
@@ -51,20 +51,28 @@ void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches) {
   s->follows = false;
 }
 
-/* Where a row is; `hint` is tried first. It must be there. */
-static int32_t place_of(const int32_t *rows, int32_t row, int32_t hint) {
-  int32_t place = 0;
-  if (rows[hint] == row)
-    return hint;
-  while (rows[place] != row)
-    place++;
-  return place;
+/* Places that a row has moved since it was looked for, mostly. */
+#define NEAR 16
+
+/* Where a member is in a list that has it: near the place where it was last, or anywhere. */
+static int32_t place_of(cgr__rows *rows, int32_t index, const int32_t *list, int32_t count) {
+  int32_t *position = &rows->row[index].position, hint = *position;
+  for (int32_t d = 0; d < NEAR; d++) {
+    if (hint - d >= 0 && hint - d < count && list[hint - d] == index)
+      return *position = hint - d;
+    if (hint + d < count && list[hint + d] == index)
+      return *position = hint + d;
+  }
+  for (*position = 0; list[*position] != index;)
+    (*position)++;
+  return *position;
 }
 
+/* Its place differs from whatever a batch has there, -1 included: the shape is unknown, so that no batch repeats. */
 void cgr__follow_close(cgr__rows *rows, int32_t row) {
   cgr__standing *s = &cgr__rows_batches_of(rows, row)->standing;
-  int32_t hint = rows->row[row].position;
-  s->members.rows[place_of(s->members.rows, row, hint < s->members.num_requests ? hint : 0)] = -1;
+  s->members.rows[place_of(rows, row, s->members.rows, s->members.num_requests)] = -1;
+  s->members.query_len = 0;
   s->num_holes++;
   leave(rows, s, row);
 }
@@ -80,7 +88,6 @@ static void find_shape(cgr__standing *s) {
   members->num_tokens = (int32_t)s->sum_tokens;
   members->max_query_len = longest;
   members->query_len = longest == shortest ? longest : 0;
-  members->has_flags = s->num_partial > 0;
 }
 
 /* The batch that was given whole last becomes the members. Its rows may have been closed since, or have another request. */
@@ -119,8 +126,6 @@ static void adopt_last(cgr__rows *rows, cgr__lane_batches *batches) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- look */
 
-#define MAX_LACKING 64
-
 /* What a batch comes to that nearly is the last one. */
 typedef struct look {
   const cgr_batch *batch;
@@ -128,16 +133,11 @@ typedef struct look {
   uint64_t leaving, coming; /* marks of rows in a stretch of the old batch, and in one of the new */
   int64_t num_tokens;
   int32_t num_short[2];
-  int32_t num_lacking; /* requests whose last token is not on the device */
-  int32_t lacking[MAX_LACKING];
+  int32_t num_lacking; /* requests whose last token is not on the device, as far as they are noted */
+  int32_t lacking[CGR__MAX_DIFFERENCES + CGR__MAX_DIFFERENCES / 2]; /* that come, and irregular members */
 } look;
 
-static bool note_lacking(look *l, int32_t place) {
-  if (l->num_lacking == MAX_LACKING)
-    return false;
-  l->lacking[l->num_lacking++] = place;
-  return true;
-}
+static void note_lacking(look *l, int32_t place) { l->lacking[l->num_lacking++] = place; }
 
 static void count(look *l, int32_t query_len, int32_t sign) {
   l->num_tokens += sign * (int64_t)query_len;
@@ -163,7 +163,11 @@ static bool coming_is_good(cgr__rows *rows, look *l, int32_t place) {
   if (row->mark == l->coming || (row->position >= 0 && row->mark != l->leaving))
     return false; /* it is in the batch twice */
   row->mark = l->coming;
-  return work_is_good(rows, l, index, place) && (row->has_token || note_lacking(l, place));
+  if (!work_is_good(rows, l, index, place))
+    return false;
+  if (!row->has_token)
+    note_lacking(l, place);
+  return true;
 }
 
 static bool look_at_coming(cgr__rows *rows, look *l) {
@@ -200,18 +204,6 @@ static bool look_at_updates(cgr__rows *rows, look *l) {
   return true;
 }
 
-/* Members that stay and have no token on the device are irregular. */
-static bool look_at_irregular(cgr__rows *rows, const cgr__standing *s, look *l) {
-  for (int32_t index = s->first_irregular; index >= 0; index = s->irregular[index].next) {
-    const cgr__row *row = &rows->row[index];
-    int32_t hint = row->position < l->batch->num_requests ? row->position : 0;
-    if (row->mark != l->leaving && row->mark != l->coming && !row->has_token &&
-        !note_lacking(l, place_of(l->batch->rows, index, hint)))
-      return false;
-  }
-  return true;
-}
-
 /* -------------------------------------------------------------------------------------------------------------------- tokens */
 
 static int32_t start_of(const cgr_batch *batch, int32_t place) {
@@ -236,14 +228,24 @@ static bool tokens_of_requests_are_good(const cgr_batch *batch) {
   return true;
 }
 
-static bool tokens_are_good(const look *l) {
+/* Members that stay and have no token on the device are irregular. */
+static void note_irregular(cgr__rows *rows, const cgr__standing *s, look *l) {
+  for (int32_t index = s->first_irregular; index >= 0; index = s->irregular[index].next) {
+    const cgr__row *row = &rows->row[index];
+    if (row->mark != l->leaving && row->mark != l->coming && !row->has_token)
+      note_lacking(l, place_of(rows, index, l->batch->rows, l->batch->num_requests));
+  }
+}
+
+static bool tokens_are_good(cgr__rows *rows, const cgr__standing *s, look *l) {
   const cgr_batch *batch = l->batch;
   bool decodes = l->num_short[0] + l->num_short[1] == batch->num_requests;
   cgr__token_kind kind = batch->tokens ? cgr__tokens_kind(batch->tokens, (int32_t)l->num_tokens) : CGR__TOKENS_ARE_IDS_OR_LAST;
-  if (kind != CGR__TOKENS_ARE_IDS_OR_LAST)
-    return kind == CGR__TOKENS_ARE_IDS;
-  if (batch->tokens && !decodes && !tokens_of_requests_are_good(batch))
+  if (kind == CGR__TOKENS_ARE_IDS)
+    return true;
+  if (batch->tokens && !(decodes ? kind == CGR__TOKENS_ARE_IDS_OR_LAST : tokens_of_requests_are_good(batch)))
     return false;
+  note_irregular(rows, s, l);
   for (int32_t i = 0; i < l->num_lacking; i++)
     if (cgr__batch_query_len(batch, l->lacking[i]) > 0 &&
         (!batch->tokens || batch->tokens[start_of(batch, l->lacking[i])] == CGR_TOKEN_LAST))
@@ -266,9 +268,9 @@ static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_r
   int32_t missing;
   l->leaving = ++rows->ticket;
   l->coming = ++rows->ticket;
-  return mark_leaving(rows, s, l) && look_at_coming(rows, l) && look_at_updates(rows, l) && look_at_irregular(rows, s, l) &&
+  return mark_leaving(rows, s, l) && look_at_coming(rows, l) && look_at_updates(rows, l) &&
          l->batch->num_requests <= max_requests && can_move(rows, s, l->difference) && l->num_tokens <= max_tokens &&
-         !cgr__members_lack_pages(rows, s, &missing) && tokens_are_good(l);
+         !cgr__members_lack_pages(rows, s, &missing) && tokens_are_good(rows, s, l);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- follow */
@@ -345,13 +347,22 @@ static void describe(const cgr__rows *rows, cgr__standing *s, cgr__checked_batch
   cgr__batch_describe(checked);
 }
 
+/* Whether few enough members would be irregular if the members followed the last batch. */
+static bool is_regular(const cgr__rows *rows, const cgr__batch_layout *last) {
+  int32_t irregular = last->num_partial, few = cgr__few_of(last->num_requests) / 2;
+  for (int32_t i = 0; irregular <= few && i < last->num_requests; i++)
+    irregular += !rows->row[last->rows[i]].has_token || rows->row[last->rows[i]].shared_prefix;
+  return irregular <= few;
+}
+
 /* Finds how the batch differs from the members, which become those of the last batch if that is the one to follow. */
 static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, cgr__difference *d) {
   cgr__standing *s = &batches->standing;
   const cgr__batch_layout *last = batches->last;
-  if (s->follows && cgr__find_difference(&s->members, batch, d))
+  if (s->follows && s->num_irregular <= cgr__few_of(batch->num_requests) / 2 && cgr__find_difference(&s->members, batch, d))
     return true;
-  if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || !cgr__find_difference(last, batch, d))
+  if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || !cgr__find_difference(last, batch, d) ||
+      !is_regular(rows, last))
     return false;
   adopt_last(rows, batches);
   return cgr__find_difference(&s->members, batch, d); /* once more: there may be holes */

@@ -25,8 +25,8 @@ typedef struct cgr__batch_layout { /* a cache line */
   int32_t max_query_len; /* 0: no tokens */
   int32_t *rows;         /* [num_requests] */
   int32_t *query_lens;
-  bool has_flags; /* some request is partial */
-  int32_t uses;   /* steps in the ring, and the prepared step, that refer to it */
+  uint16_t num_partial; /* requests */
+  int32_t uses;         /* steps in the ring, and the prepared step, that refer to it */
   uint32_t *flags;
   uint64_t *tags;
   uint64_t version; /* of the members whose rows and tags these are; 0: of a batch that they are not */
@@ -92,10 +92,11 @@ typedef struct cgr__standing {
   cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated. A
                                  row that was closed while the members follow leaves a hole, -1 */
 
-  int32_t num_holes, num_partial; /* of members that follow */
-  int32_t num_short[2];           /* members with no token, and with one */
-  int64_t sum_tokens;             /* of the members. A chunk that has run counts nothing until it is set again */
-  int32_t num_tokens;             /* used of `tokens` */
+  int32_t num_holes; /* of members that follow */
+  int32_t num_irregular;
+  int32_t num_short[2]; /* members with no token, and with one */
+  int64_t sum_tokens;   /* of the members. A chunk that has run counts nothing until it is set again */
+  int32_t num_tokens;   /* used of `tokens` */
   int32_t last_irregular;
   int32_t max_requests, max_tokens; /* of a step */
   int32_t num_kept, max_kept;       /* tokens that were given and are not used up */

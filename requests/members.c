@@ -56,6 +56,7 @@ void cgr__members_list(cgr__rows *rows, cgr__standing *s, int32_t row) {
   else
     s->first_irregular = row;
   s->last_irregular = row;
+  s->num_irregular++;
   rows->row[row].irregular = true;
 }
 
@@ -71,6 +72,7 @@ void cgr__members_unlist(cgr__rows *rows, cgr__standing *s, int32_t row) {
     s->irregular[entry->next].prev = entry->prev;
   else
     s->last_irregular = entry->prev;
+  s->num_irregular--;
   rows->row[row].irregular = false;
 }
 

@@ -54,8 +54,7 @@ void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t r
 
 static cgr_status check_member(cgr__rows *rows, const char *function, int32_t row) {
   CGR__TRY(cgr__rows_check(rows, function, row));
-  cgr__follow_end(rows, cgr__rows_batches_of(rows, row));
-  if (rows->row[row].position < 0)
+  if (rows->row[row].position < 0 || cgr__rows_batches_of(rows, row)->standing.follows)
     return cgr__fail(CGR_ERROR_STATE, "%s: row %d is not in the standing batch, expected a member (cgr_standing_add)", function,
                      row);
   return CGR_OK;
@@ -114,12 +113,12 @@ cgr_status cgr__standing_add(cgr__rows *rows, cgr__lane_batches *batches, int32_
                              uint32_t flags) {
   cgr__standing *s = &batches->standing;
   CGR__TRY(cgr__rows_check(rows, "cgr_standing_add", index));
-  cgr__follow_end(rows, batches);
-  if (rows->row[index].position >= 0)
+  if (rows->row[index].position >= 0 && !s->follows)
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
                      "cgr_standing_add: row %d is in the standing batch already, expected another (or cgr_standing_update)",
                      index);
   CGR__TRY(check_work(s, "cgr_standing_add", 0, query_len, tokens, flags));
+  cgr__follow_end(rows, batches);
   rows->row[index].since = s->steps;
   give_work(rows, s, index, query_len, tokens, flags);
   cgr__members_write_place(rows, s, s->members.num_requests++, index, flags);

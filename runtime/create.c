@@ -11,7 +11,8 @@
 #include "runtime/report/report.h"
 #include "runtime/report/timing.h"
 
-#define LEAST_PAGE_BYTES 4096 /* of the host; others are larger */
+#define LEAST_PAGE_BYTES 4096                /* of the host; others are larger */
+#define MOST_TOUCHED_BYTES ((size_t)1 << 28) /* a block that is larger is page tables of very many rows for the most part */
 
 _Static_assert((int)CGR_REASON_COUNT_ <= 16, "cgr_stats.by_reason has room for every reason");
 _Static_assert(sizeof(cgr__step_state) <= 128, "the table gives the step state 16 words");
@@ -62,10 +63,11 @@ static void take_flight(cgr_runtime *rt, unsigned char *memory) {
 /* Zeros, written to every page of the block: untouched memory costs the first step that writes to it a page fault. */
 static void *allocate_touched_zeros(size_t bytes) {
   volatile unsigned char *block = calloc(1, bytes);
-  for (size_t at = 0; block && at < bytes; at += LEAST_PAGE_BYTES)
+  size_t touched = bytes < MOST_TOUCHED_BYTES ? bytes : MOST_TOUCHED_BYTES;
+  for (size_t at = 0; block && at < touched; at += LEAST_PAGE_BYTES)
     block[at] = 0;
   if (block)
-    block[bytes - 1] = 0; /* it does not begin where a page does */
+    block[touched - 1] = 0; /* the block does not begin where a page does */
   return (void *)(uintptr_t)block;
 }
 

@@ -65,6 +65,14 @@ static cgr_status validate_other_set(cgr_runtime *rt, const cgr_batch *batch, in
   return validate_batch(rt, batch, set, checked);
 }
 
+/* The engine has no standing batch while the members follow; those of a prepared step must stay. */
+static cgr_status validate_standing(cgr_runtime *rt, cgr__checked_batch *checked) {
+  if (rt->lane.prepared.ticket == 0 || !rt->lane.batches.standing.follows)
+    return cgr__standing_validate(&rt->rows, &rt->lane.batches, rt->reorder_threshold, checked);
+  *checked = (cgr__checked_batch){ .standing = true };
+  return CGR_OK;
+}
+
 /* Validates the batch and chooses its graph. `choice` may be an earlier one. */
 static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   if (batch->num_staged != 0)
@@ -73,7 +81,7 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
   if (set > 0)
     CGR__TRY(validate_other_set(rt, batch, set, checked));
   else if (batch->num_requests == CGR_BATCH_STANDING)
-    CGR__TRY(cgr__standing_validate(&rt->rows, &rt->lane.batches, rt->reorder_threshold, checked));
+    CGR__TRY(validate_standing(rt, checked));
   else if (!cgr__follow_repeats(&rt->lane.batches, batch, checked))
     CGR__TRY(validate_batch(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)

@@ -57,7 +57,7 @@ TEST(Batch, KeepsItsBatchLayout) {
   const cgr__batch_layout *kept = c.checked.batch_layout;
   EXPECT_EQ(kept->num_requests, 2);
   EXPECT_EQ(kept->num_tokens, 4);
-  EXPECT_TRUE(kept->has_flags);
+  EXPECT_EQ(kept->num_partial, 1);
   EXPECT_EQ(List(kept->rows, kept->rows + 2), batch.rows);
   EXPECT_EQ(List(kept->query_lens, kept->query_lens + 2), batch.query_lens);
   EXPECT_EQ(kept->flags[0], static_cast<uint32_t>(CGR_REQUEST_PARTIAL));

@@ -287,6 +287,51 @@ struct Engine {
   }
 };
 
+// The place of a row that was closed is like no row, whatever a batch has there.
+TEST(Follow, ABadRowIsNotTakenForAClosedOne) {
+  for (int32_t bad : { -1, -2, 1 })
+    for (bool looks : { false, true }) {
+      Rows rows(4, 100, { {} }, 4, 60);
+      Pool pool(rows, 4, 60, 3);
+      const List open = { rows.OpenWithPages(4, 10), rows.OpenWithPages(4, 20), rows.OpenWithPages(4, 30) };
+      Batch batch = Batch::Decode(open);
+      for (uint64_t seq = 1; seq < 4; seq++)
+        ASSERT_EQ(pool.Step(rows, seq == 1 ? Batch(batch).WithIds() : batch, seq), CGR_OK) << cgr_last_message();
+      ASSERT_EQ(cgr__rows_close(rows, open[1]), CGR_OK);
+      batch.rows[1] = bad;
+      cgr__checked_batch checked;
+      for (int n = 0; n < 3; n++) {
+        const cgr_batch given = batch.Get();
+        EXPECT_FALSE(cgr__follow_repeats(&rows.batches, &given, &checked));
+        if (looks || n > 0) {
+          EXPECT_EQ(pool.Validate(rows, batch, &checked), bad == 1 ? CGR_ERROR_ROW_CLOSED : CGR_ERROR_INVALID_ARGUMENT);
+        }
+      }
+      batch.rows = { open[0], open[2] };
+      ASSERT_EQ(pool.Step(rows, batch, 4), CGR_OK) << cgr_last_message();
+      EXPECT_EQ(rows.Computed(open[2]), 4);
+    }
+}
+
+// A call that is refused does not make the standing batch the engine's.
+TEST(Follow, RefusedEditsOfTheStandingBatchChangeNothing) {
+  Rows rows(4, 100, { {} }, 4, 60);
+  Pool pool(rows, 4, 60, 3);
+  const List open = { rows.OpenWithPages(4, 10), rows.OpenWithPages(4, 20) };
+  ASSERT_EQ(pool.Step(rows, Batch::Decode(open).WithIds(), 1), CGR_OK);
+  ASSERT_EQ(pool.Step(rows, Batch::Decode(open), 2), CGR_OK);
+  ASSERT_TRUE(rows.batches.standing.follows);
+  EXPECT_EQ(cgr__standing_update(rows, &rows.batches, open[0], 1, nullptr, 0), CGR_ERROR_STATE)
+      << "it is no member of the engine's";
+  EXPECT_EQ(cgr__standing_remove(rows, &rows.batches, open[0]), CGR_ERROR_STATE);
+  EXPECT_EQ(cgr__standing_swap(rows, &rows.batches, open[0], open[1]), CGR_ERROR_STATE);
+  EXPECT_EQ(cgr__standing_add(rows, &rows.batches, open[0], 1, nullptr, 2), CGR_ERROR_INVALID_ENUM);
+  EXPECT_TRUE(rows.batches.standing.follows);
+  EXPECT_EQ(cgr__standing_add(rows, &rows.batches, open[0], 1, nullptr, 0), CGR_OK) << cgr_last_message();
+  EXPECT_FALSE(rows.batches.standing.follows);
+  EXPECT_EQ(rows.batches.standing.members.num_requests, 1);
+}
+
 TEST(Follow, AgreesWithALookAtAllAndWithEdits) {
   const char *count = getenv("CGR_TEST_BATCHES");
   const int64_t batches = count ? atoll(count) : 30000;

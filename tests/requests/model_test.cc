@@ -271,7 +271,7 @@ void Driver::ExpectChecked(const Batch &batch, const cgr__checked_batch &checked
   ASSERT_EQ(List(c->query_lens, c->query_lens + checked.num_requests), told->query_lens);
   ASSERT_EQ(std::vector<uint32_t>(c->flags, c->flags + checked.num_requests), told->flags);
   ASSERT_EQ(std::vector<uint64_t>(c->tags, c->tags + checked.num_requests), told->tags);
-  ASSERT_TRUE(c->has_flags || !flags);
+  ASSERT_EQ(c->num_partial != 0, flags);
 }
 
 void Driver::Choose() {
@@ -552,7 +552,7 @@ TEST(RowsModel, RandomCallsAgreeWithTheModelAndTheDevice) {
   EXPECT_GT(launched, 30000);
   EXPECT_GT(refused, 5000);
   EXPECT_GT(known, same * 9 / 10);
-  EXPECT_GT(followed, 3 * known / 2);
+  EXPECT_GT(followed, 5 * known / 4);
   std::cout << operations << " operations, " << launched << " steps launched, " << refused << " calls refused; " << same
             << " batches as the last, " << known << " known, " << followed << " followed\n";
 }

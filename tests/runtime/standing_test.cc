@@ -69,6 +69,26 @@ TEST_P(Standing, UsesForcedKeysAndChooses) {
 }
 
 // A whole batch leaves the standing batch as it is, and moves its rows.
+// The engine has no standing batch then, and the members are those of the step.
+TEST_P(Standing, ChoosingItLeavesAPreparedWholeBatchAsItIs) {
+  cgr_key key = CGR_KEY_INIT;
+  cgr_batch batch = StandingBatch();
+  for (int32_t row : rows_)
+    engine_->Reserve(row, 80);
+  for (int n = 0; n < 3; n++)
+    engine_->Step(engine_->Decode(rows_));
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Decode(rows_)));
+  CGR_ASSERT_OK(cgr_step_choose(rt(), &batch, &key));
+  EXPECT_TRUE(engine_->StandingRows().empty());
+  CGR_EXPECT(CGR_ERROR_STATE, cgr_request_close(rt(), rows_[0]));
+  CGR_EXPECT(CGR_ERROR_STATE, cgr_standing_add(rt(), nullptr, rows_[0], 1, nullptr, 0));
+  CGR_ASSERT_OK(engine_->Launch());
+  engine_->CheckAll();
+  engine_->CheckRows();
+  engine_->StepStanding(engine_->Decode(rows_));
+  engine_->CheckCaches();
+}
+
 TEST_P(Standing, WholeBatchesComeBetween) {
   ASSERT_NO_FATAL_FAILURE(PutAllWithPages());
   for (int round = 0; round < 3; round++) {
