@@ -275,12 +275,19 @@ static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_r
 
 /* -------------------------------------------------------------------------------------------------------------------- follow */
 
+#define WORDS_AT_ONCE 16 /* a loop of so many becomes wide stores */
+
 /* Copies words [first, end); the source may be NULL, and is `word` throughout then. */
 static void copy_words(void *to, const void *from, int32_t word, int32_t first, int32_t end) {
-  int32_t *words = to;
-  if (from)
+  int32_t *words = to, i = first;
+  if (from) {
     memcpy(words + first, (const int32_t *)from + first, (size_t)(end - first) * sizeof *words);
-  for (int32_t i = first; !from && i < end; i++)
+    return;
+  }
+  for (; i + WORDS_AT_ONCE <= end; i += WORDS_AT_ONCE)
+    for (int32_t j = 0; j < WORDS_AT_ONCE; j++)
+      words[i + j] = word;
+  for (; i < end; i++)
     words[i] = word;
 }
 

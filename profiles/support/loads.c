@@ -97,8 +97,8 @@ void bench_load_ahead(bench_load *l, int32_t index) {
 static void replace_request(bench_load *l, int32_t index) {
   bench_engine *e = l->engine;
   int32_t i = index % (l->requests < 512 ? l->requests : 512), place = i, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
-  while (moves_up(l) && l->rows[place %= l->requests] != e->rows[i])
-    place++;
+  if (moves_up(l)) /* it has been there longest of the first 512; the others are before it once these have moved up */
+    place = index < l->requests ? 0 : l->requests - (l->requests < 512 ? l->requests : 512);
   for (int32_t p = 0; p < BENCH_PAGES_OF_A_NEW_REQUEST; p++)
     pages[p] = bench_take_page(e);
   take(l, e->rows[i]);
