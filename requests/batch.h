@@ -36,14 +36,6 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, cons
 /* The same by a look at every request; the members stay as they are, as they must while a step is prepared. */
 cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set, int32_t max_requests,
                            int32_t max_tokens, cgr__checked_batch *checked);
-
-/* Whether all of some tokens are ids; or ids and CGR_TOKEN_LAST. */
-typedef enum cgr__token_kind {
-  CGR__TOKENS_ARE_IDS,
-  CGR__TOKENS_ARE_IDS_OR_LAST,
-  CGR__TOKENS_ARE_OTHER /* perhaps because an INT32_MAX is among others that are CGR_TOKEN_LAST */
-} cgr__token_kind;
-cgr__token_kind cgr__tokens_kind(const int32_t *tokens, int32_t count);
 /* Checks tokens[at .. at + count) of one request: ids, except that the first may be CGR_TOKEN_LAST. */
 cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count);
 /* Fails: the row has no pages for that many tokens, or may not have that many. */

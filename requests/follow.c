@@ -5,6 +5,7 @@
 #include "requests/difference.h"
 #include "requests/members.h"
 #include "requests/schedule.h"
+#include "requests/tokens.h"
 
 /* -------------------------------------------------------------------------------------------------------- members that follow */
 

@@ -1,7 +1,6 @@
 /* The pages of rows: set, taken away, and checked. */
 #include "requests/pages.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -64,21 +63,6 @@ static void update_capacity(cgr__rows *rows, int32_t row) {
     int32_t least = rows->group[g].length_set == 0 ? group_least(&rows->group[g], rows->group[g].row[row].first) : 0;
     entry->least = least > entry->least ? least : entry->least;
   }
-}
-
-cgr__page_edit_names cgr__page_edit_names_of(const cgr__page_edit *edit, int32_t i) {
-  cgr__page_edit_names names = { "first", "count", "" };
-  if (edit->entry < 0) {
-    snprintf(names.page, sizeof names.page, "pages[%d]", i);
-    return names;
-  }
-  snprintf(names.first, sizeof names.first, "firsts[%d]", edit->entry);
-  snprintf(names.page, sizeof names.page, "pages[%lld] (of rows[%d])", (long long)edit->place + i, edit->entry);
-  if (edit->counts_itself)
-    snprintf(names.count, sizeof names.count, "the count");
-  else
-    snprintf(names.count, sizeof names.count, "counts[%d]", edit->entry);
-  return names;
 }
 
 /* ------------------------------------------------------------------------------------------------------ a page only once */
