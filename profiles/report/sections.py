@@ -121,6 +121,8 @@ SECTIONS = [
     Section("Planning for FlashMLA, and block tables", "flashmla_cost", "", "As above.",
             ("FlashMLA, 132 parts", "FlashMLA, 66 parts", "block table, 128 pages"), ("requests", "lengths"),
             has("lengths", "1 .. 8192"), ("FlashMLA, 132 parts", None)),
+    Section("Pages for many rows", "page_cost", "300 20", "Host time of giving one page each to as many rows, by one call and by a call for each row. No target.",
+            ("one call", "a call for each", "ratio"), ("pages", "caches")),
     Section("Width of graphs", "fork_cost", "300 20", "Host time of launching a graph of 320 kernels. No target.",
             ("width", "launch", "against the line"), ("forks", "side streams")),
     Section("What a replay consists of", "label_coverage", "", "GPU time by phase, as CUPTI records it and labels name it. No target.",
