@@ -69,7 +69,7 @@ static int32_t place_of(cgr__rows *rows, int32_t index, const int32_t *list, int
   return *position;
 }
 
-/* Its place differs from whatever a batch has there, -1 included: the shape is unknown, so that no batch repeats. */
+/* Its place differs from whatever a batch has there, -1 included: the shape is unknown (find_shape), so that no batch repeats. */
 void cgr__follow_close(cgr__rows *rows, int32_t row) {
   cgr__standing *s = &cgr__rows_batches_of(rows, row)->standing;
   s->members.rows[place_of(rows, row, s->members.rows, s->members.num_requests)] = -1;
@@ -88,7 +88,7 @@ static void find_shape(cgr__standing *s) {
   }
   members->num_tokens = (int32_t)s->sum_tokens;
   members->max_query_len = longest;
-  members->query_len = longest == shortest ? longest : 0;
+  members->query_len = longest == shortest && s->num_holes == 0 ? longest : 0; /* no batch repeats one with a hole */
 }
 
 /* The batch that was given whole last becomes the members. Its rows may have been closed since, or have another request. */
@@ -369,8 +369,9 @@ static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const c
   const cgr__batch_layout *last = batches->last;
   if (s->follows && s->num_irregular <= cgr__few_of(batch->num_requests) / 2 && cgr__find_difference(&s->members, batch, d))
     return true;
-  if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || !cgr__find_difference(last, batch, d) ||
-      !is_regular(rows, last))
+  if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || last->num_partial > cgr__few_of(last->num_requests) / 2)
+    return false;
+  if (!cgr__find_difference(last, batch, d) || !is_regular(rows, last))
     return false;
   adopt_last(rows, batches);
   return cgr__find_difference(&s->members, batch, d); /* once more: there may be holes */
