@@ -111,7 +111,9 @@ struct Engine {
   Random &random;
   Worlds w;
   std::vector<Work> running;
-  List waiting; // open, and in no batch
+  List waiting;   // open, and in no batch
+  int ghosts = 0; // batches to come that name no row where one was closed
+  size_t ghost = 0;
   int64_t launched = 0, followed = 0, few = 0, refused = 0;
 
   Engine(Random &r, const Size &size) : random(r), w(size) {}
@@ -120,6 +122,14 @@ struct Engine {
   void Leave() {
     const size_t i = Any(running.size());
     waiting.push_back(running[i].row);
+    if (random.OneIn(4)) {
+      running.erase(running.begin() + std::ptrdiff_t(i));
+      ghosts = random.Pick32(1, 3);
+      ghost = i;
+      w.Close(waiting.back());
+      waiting.pop_back();
+      return;
+    }
     if (random.OneIn(2)) { // the last takes its place
       running[i] = running.back();
       running.pop_back();
@@ -169,6 +179,8 @@ struct Engine {
   Batch Make() {
     Batch batch;
     bool given = random.OneIn(3), ones = true, flags = false;
+    if (ghosts-- > 0)
+      return WithGhost();
     for (const Work &work : running) {
       batch.rows.push_back(work.row);
       batch.query_lens.push_back(work.len);
@@ -186,6 +198,14 @@ struct Engine {
       if (last && batch.QueryLen(i) > 0 && w.Row(w.plain, batch.rows[i]).has_token)
         batch.tokens[at] = CGR_TOKEN_LAST;
     return random.OneIn(30) ? Spoilt(batch) : batch;
+  }
+  // Decodes, and one of row -1 among them: what the members that follow have where a row was closed.
+  Batch WithGhost() {
+    Batch batch;
+    for (const Work &work : running)
+      batch.rows.push_back(work.row);
+    batch.rows.insert(batch.rows.begin() + std::ptrdiff_t(std::min(ghost, batch.rows.size())), -1);
+    return random.OneIn(2) ? batch.WithIds() : batch;
   }
   Batch Spoilt(Batch batch) {
     const size_t i = batch.rows.empty() ? 0 : Any(batch.rows.size());
