@@ -309,7 +309,7 @@ struct Engine {
 
 // The place of a row that was closed is like no row, whatever a batch has there.
 TEST(Follow, ABadRowIsNotTakenForAClosedOne) {
-  for (uint64_t steps : { 1, 2, 4 }) // the batch was looked at whole; was adopted; was followed
+  for (uint64_t steps : { 1, 2, 4 }) // the batch was looked at whole; then the members began to follow; then they followed
     for (int32_t bad : { -1, -2, 1 }) {
       Rows rows(4, 100, { {} }, 4, 60);
       Pool pool(rows, 4, 60, 3);
