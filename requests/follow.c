@@ -92,7 +92,7 @@ static void find_shape(cgr__standing *s) {
 }
 
 /* The batch that was given whole last becomes the members. Its rows may have been closed since, or have another request. */
-static void adopt_last(cgr__rows *rows, cgr__lane_batches *batches) {
+static void follow_last(cgr__rows *rows, cgr__lane_batches *batches) {
   cgr__standing *s = &batches->standing;
   cgr__batch_layout *last = batches->last, *members = &s->members;
   size_t n = (size_t)last->num_requests;
@@ -373,7 +373,7 @@ static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const c
     return false;
   if (!cgr__find_difference(last, batch, d) || !is_regular(rows, last))
     return false;
-  adopt_last(rows, batches);
+  follow_last(rows, batches);
   return cgr__find_difference(&s->members, batch, d); /* once more: there may be holes */
 }
 
