@@ -37,6 +37,7 @@
 #define CGR__MAX_OPEN_LABELS 16               /* of the nodes of a graph, one inside the other */
 #define CGR__MAX_STRUCT 4096                  /* bytes: a larger size in a sized struct is rubbish */
 #define CGR__STRUCT_UNIT 8                    /* bytes: the alignment of every sized struct, so their sizes are multiples of it */
+#define CGR__WIDE_LOOP 16                     /* elements in an inner loop that compilers make wide loads and stores of */
 #define CGR__NAME_BYTES 32                    /* of names that are bounded at 31 characters, with the zero */
 
 /* A cache line. What every step reads and writes is in few of them. */

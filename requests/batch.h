@@ -29,6 +29,18 @@ static inline void cgr__batch_describe(cgr__checked_batch *checked) {
   checked->max_query_len = c->max_query_len;
 }
 
+/* The same of a batch that the members follow. */
+static inline void cgr__batch_describe_members(cgr__batch_layout *members, bool append_first, cgr__checked_batch *checked) {
+  checked->batch_layout = members;
+  checked->follows = true;
+  checked->standing = false;
+  checked->append_first = append_first;
+  checked->set = 0;
+  cgr__batch_describe(checked);
+}
+/* Whether its requests are the members. */
+static inline bool cgr__batch_is_of_members(const cgr__checked_batch *checked) { return checked->standing || checked->follows; }
+
 /* Whether the batch is good. On failure nothing has changed that a later call could see. `batch` is a copy that cgr__sized_read
  * made; `set` the length set of its tokens. */
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,

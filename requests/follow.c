@@ -127,6 +127,8 @@ static void follow_last(cgr__rows *rows, cgr__lane_batches *batches) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- look */
 
+#define MAX_LACKING (CGR__MAX_DIFFERENCES + CGR__MAX_DIFFERENCES / 2) /* requests that come, and irregular members */
+
 /* What a batch comes to that nearly is the last one. */
 typedef struct look {
   const cgr_batch *batch;
@@ -135,7 +137,7 @@ typedef struct look {
   int64_t num_tokens;
   int32_t num_short[2];
   int32_t num_lacking; /* requests whose last token is not on the device, as far as they are noted */
-  int32_t lacking[CGR__MAX_DIFFERENCES + CGR__MAX_DIFFERENCES / 2]; /* that come, and irregular members */
+  int32_t *lacking;    /* [MAX_LACKING] */
 } look;
 
 static void note_lacking(look *l, int32_t place) { l->lacking[l->num_lacking++] = place; }
@@ -276,8 +278,6 @@ static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_r
 
 /* -------------------------------------------------------------------------------------------------------------------- follow */
 
-#define WORDS_AT_ONCE 16 /* a loop of so many becomes wide stores */
-
 /* Copies words [first, end); the source may be NULL, and is `word` throughout then. */
 static void copy_words(void *to, const void *from, int32_t word, int32_t first, int32_t end) {
   int32_t *words = to, i = first;
@@ -285,8 +285,8 @@ static void copy_words(void *to, const void *from, int32_t word, int32_t first, 
     memcpy(words + first, (const int32_t *)from + first, (size_t)(end - first) * sizeof *words);
     return;
   }
-  for (; i + WORDS_AT_ONCE <= end; i += WORDS_AT_ONCE)
-    for (int32_t j = 0; j < WORDS_AT_ONCE; j++)
+  for (; i + CGR__WIDE_LOOP <= end; i += CGR__WIDE_LOOP)
+    for (int32_t j = 0; j < CGR__WIDE_LOOP; j++)
       words[i + j] = word;
   for (; i < end; i++)
     words[i] = word;
@@ -348,11 +348,12 @@ static void update_members(cgr__rows *rows, cgr__standing *s, const look *l) {
   }
 }
 
-static void describe(const cgr__rows *rows, cgr__standing *s, cgr__checked_batch *checked) {
-  *checked = (cgr__checked_batch){ .batch_layout = &s->members, .follows = true };
+/* Whether a member that has tokens has a `shared_prefix`: it is irregular then. */
+static bool appends_first(const cgr__rows *rows, const cgr__standing *s) {
+  bool first = false;
   for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next)
-    checked->append_first |= rows->row[row].shared_prefix && rows->row[row].query_len > 0;
-  cgr__batch_describe(checked);
+    first |= rows->row[row].shared_prefix && rows->row[row].query_len > 0;
+  return first;
 }
 
 /* Whether few enough members would be irregular if the members followed the last batch. */
@@ -374,7 +375,7 @@ static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const c
   if (!cgr__find_difference(last, batch, d) || !is_regular(rows, last))
     return false;
   follow_last(rows, batches);
-  return cgr__find_difference(&s->members, batch, d); /* once more: there may be holes */
+  return s->num_holes == 0 || cgr__find_difference(&s->members, batch, d);
 }
 
 bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t max_requests,
@@ -385,14 +386,15 @@ bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_ba
     return false;
   if (!find_difference(rows, batches, batch, &difference))
     return false;
-  look l = { .batch = batch, .difference = &difference, .num_tokens = s->sum_tokens };
+  int32_t lacking[MAX_LACKING];
+  look l = { .batch = batch, .difference = &difference, .num_tokens = s->sum_tokens, .lacking = lacking };
   memcpy(l.num_short, s->num_short, sizeof l.num_short);
   if (!look_at_batch(rows, s, max_requests, max_tokens, &l))
     return false;
   update_members(rows, s, &l);
   if (difference.num_stretches + difference.num_updates > 0)
     find_shape(s);
-  describe(rows, s, checked);
+  cgr__batch_describe_members(&s->members, appends_first(rows, s), checked);
   return true;
 }
 
@@ -418,32 +420,13 @@ static bool batch_repeats(const cgr__standing *s, const cgr_batch *batch) {
   return memcmp(batch->rows, members->rows, bytes) == 0;
 }
 
-bool cgr__follow_repeats(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked) {
-  const cgr__standing *s = &batches->standing;
+bool cgr__follow_repeats(cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked) {
+  cgr__standing *s = &batches->standing;
   if (!batch_repeats(s, batch) || !cgr__schedule_is_free(s->schedule, s->steps))
     return false;
   cgr__token_kind worst = s->members.query_len > 1 ? CGR__TOKENS_ARE_IDS : CGR__TOKENS_ARE_IDS_OR_LAST;
   if (batch->tokens ? cgr__tokens_kind(batch->tokens, s->members.num_tokens) > worst : s->members.query_len > 1)
     return false;
-  checked->batch_layout = (cgr__batch_layout *)&s->members;
-  checked->follows = true;
-  checked->standing = checked->append_first = false;
-  checked->set = 0;
-  cgr__batch_describe(checked);
+  cgr__batch_describe_members(&s->members, false, checked);
   return true;
-}
-
-/* -------------------------------------------------------------------------------------------------------------------- launch */
-
-void cgr__follow_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq) {
-  cgr__standing *s = &batches->standing;
-  batches->last = NULL;
-  s->steps++;
-  s->last_seq = seq;
-  for (int32_t row = s->first_irregular, next; row >= 0; row = next) {
-    next = s->irregular[row].next;
-    rows->row[row].shared_prefix &= rows->row[row].query_len == 0;
-    cgr__members_revalidate(rows, row);
-  }
-  cgr__members_told(s, device_seq);
 }

@@ -17,12 +17,10 @@ extern "C" {
 #endif
 
 /* Whether the batch repeats the last one and needs no further look; if so, *checked describes it. */
-bool cgr__follow_repeats(const cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked);
+bool cgr__follow_repeats(cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked);
 /* Whether the batch is surely good, and nearly the last one; if so, the members follow it, and *checked describes it. */
 bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t max_requests,
                        int32_t max_tokens, cgr__checked_batch *checked);
-/* The step was launched as `seq`; the batch layout that the device has is that of step `device_seq`. */
-void cgr__follow_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq);
 
 /* A row that closes leaves the members. */
 void cgr__follow_close(cgr__rows *rows, int32_t row);

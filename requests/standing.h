@@ -47,8 +47,8 @@ cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, i
 int32_t cgr__standing_edits(const cgr__rows *rows, const cgr__lane_batches *batches, bool whole, cgr__edit *edits,
                             int32_t *tokens, int32_t *num_tokens);
 
-/* The step was launched as `seq`: tokens are used up, and the device has been told everything; the batch layout that it has is
- * that of step `device_seq`. */
+/* A step of the members was launched as `seq`, also of ones that follow: tokens are used up, and the device has been told
+ * everything. The batch layout that it has is that of step `device_seq`. */
 void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq);
 
 #ifdef __cplusplus

@@ -110,13 +110,9 @@ cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, i
   const bool append_first = find_shape(rows, s);
   if (threshold > 0 && s->members.query_len == 0)
     CGR__TRY(check_order(rows, s, threshold));
-  *checked = (cgr__checked_batch){ .batch_layout = &s->members,
-                                   .num_requests = s->members.num_requests,
-                                   .num_tokens = s->members.num_tokens,
-                                   .query_len = s->members.query_len,
-                                   .max_query_len = s->members.max_query_len,
-                                   .standing = true,
-                                   .append_first = append_first };
+  cgr__batch_describe_members(&s->members, append_first, checked);
+  checked->standing = true;
+  checked->follows = false;
   return CGR_OK;
 }
 
@@ -161,9 +157,12 @@ void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t 
   s->last_seq = seq;
   for (int32_t row = s->first_irregular, next; row >= 0; row = next) {
     next = s->irregular[row].next;
+    s->num_tokens = 0; /* only irregular members have any */
     rows->row[row].shared_prefix &= rows->row[row].query_len == 0;
-    cgr__standing_use_up(rows, batches, row);
+    if (s->follows)
+      cgr__members_revalidate(rows, row);
+    else
+      cgr__standing_use_up(rows, batches, row);
   }
-  s->num_tokens = 0;
   cgr__members_told(s, device_seq);
 }

@@ -1,13 +1,13 @@
 #include "requests/tokens.h"
 
-#define TOKENS_AT_ONCE 16 /* a loop of so many becomes wide loads */
+#include "base/limits.h"
 
 /* Whether none of the words, each plus `more`, is negative. */
 static inline bool none_negative(const int32_t *words, int32_t count, uint32_t more) {
   uint32_t signs = 0;
   int32_t i = 0;
-  for (; i + TOKENS_AT_ONCE <= count && signs >> 31 == 0; i += TOKENS_AT_ONCE)
-    for (int32_t j = 0; j < TOKENS_AT_ONCE; j++)
+  for (; i + CGR__WIDE_LOOP <= count && signs >> 31 == 0; i += CGR__WIDE_LOOP)
+    for (int32_t j = 0; j < CGR__WIDE_LOOP; j++)
       signs |= (uint32_t)words[i + j] + more;
   for (; i < count && signs >> 31 == 0; i++)
     signs |= (uint32_t)words[i] + more;

@@ -8,7 +8,7 @@
 static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function, int32_t row) {
   const cgr__prepared *prepared = &rt->lane.prepared;
   const cgr__batch_layout *batch = prepared->batch.batch_layout;
-  bool members = prepared->batch.standing || prepared->batch.follows;
+  bool members = cgr__batch_is_of_members(&prepared->batch);
   bool is_in = prepared->ticket != 0 && members && rt->rows.row[row].position >= 0;
   for (int32_t i = 0; prepared->ticket != 0 && !members && !is_in && i < batch->num_requests; i++)
     is_in = batch->rows[i] == row;

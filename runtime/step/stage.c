@@ -61,13 +61,11 @@ static cgr_status check_slots(const cgr_runtime *rt, int64_t change_steps) {
   return CGR_OK;
 }
 
-#define STARTS_AT_ONCE 16 /* a loop of so many becomes wide stores */
-
 /* query_start_loc: sums where the requests differ. */
 static void fill_starts(int32_t *starts, const cgr__batch_layout *batch) {
   int32_t n = batch->num_requests, query_len = batch->query_len, start = 0, i = 0;
-  for (; query_len > 0 && i + STARTS_AT_ONCE <= n; i += STARTS_AT_ONCE, start += STARTS_AT_ONCE * query_len)
-    for (int32_t j = 0; j < STARTS_AT_ONCE; j++)
+  for (; query_len > 0 && i + CGR__WIDE_LOOP <= n; i += CGR__WIDE_LOOP, start += CGR__WIDE_LOOP * query_len)
+    for (int32_t j = 0; j < CGR__WIDE_LOOP; j++)
       starts[i + j] = start + j * query_len;
   for (; i < n; i++) {
     starts[i] = start;

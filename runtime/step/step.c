@@ -287,14 +287,12 @@ static cgr_status check_launch(cgr_runtime *rt, cudaStream_t stream) {
 /* The step is on its stream: the host follows. */
 static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   const cgr__prepared *p = &rt->lane.prepared;
-  bool members = p->batch.standing || p->batch.follows;
+  bool members = cgr__batch_is_of_members(&p->batch);
   cgr__batch_layout *batch = members ? cgr__members_snapshot(&rt->lane.batches) : p->batch.batch_layout;
   cgr__launched(rt, p->seq, stream, batch);
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
-  if (p->batch.follows)
-    cgr__follow_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
-  else if (p->batch.standing)
+  if (members)
     cgr__standing_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
   else
     cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq, rt->lane.device_batch);

@@ -18,6 +18,7 @@
 #include "requests/rows.h"
 #include "requests/follow.h"
 #include "requests/members.h"
+#include "requests/standing.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
 
@@ -227,7 +228,7 @@ struct Pool {
     checked->batch_layout->uses--;
     cgr__batch_layouts_launch(&pool, seq, checked->follows ? cgr__members_snapshot(&rows.batches) : checked->batch_layout);
     if (checked->follows)
-      cgr__follow_commit(rows, &rows.batches, seq, seq);
+      cgr__standing_commit(rows, &rows.batches, seq, seq);
     else
       cgr__batch_commit(rows, &rows.batches, checked, seq, seq);
   }

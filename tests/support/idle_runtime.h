@@ -10,6 +10,7 @@ extern "C" {
 }
 
 #include "tests/support/expect.h"
+#include "tests/support/one_layer.h"
 
 namespace cgr_test {
 
@@ -73,16 +74,6 @@ private:
     __atomic_store_n(completed_, *completed_ + 1, __ATOMIC_RELEASE);
     return 0;
   }
-  static cgr_status Record(cgr_recorder *recorder, void *memory) {
-    cgr_attention a = CGR_ATTENTION_INIT;
-    cgr_view *const views[] = { &a.q, &a.k, &a.v, &a.out };
-    for (cgr_view *view : views) {
-      cgr_status status = cgr_view_make(memory, CGR_DTYPE_FP32, 1, kDim, view);
-      if (status != CGR_OK)
-        return status;
-    }
-    return cgr_record_attention(recorder, &a);
-  }
   void MakeRuntime(int32_t max_requests, int32_t requests) {
     cgr_group group = CGR_GROUP_INIT;
     group.num_pages = 2 + max_requests * max_pages_;
@@ -96,7 +87,7 @@ private:
     config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     config.decode_buckets = &requests, config.num_decode_buckets = 1;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CaptureOf(Record, memory_[2]);
+    cgr_capture capture = CaptureOf(RecordOneLayer<int32_t{ kDim }>, memory_[2]);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
 

@@ -16,22 +16,12 @@ extern "C" {
 
 #include "tests/runtime/lines/record.h"
 #include "tests/support/expect.h"
+#include "tests/support/one_layer.h"
 
 namespace cgr_test {
 namespace {
 
 constexpr int32_t kRows = 256, kPages = 2 + 2 * kRows, kDim = 64;
-
-cgr_status Record(cgr_recorder *recorder, void *memory) {
-  cgr_attention a = CGR_ATTENTION_INIT;
-  cgr_view *const views[] = { &a.q, &a.k, &a.v, &a.out };
-  for (cgr_view *view : views) {
-    cgr_status status = cgr_view_make(memory, CGR_DTYPE_FP32, 1, kDim, view);
-    if (status != CGR_OK)
-      return status;
-  }
-  return cgr_record_attention(recorder, &a);
-}
 
 class Lines : public ::testing::Test {
 protected:
@@ -66,7 +56,7 @@ protected:
     config.num_layers = 1, config.max_requests = config.max_tokens = kRows, config.max_seq_len = 32;
     config.graph_mode = CGR_MODE_FULL_DECODE_ONLY;
     CGR_ASSERT_OK(cgr_runtime_create(&config, &rt_));
-    cgr_capture capture = CaptureOf(Record, memory_[2]);
+    cgr_capture capture = CaptureOf(RecordOneLayer<kDim>, memory_[2]);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
   }
   void TearDown() override {
