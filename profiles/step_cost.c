@@ -1,7 +1,7 @@
 /* What a FULL decode step costs the host, prepare and launch together, next to the bare launch of the same executable graph: for
  * batches of 1 to 1024 requests that do not change, while 1/16 of the rows append a page, and while one request leaves and
- * another comes (close, open, 40 pages) in every step; given whole, and as the standing batch. The target is that of the ratio,
- * with that of the p99s' ratio in brackets; on the host device neither means anything.
+ * another comes (close, open, 40 pages) in every step, in its place or behind the others; given whole, and as the standing
+ * batch. The target is that of the ratio, with that of the p99s' ratio in brackets; on the host device neither means anything.
  *
  *   bazel-bin/profiles/step_cost [cuda:0|host] [steps in a block] [blocks] [tables] [nodes of the graph]
  *

@@ -1,6 +1,5 @@
 /* Request rows: the calls of requests.h over requests/. */
 #include "requests/page_edits.h"
-
 #include "runtime/runtime.h"
 
 /* The rows of the prepared step are taken: if one lost a page now, that step would still write the page, while last_seq already
@@ -74,12 +73,13 @@ static int32_t prepared_row_of(const cgr_runtime *rt, const cgr__page_edits *edi
   const cgr__prepared *prepared = &rt->lane.prepared;
   const cgr__batch_layout *batch = prepared->batch.batch_layout;
   const cgr__row_pages *of = rt->rows.group[edits->group].row;
+  bool members = cgr__batch_is_of_members(&prepared->batch);
   if (edits->num_losing == 0 || prepared->ticket == 0)
     return -1;
-  for (int32_t i = 0; prepared->batch.standing && i < edits->num_rows; i++)
+  for (int32_t i = 0; members && i < edits->num_rows; i++)
     if (of[edits->rows[i]].edited == CGR__EDITED_LOSES && rt->rows.row[edits->rows[i]].position >= 0)
       return edits->rows[i];
-  for (int32_t i = 0; !prepared->batch.standing && i < batch->num_requests; i++)
+  for (int32_t i = 0; !members && i < batch->num_requests; i++)
     if (of[batch->rows[i]].edited == CGR__EDITED_LOSES)
       return batch->rows[i];
   return -1;

@@ -93,12 +93,11 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
   return (uint64_t)count * 4;
 }
 
-/* Whether the device needs the batch layout of the members whole: it has another, or edits would be no fewer bytes. */
+/* Whether the device needs the batch layout of the members whole: it has another one, or too much has moved. */
 static bool needs_whole(const cgr_runtime *rt, const cgr__prepared *prepared) {
   const cgr__standing *members = &rt->lane.batches.standing;
-  if (rt->lane.device_batch == 0 || rt->lane.device_batch != members->device_seq || prepared->num_change_steps > 0)
-    return true;
-  return members->all_dirty || (prepared->batch.follows && members->num_dirty > prepared->batch.num_requests / 2);
+  return rt->lane.device_batch == 0 || rt->lane.device_batch != members->device_seq || prepared->num_change_steps > 0 ||
+         members->all_dirty;
 }
 
 /* The batch layout of the members, as edits of what the device has if it can be; and tokens that edits name. */

@@ -351,7 +351,7 @@ TEST(Follow, RefusedEditsOfTheStandingBatchChangeNothing) {
 }
 
 TEST(Follow, AgreesWithALookAtAllAndWithEdits) {
-  const char *count = getenv("CGR_TEST_BATCHES");
+  const char *count = getenv("CGR_TEST_BATCHES"); // for longer runs
   const int64_t batches = count ? atoll(count) : 30000;
   SeededRandom random;
   int64_t launched = 0, followed = 0, few = 0, refused = 0;
