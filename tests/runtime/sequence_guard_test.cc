@@ -27,7 +27,7 @@ public:
     for (size_t at = 0; at + sizeof(cgr__ring_slot_header) <= kBytes; at += 64) {
       cgr__ring_slot_header *header = reinterpret_cast<cgr__ring_slot_header *>(static_cast<unsigned char *>(pinned_) + at);
       if (header->seq == seq && header->num_requests == num_requests && header->num_tokens == num_tokens &&
-          header->batch_seq <= seq && header->flags <= 3) {
+          header->batch_seq <= seq && header->flags < 16) {
         EXPECT_EQ(found, nullptr) << "two ring slots bear the number " << seq;
         found = header;
       }
