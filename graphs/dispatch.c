@@ -6,8 +6,6 @@
 #include "cgr/names.h"
 #include "graphs/graphs.h"
 
-#define FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */
-
 /* An empty step still has one padded request, so that no kernel is launched for nothing. */
 static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr_reason reason) {
   cgr_key key = CGR_KEY_INIT;
@@ -45,7 +43,7 @@ static search begin_search(const cgr__graphs *graphs, const cgr__batch_shape *sh
   double light = (double)graphs->max_padding * tokens; /* exact: 24 bits times 24 */
   search s = { .graphs = graphs, .shape = shape, .requests = shape->num_requests > 0 ? shape->num_requests : 1 };
   s.light = light < CGR__MAX_TOKENS ? (int32_t)light : CGR__MAX_TOKENS;
-  s.most = s.light > tokens + FREE_PADDING ? s.light : tokens + FREE_PADDING;
+  s.most = s.light > tokens + CGR__FREE_PADDING ? s.light : tokens + CGR__FREE_PADDING;
   if (graphs->strict && shape->num_requests > 0)
     s.most = CGR__MAX_TOKENS; /* an eager step would be refused */
   return s;

@@ -150,6 +150,8 @@ typedef struct cgr__lost_call {
   cgr_key key;                   /* of the first */
 } cgr__lost_call;
 
+#define CGR__FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */
+
 typedef struct cgr__graphs {
   cgr_device *dev;
   const cgr__regions *regions;
@@ -346,6 +348,18 @@ cgr_status cgr__capture_hold_address(cgr__open_capture *capture, const void *add
 int64_t cgr__capture_count_nodes(cgr__open_capture *capture);
 /* Call `number` has added none. */
 void cgr__capture_lose_call(const cgr__open_capture *capture, cgr_call_function function, int32_t number);
+
+/* advice.c: which keys pay. */
+typedef struct cgr__key_use {
+  const cgr_key *key;
+  uint64_t steps, tokens; /* that used it or missed it; their real tokens, which choose no graph that pads them too much */
+  uint64_t growth;        /* tokens that all steps would have more without it */
+  int32_t at, next;       /* the keys that its own steps have, and would have without that one; -1: none */
+  bool pays;
+} cgr__key_use;
+/* Sets which keys pay: with these alone the steps are padded to at most 1 + max_growth times as many tokens. Returns how many.
+ * Sums of tokens stay below 2^53. */
+uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, double max_padding, double max_growth);
 
 /* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;
  * the first one of a kind nothing. */

@@ -50,9 +50,8 @@ typedef struct cgr__stamp_args {
  * CLOCK_MONOTONIC. seq = state->seq + 1, so it must come before the epilogue of its step. */
 extern const cgr__kernel cgr__kernel_stamp; /* cgr__stamp_args */
 
-/* What the epilogue of step `seq` writes. */
-CGR__HOST_DEVICE void cgr__stamp_epilogue(const cgr__step_args *a, uint64_t seq, int64_t now) {
-  int64_t *row = cgr__stamp_row(a->buffers.stamps, seq, a->ring_depth, a->stamp_stride);
+/* What the epilogue writes into its step's row. */
+CGR__HOST_DEVICE void cgr__stamp_epilogue(int64_t *row, int64_t now) {
   row[cgr__stamp_word(CGR_PHASE_EPILOGUE, 1)] = now;
   row[cgr__stamp_word(CGR_PHASE_STEP, 1)] = now;
 }

@@ -66,6 +66,28 @@ typedef struct cgr_capture_estimate {
  * Threads one · Capture no · Sync may · Alloc cold */
 CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_capture *capture, cgr_capture_estimate *estimate);
 
+typedef struct cgr_key_advice {
+  uint32_t size;
+  int32_t num_keys;      /* that pay */
+  uint64_t steps;        /* that used a key, without those that forced it, or missed it. One that missed its key and used another
+                            counts for both */
+  uint64_t tokens;       /* that the keys padded these steps to */
+  uint64_t tokens_after; /* the same with the keys that pay alone */
+  uint64_t bytes, bytes_after; /* device memory of the graphs that there are, and of those whose keys pay */
+  double ms, ms_after;   /* what capturing these took */
+} cgr_key_advice;
+#define CGR_KEY_ADVICE_INIT { (uint32_t)sizeof(cgr_key_advice), 0, 0, 0, 0, 0, 0, 0.0, 0.0 }
+
+/* Which keys pay, by the steps that have been launched: those without which the steps would be padded to more than 1 + max_growth
+ * times as many tokens. A key that no step used or missed never pays; one whose steps would run eagerly without it always does.
+ * Others go while the growth allows it, one after the other, the one that adds fewest tokens first. `keys` (NULL if `capacity` is 0)
+ * gets them in the order of cgr_runtime_graph_stats, advice->num_keys says how many there are, of which `capacity` are written. Use it after
+ * hours of real load, and give the next runtime these sizes, or these keys as cgr_capture.keys. CGR_ERROR_INVALID_ARGUMENT for a
+ * max_growth outside 0 .. 1000. It does not see what a larger graph costs besides its tokens.
+ * Threads one · Capture ok · Sync never · Alloc cold */
+CGR_API cgr_status cgr_runtime_advise_keys(cgr_runtime *runtime, double max_growth, cgr_key *keys, int32_t capacity,
+                                           cgr_key_advice *advice);
+
 /* ------------------------------------------------------------------------------------------------------------- self-test */
 
 /* Memory that `record` writes for each token or request, such as logits: a self-test compares it too. */

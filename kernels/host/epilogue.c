@@ -56,7 +56,7 @@ void cgr__host_epilogue(const void *pointer) {
   __atomic_store_n(&args->completion->generation, state->generation, __ATOMIC_RELAXED);
   __atomic_store_n(&args->completion->errors, state->errors, __ATOMIC_RELAXED);
   if (args->buffers.stamps)
-    cgr__stamp_epilogue(args, seq, (int64_t)cgr__now_ns());
+    cgr__stamp_epilogue(cgr__stamp_row(args->buffers.stamps, seq, args->ring_depth, args->stamp_stride), (int64_t)cgr__now_ns());
   /* The host may read the result, reuse the ring slot and give pages away once it sees this. */
   __atomic_store_n(&args->completion->completed_seq, seq, __ATOMIC_RELEASE);
 }

@@ -3,7 +3,7 @@
  *   flight.c     the record of every step                 dump.c       reads it
  *   stats.c      counters and texts                       ranges.c     what tools are told
  *   timing.c     timestamps of the device                 trace.c      steps as trace events
- *   labels.c     what the nodes of graphs belong to */
+ *   labels.c     what the nodes of graphs belong to       advice.c     which keys pay */
 #ifndef CGR_RUNTIME_REPORT_REPORT_H
 #define CGR_RUNTIME_REPORT_REPORT_H
 

@@ -70,6 +70,10 @@ static cgr_status estimate_capture(void *context, void *given) {
   return cgr_runtime_estimate_capture(w->runtime, &how, (cgr_capture_estimate *)given);
 }
 
+static cgr_status advise_keys(void *context, void *given) {
+  return cgr_runtime_advise_keys(((world *)context)->runtime, 0.0, NULL, 0, (cgr_key_advice *)given);
+}
+
 static cgr_status audit(void *context, void *given) {
   int32_t count = 0;
   const cgr_status status = cgr_runtime_audit(((world *)context)->runtime, (cgr_audit *)given, NULL, 0, &count);
@@ -119,6 +123,7 @@ static int test_outputs(void) {
       offsetof(cgr_flight_record, guard), get_record },
     { "cgr_runtime_timing: spans", sizeof(cgr_span), 0, 0, get_span },
     { "cgr_runtime_estimate_capture: estimate", sizeof(cgr_capture_estimate), 0, 0, estimate_capture },
+    { "cgr_runtime_advise_keys: advice", sizeof(cgr_key_advice), 0, 0, advise_keys },
     { "cgr_block_table_get_layout: layout", sizeof(cgr_block_table_layout), 0, 0, get_block_table_layout },
     { "cgr_runtime_audit: audit", sizeof(cgr_audit), 0, 0, audit },
   };

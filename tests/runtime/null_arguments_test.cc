@@ -108,6 +108,7 @@ TEST_P(NullArguments, CallsThatReportRefuseThem) {
   cgr_runtime *rt = engine_->rt;
   cgr_stats stats = CGR_STATS_INIT;
   cgr_key_stats key_stats = CGR_KEY_STATS_INIT;
+  cgr_key_advice advice = CGR_KEY_ADVICE_INIT;
   cgr_flight_record record = CGR_FLIGHT_RECORD_INIT;
   cgr_span span = CGR_SPAN_INIT;
   cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
@@ -124,6 +125,11 @@ TEST_P(NullArguments, CallsThatReportRefuseThem) {
       { kNull, "stats is NULL", [&] { return cgr_runtime_graph_stats(rt, 0, nullptr); } },
       { kNull, "cgr_runtime_key_stats: runtime is NULL", [&] { return cgr_runtime_key_stats(nullptr, 0, &key_stats); } },
       { kNull, "stats is NULL", [&] { return cgr_runtime_key_stats(rt, 0, nullptr); } },
+      { kNull, "cgr_runtime_advise_keys: runtime is NULL",
+        [&] { return cgr_runtime_advise_keys(nullptr, 0.0, nullptr, 0, &advice); } },
+      { kNull, "advice is NULL", [&] { return cgr_runtime_advise_keys(rt, 0.0, nullptr, 0, nullptr); } },
+      { kNull, "keys is NULL, expected an address, as capacity is 1",
+        [&] { return cgr_runtime_advise_keys(rt, 0.0, nullptr, 1, &advice); } },
       { kNull, "cgr_runtime_stats_text: runtime is NULL", [&] { return cgr_runtime_stats_text(nullptr, text, 8, &length); } },
       { kNull, "cgr_runtime_stats_text: length is NULL", [&] { return cgr_runtime_stats_text(rt, text, 8, nullptr); } },
       { kNull, "cgr_runtime_metrics: runtime is NULL",

@@ -118,6 +118,7 @@ void SizedStructs::TryReports() {
       { "CGR_AUDIT_INIT", false, [&](Given given) { return cgr_runtime_audit(rt, given, findings, 2, &count); } },
       { "CGR_STATS_INIT", false, [&](Given given) { return cgr_runtime_stats(rt, given); } },
       { "CGR_GRAPH_STATS_INIT", false, [&](Given given) { return cgr_runtime_graph_stats(rt, 0, given); } },
+      { "CGR_KEY_ADVICE_INIT", false, [&](Given given) { return cgr_runtime_advise_keys(rt, 0.0, nullptr, 0, given); } },
       { "CGR_KEY_STATS_INIT", false, [&](Given given) { return cgr_runtime_key_stats(rt, 0, given); } },
       { "CGR_FLIGHT_RECORD_INIT", false, [&](Given given) { return cgr_runtime_flight(rt, given, 1, &count); } },
       { "CGR_SPAN_INIT", false, [&](Given given) { return cgr_runtime_timing(rt, mark, given, 1, &count); } },

@@ -32,6 +32,7 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
   static cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
   static cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
   static cgr_key_stats key_stats = CGR_KEY_STATS_INIT;
+  static cgr_key_advice advice = CGR_KEY_ADVICE_INIT;
   static cgr_self_test test = CGR_SELF_TEST_INIT;
 #define CALL(name, ...)                                             \
   {                                                                 \
@@ -87,6 +88,7 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
     CALL(cgr_runtime_self_test, &test, nullptr, 0, &count),
     CALL(cgr_runtime_audit, nullptr, nullptr, 0, &count),
     CALL(cgr_runtime_key_stats, 0, &key_stats),
+    CALL(cgr_runtime_advise_keys, 0.0, nullptr, 0, &advice),
     CALL(cgr_runtime_stats_text, text, sizeof text, &length),
     CALL(cgr_runtime_metrics, nullptr, 0, text, sizeof text, &length),
     CALL(cgr_runtime_flight, nullptr, 0, &count),

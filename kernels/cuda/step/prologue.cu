@@ -207,16 +207,17 @@ template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const 
   return step;
 }
 
-/* With several length sets (kSets) every step takes the general path. */
-template <int kGroups, bool kSets>
-__global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __grid_constant__ PrologueArgs args) {
-  extern __shared__ int32_t words[];
-  __shared__ Scratch scratch;
-  __shared__ DecodeScratch decodes;
+/* The parameters, for what comes after a vote: 0 bytes further on, which the compiler does not know. It would otherwise read
+ * those of the general path's loops before the vote, lines that the most common step does not need. */
+__device__ __forceinline__ const PrologueArgs &after_vote(const PrologueArgs &args) {
+  uint32_t zero = __ballot_sync(~0u, args.decode.allowed < 0);
+  return *reinterpret_cast<const PrologueArgs *>(reinterpret_cast<const unsigned char *>(&args) + zero);
+}
+
+/* Any step. */
+template <bool kSets> __device__ __forceinline__ void write_step(const PrologueArgs &args, int32_t *words, Scratch &scratch) {
   BatchLayout batch = place_batch_layout(words, args.step.padded_requests);
   Step step;
-  if (!kSets && may_be_decodes(args.step) && write_unchanged_decodes<kGroups>(args, decodes))
-    return;
   int32_t share = take_share(args.step);
   if (share == 0) {
     step = take_step<kSets>(args, batch, scratch);
@@ -226,6 +227,17 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __g
   }
   write_tokens<kSets>(args, batch, step, share);
   close_tokens(args.step);
+}
+
+/* With several length sets (kSets) every step takes the general path. */
+template <int kGroups, bool kSets>
+__global__ void __launch_bounds__(kMostStepThreads, 1) prologue_kernel(const __grid_constant__ PrologueArgs args) {
+  extern __shared__ int32_t words[];
+  __shared__ Scratch scratch;
+  __shared__ DecodeScratch decodes;
+  if (!kSets && args.decode.allowed && write_unchanged_decodes<kGroups>(args, decodes))
+    return;
+  write_step<kSets>(after_vote(args), words, scratch);
 }
 
 /* By the number of groups. Without groups the instance for one is used, because no array is empty. */
@@ -249,11 +261,12 @@ extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
       a->num_groups < 0 || a->num_groups > CGR__MAX_GROUPS || a->num_sets < 0 || a->num_sets > CGR__MAX_SETS || a->set < 0 ||
       (a->set > 0 && a->set >= a->num_sets))
     return (int)cudaErrorInvalidValue;
-  cgr::PrologueArgs args = { *a, {} };
+  cgr::PrologueArgs args = { {}, *a, {} };
   for (int g = 0; g < a->num_groups; g++)
     if (a->group[g].page_size > 0)
       args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
   dim3 grid((unsigned)cgr::blocks_for(*a)), block(cgr::step_threads(a->padded_requests, a->padded_tokens));
+  args.decode = cgr::decode_args(*a, args.page_inverse, (int32_t)block.x);
   auto kernel = a->num_sets > 1 ? cgr::sets_kernel : cgr::kernels[a->num_groups];
   return cgr::launch(kernel, &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
 }
