@@ -96,9 +96,9 @@ void bench_load_ahead(bench_load *l, int32_t index) {
  * pages for some 600 steps. Its first token comes from the host. */
 static void replace_request(bench_load *l, int32_t index) {
   bench_engine *e = l->engine;
-  int32_t i = index % (l->requests < 512 ? l->requests : 512), place = i, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
-  if (moves_up(l)) /* it has been there longest of the first 512; the others are before it once these have moved up */
-    place = index < l->requests ? 0 : l->requests - (l->requests < 512 ? l->requests : 512);
+  int32_t churned = l->requests < 512 ? l->requests : 512, i = index % churned, place = i, pages[BENCH_PAGES_OF_A_NEW_REQUEST];
+  if (moves_up(l)) /* the first 512 leave from the front; then those that came, which are behind all others */
+    place = index < churned ? 0 : l->requests - churned;
   for (int32_t p = 0; p < BENCH_PAGES_OF_A_NEW_REQUEST; p++)
     pages[p] = bench_take_page(e);
   take(l, e->rows[i]);

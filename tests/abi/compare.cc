@@ -51,7 +51,9 @@ public:
         Breaks("the value" + Was(kept_.value, now_.value));
       break;
     case Kind::kMacro:
-      if (kept_.type != now_.type)
+      if (IsLongerList())
+        Grows("has new entries at its end");
+      else if (kept_.type != now_.type)
         Breaks("was " + kept_.name + kept_.type + " and is " + now_.name + now_.type);
       break;
     case Kind::kOpaque:
@@ -81,6 +83,11 @@ private:
   }
   void Breaks(const std::string &text) { Tell(true, text); }
   void Grows(const std::string &text) { Tell(false, text); }
+
+  bool IsLongerList() const {
+    return EndsWith(kept_.name, "_LIST") && now_.type.size() > kept_.type.size() &&
+           now_.type.compare(0, kept_.type.size() + 3, kept_.type + " X(") == 0;
+  }
 
   void Enum() {
     if (kept_.size != now_.size)

@@ -7,7 +7,9 @@
 // - a field keeps its name, type and place. A new one begins where the kept struct ended (older programs leave padding in a hole
 //   undefined) or takes the place of a field named `reserved`, which older programs leave 0;
 // - a parameter of a function, not of a callback, may become a pointer to const;
-// - a macro keeps its text, which is in programs; what an INIT macro sets may grow with its struct, and others may be added;
+// - a macro keeps its text, which is in programs; what an INIT macro sets may grow with its struct, a LIST may have new entries
+// at
+//   its end, and others may be added;
 // - parameters may be renamed, but two parameters of one type do not change places.
 // With another SONAME older programs do not start, and anything may change.
 #pragma once
