@@ -45,9 +45,9 @@ typedef struct cgr__change { /* one word of the persistent tables; no two change
   int32_t row, index, value;
 } cgr__change;
 
-/* A request of the standing batch. Without CGR__RING_SLOT_BATCH the batch layout of step batch_seq is edited: every place from
- * its number of requests to num_requests is named. With it the batch section already is the batch layout, and edits only say
- * which requests have tokens. */
+/* A request of the members: of the standing batch, or of a batch that was given whole. Without CGR__RING_SLOT_BATCH the batch
+ * layout of step batch_seq is edited: every place from its number of requests to num_requests is named. With it the batch section
+ * already is the batch layout, and edits only say which requests have tokens. */
 typedef struct cgr__edit { /* no two edits of a ring slot name the same place */
   int32_t place;           /* index | CGR_REQUEST_* << 16 */
   int32_t row, query_len;

@@ -1,18 +1,32 @@
 /* Which keys pay, by what steps have used. Cold. */
 #include "graphs/graphs.h"
 
-/* Whether a graph of `larger` can stand in for one of `key`. */
-static bool holds(const cgr_key *larger, const cgr_key *key) {
-  return larger->kind == key->kind && larger->program == key->program && larger->lane == key->lane &&
-         larger->query_len == key->query_len && larger->variant == key->variant && larger->max_steps == key->max_steps &&
-         larger->num_tokens >= key->num_tokens && larger->num_requests >= key->num_requests;
+static bool same_list(const cgr_key *a, const cgr_key *b) {
+  return a->kind == b->kind && a->program == b->program && a->lane == b->lane && a->query_len == b->query_len &&
+         a->variant == b->variant && a->max_steps == b->max_steps;
 }
 
-/* Whether dispatch would take a graph of so many tokens for the steps of a key: by their average, as their own are not kept. */
-static bool may_pad(const cgr__key_use *use, int32_t num_tokens, double max_padding) {
-  double tokens = use->steps > 0 ? (double)use->tokens / (double)use->steps : 0.0;
-  tokens = tokens > 1.0 ? tokens : 1.0;
-  return num_tokens <= tokens * max_padding || num_tokens <= tokens + CGR__FREE_PADDING;
+/* Whether a graph of `larger` can stand in for one of `key`. */
+static bool holds(const cgr_key *larger, const cgr_key *key) {
+  return same_list(larger, key) && larger->num_tokens >= key->num_tokens && larger->num_requests >= key->num_requests;
+}
+
+/* The fewest tokens that a step of key i can have had: no smaller key held it, and dispatch did not find it padded too much. */
+static int32_t fewest_tokens(const cgr__key_use *uses, int32_t count, int32_t i, double max_padding) {
+  const cgr_key *key = uses[i].key;
+  int32_t fewest = 1;
+  for (int32_t j = 0; j < count; j++) {
+    const cgr_key *other = uses[j].key;
+    bool is_uniform = key->query_len > 0; /* chosen by requests, which may have few tokens each */
+    bool is_smaller = is_uniform ? other->num_requests < key->num_requests
+                                 : other->num_tokens < key->num_tokens && other->num_requests >= key->num_requests;
+    int32_t most = is_uniform ? other->num_requests : other->num_tokens;
+    if (same_list(other, key) && is_smaller && most >= fewest)
+      fewest = most + 1;
+  }
+  while (!cgr__padding_is_allowed(key->num_tokens, fewest, max_padding))
+    fewest++;
+  return fewest;
 }
 
 /* The smallest key that pays and serves the steps of key i, other than the one that they have; -1: none does. */
@@ -20,13 +34,13 @@ static int32_t find_next(const cgr__key_use *uses, int32_t count, int32_t i, dou
   int32_t next = -1;
   for (int32_t j = 0; j < count; j++)
     if (j != uses[i].at && uses[j].pays && holds(uses[j].key, uses[i].key) &&
-        may_pad(&uses[i], uses[j].key->num_tokens, max_padding) &&
+        cgr__padding_is_allowed(uses[j].key->num_tokens, uses[i].fewest, max_padding) &&
         (next < 0 || uses[j].key->num_tokens < uses[next].key->num_tokens))
       next = j;
   return next;
 }
 
-/* What the steps would have in more tokens without each key; UINT64_MAX: some would have none. */
+/* By how many padded tokens the steps would grow without each key; UINT64_MAX: some would have no key. */
 static void sum_growths(cgr__key_use *uses, int32_t count) {
   for (int32_t i = 0; i < count; i++)
     uses[i].growth = 0;
@@ -66,6 +80,7 @@ uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, double max_padding,
   for (int32_t i = 0; i < count; i++) {
     uses[i].pays = uses[i].steps > 0;
     uses[i].at = uses[i].pays ? i : -1;
+    uses[i].fewest = fewest_tokens(uses, count, i, max_padding);
     tokens += uses[i].steps * (uint64_t)uses[i].key->num_tokens;
   }
   for (int32_t i = 0; i < count; i++)

@@ -20,7 +20,9 @@ static cgr_status check_fallback(const cgr__graphs *graphs, const cgr__batch_sha
   if (!graphs->strict || shape->num_requests == 0)
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
-                   "step: a batch of %d request%s and %d token%s would run eagerly (%s), expected a captured graph (strict)",
+                   "step: a batch of %d request%s and %d token%s would run eagerly (%s), expected a captured graph (strict): "
+                   "capture one that holds it (cgr_capture.keys, or "
+                   "CGR_CAPTURE_MISSED)",
                    shape->num_requests, cgr__plural(shape->num_requests), shape->num_tokens, cgr__plural(shape->num_tokens),
                    cgr_reason_name(reason));
 }

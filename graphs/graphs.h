@@ -151,6 +151,10 @@ typedef struct cgr__lost_call {
 } cgr__lost_call;
 
 #define CGR__FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */
+/* Whether a step of so many tokens may run in a graph of `num_tokens` even if nothing else serves it. */
+static inline bool cgr__padding_is_allowed(int32_t num_tokens, int32_t tokens, double max_padding) {
+  return num_tokens <= tokens * max_padding || num_tokens - CGR__FREE_PADDING <= tokens;
+}
 
 typedef struct cgr__graphs {
   cgr_device *dev;
@@ -352,13 +356,14 @@ void cgr__capture_lose_call(const cgr__open_capture *capture, cgr_call_function 
 /* advice.c: which keys pay. */
 typedef struct cgr__key_use {
   const cgr_key *key;
-  uint64_t steps, tokens; /* that used it or missed it; their real tokens, which choose no graph that pads them too much */
-  uint64_t growth;        /* tokens that all steps would have more without it */
-  int32_t at, next;       /* the keys that its own steps have, and would have without that one; -1: none */
+  uint64_t steps;   /* that used it or missed it */
+  uint64_t growth;  /* tokens that all steps would have more without it */
+  int32_t fewest;   /* tokens that such a step can have had */
+  int32_t at, next; /* the key that serves its steps now, and the one that would without that; -1: none */
   bool pays;
 } cgr__key_use;
-/* Sets which keys pay: with these alone the steps are padded to at most 1 + max_growth times as many tokens. Returns how many.
- * Sums of tokens stay below 2^53. */
+/* Sets which keys pay: with these alone the steps are padded to at most 1 + max_growth times as many tokens. Returns how many
+ * tokens these are. Sums of tokens stay below 2^53. */
 uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, double max_padding, double max_growth);
 
 /* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;

@@ -446,6 +446,21 @@ static int32_t measure_with_busy_thread(run *r, row *rows, const cpu_set_t *allo
   return count;
 }
 
+/* `what` is words with commas between them. */
+static bool are_known(const char *what) {
+  static const char *const words[] = { "tight", "0.3ms",    "1ms",       "5ms",    "touched",
+                                       "busy",  "standing", "appending", "pinned", "locked" };
+  for (const char *end; *what != '\0'; what = *end ? end + 1 : end) {
+    bool known = false;
+    end = what + strcspn(what, ",");
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+      known |= strlen(words[i]) == (size_t)(end - what) && strncmp(words[i], what, strlen(words[i])) == 0;
+    if (!known)
+      return false;
+  }
+  return true;
+}
+
 static arguments read_arguments(int argc, char **argv) {
   arguments a = {
     argc > 1 ? argv[1] : "cuda:0", argc > 4 ? argv[4] : "tight,0.3ms,1ms,5ms,touched,busy", 1000 * 1000, 5.0, 64, NODES
@@ -461,8 +476,8 @@ static arguments read_arguments(int argc, char **argv) {
   bool has_loop = false;
   for (int l = 0; l < NUM_LOOPS; l++)
     has_loop |= has(&a, loops[l].name);
-  if (a.device[0] == '-' || a.tight_steps < 1000 || a.seconds <= 0.0 || !has_loop || a.requests < 1 || a.requests > 1024 ||
-      a.nodes < 10 || a.nodes > 5000)
+  if (a.device[0] == '-' || a.tight_steps < 1000 || a.seconds <= 0.0 || !has_loop || !are_known(a.what) || a.requests < 1 ||
+      a.requests > 1024 || a.nodes < 10 || a.nodes > 5000)
     bench_fail("usage: %s [cuda:0|host] [thousands of tight steps, 1 or more] [seconds of each other loop, above 0] [what: "
                "tight,0.3ms,1ms,5ms,touched,busy,standing,appending,pinned,locked] [requests, 1 to 1024] [nodes of the graph, 10 "
                "to 5000]",

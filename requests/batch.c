@@ -162,7 +162,7 @@ static cgr_status refuse_flags(const cgr_batch *batch, int32_t i) {
 }
 
 static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
-  return batch->flags && (batch->flags[i] & ~(uint32_t)CGR_REQUEST_PARTIAL) ? refuse_flags(batch, i) : CGR_OK;
+  return cgr__batch_flags_are_good(batch, i) ? CGR_OK : refuse_flags(batch, i);
 }
 
 static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {
@@ -177,7 +177,7 @@ static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {
  * first, of whatever request. The last message is of the pages. */
 static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t tokens, int32_t max_tokens) {
   for (; i < batch->num_requests; i++) {
-    int32_t index = batch->rows[i], query_len = batch->query_lens ? batch->query_lens[i] : 1;
+    int32_t index = batch->rows[i], query_len = cgr__batch_query_len(batch, i);
     tokens += query_len > 0 ? query_len : 0;
     if (tokens > max_tokens)
       return refuse_tokens(i, tokens, max_tokens);
@@ -201,7 +201,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   out->version = 0;
   out->num_partial = 0;
   for (int32_t i = 0; i < batch->num_requests; i++) {
-    int32_t query_len = batch->query_lens ? batch->query_lens[i] : 1;
+    int32_t query_len = cgr__batch_query_len(batch, i);
     cgr_status status = check_request(rows, batch, i, query_len, set);
     if (status != CGR_OK)
       return status == CGR_ERROR_PAGES_MISSING ? refuse_limits(rows, batch, i, tokens, max_tokens) : status;
@@ -213,7 +213,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     row->mark = rows->ticket;
     out->rows[i] = batch->rows[i];
     out->query_lens[i] = query_len;
-    out->flags[i] = batch->flags ? batch->flags[i] : 0;
+    out->flags[i] = cgr__batch_flags(batch, i);
     out->tags[i] = row->tag;
     out->num_partial += out->flags[i] != 0;
     *append_first |= row->shared_prefix && query_len > 0;

@@ -20,6 +20,15 @@ typedef struct cgr__checked_batch {
   uint8_t set;                      /* whose tokens the step has; unless it is 0, the rows stay as they are */
 } cgr__checked_batch;
 
+/* What a request of a batch that is given whole has to do. */
+static inline int32_t cgr__batch_query_len(const cgr_batch *batch, int32_t i) {
+  return batch->query_lens ? batch->query_lens[i] : 1;
+}
+static inline uint32_t cgr__batch_flags(const cgr_batch *batch, int32_t i) { return batch->flags ? batch->flags[i] : 0; }
+static inline bool cgr__batch_flags_are_good(const cgr_batch *batch, int32_t i) {
+  return (cgr__batch_flags(batch, i) & ~(uint32_t)CGR_REQUEST_PARTIAL) == 0;
+}
+
 /* What a good batch has in common with its batch layout. */
 static inline void cgr__batch_describe(cgr__checked_batch *checked) {
   const cgr__batch_layout *c = checked->batch_layout;
@@ -29,11 +38,12 @@ static inline void cgr__batch_describe(cgr__checked_batch *checked) {
   checked->max_query_len = c->max_query_len;
 }
 
-/* The same of a batch that the members follow. */
-static inline void cgr__batch_describe_members(cgr__batch_layout *members, bool append_first, cgr__checked_batch *checked) {
+/* The same of a batch of the members: the engine's standing batch, or one that they follow. */
+static inline void cgr__batch_describe_members(cgr__batch_layout *members, bool standing, bool append_first,
+                                               cgr__checked_batch *checked) {
   checked->batch_layout = members;
-  checked->follows = true;
-  checked->standing = false;
+  checked->standing = standing;
+  checked->follows = !standing;
   checked->append_first = append_first;
   checked->set = 0;
   cgr__batch_describe(checked);

@@ -6,7 +6,7 @@
 
 /* Places after the one where two lists part at which they are expected to meet again. */
 #define REACH 8
-/* Words that are compared at once: by the C library, and by hand. */
+/* Words that are compared at once: a long block while all is equal, then short ones, to come close to where it is not. */
 #define LONG_BLOCK 128
 #define SHORT_BLOCK 8
 
@@ -82,7 +82,8 @@ static bool find_stretches(const lists *l, cgr__difference *d) {
     if (d->num_stretches == CGR__MAX_STRETCHES || more > d->left)
       return false;
     d->left -= (int32_t)more;
-    d->moves |= s.old_end - s.old_first != s.end - s.first;
+    bool ends = s.old_end == l->num_old && s.end == l->num_now;
+    d->moves |= !ends && s.old_end - s.old_first != s.end - s.first;
     d->stretch[d->num_stretches++] = s;
     old = s.old_end;
     now = s.end;
@@ -91,7 +92,7 @@ static bool find_stretches(const lists *l, cgr__difference *d) {
 
 /* ------------------------------------------------------------------------------------------------------------------- work */
 
-/* An array of one word for each request: of the old batch, and of the new one, where NULL is `word` for each. */
+/* One word for each request, of the old batch and of the new one. `now` NULL: each is `word`. */
 typedef struct work {
   const void *old, *now;
   int32_t word;

@@ -26,17 +26,12 @@ typedef struct cgr__difference {
   int32_t update[CGR__MAX_DIFFERENCES]; /* places in the new batch: its row had another query length or other flags */
 } cgr__difference;
 
-/* Of so many requests, those that may be dealt with one by one: each costs some eight times of what a look at it does. */
+/* How many of so many requests may be dealt with one by one: each costs about eight times as much as in a look at the whole
+ * batch. */
 static inline int32_t cgr__few_of(int32_t num_requests) {
   int32_t few = 4 + num_requests / 8;
   return few < CGR__MAX_DIFFERENCES ? few : CGR__MAX_DIFFERENCES;
 }
-
-/* What a request of a batch has to do. */
-static inline int32_t cgr__batch_query_len(const cgr_batch *batch, int32_t i) {
-  return batch->query_lens ? batch->query_lens[i] : 1;
-}
-static inline uint32_t cgr__batch_flags(const cgr_batch *batch, int32_t i) { return batch->flags ? batch->flags[i] : 0; }
 
 /* False: they differ in so much that a look at the whole batch costs less. The arrays of both are only compared, never used as
  * row numbers. */

@@ -52,10 +52,10 @@ void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches) {
   s->follows = false;
 }
 
-/* Places that a row has moved since it was looked for, mostly. */
+/* How far a row has usually moved since it was last looked for. */
 #define NEAR 16
 
-/* Where a member is in a list that has it: near the place where it was last, or anywhere. */
+/* Where a member is in a list that has it: searched from its last place outwards, then from the beginning. */
 static int32_t place_of(cgr__rows *rows, int32_t index, const int32_t *list, int32_t count) {
   int32_t *position = &rows->row[index].position, hint = *position;
   for (int32_t d = 0; d < NEAR; d++) {
@@ -69,7 +69,8 @@ static int32_t place_of(cgr__rows *rows, int32_t index, const int32_t *list, int
   return *position;
 }
 
-/* Its place differs from whatever a batch has there, -1 included: the shape is unknown (find_shape), so that no batch repeats. */
+/* A closed row leaves a hole, -1. A batch may have -1 there too: batch_repeats refuses a batch while query_len is 0, and
+ * mark_leaving one that leaves a hole in place. */
 void cgr__follow_close(cgr__rows *rows, int32_t row) {
   cgr__standing *s = &cgr__rows_batches_of(rows, row)->standing;
   s->members.rows[place_of(rows, row, s->members.rows, s->members.num_requests)] = -1;
@@ -78,7 +79,7 @@ void cgr__follow_close(cgr__rows *rows, int32_t row) {
   leave(rows, s, row);
 }
 
-static void find_shape(cgr__standing *s) {
+static void find_shape_of_followed(cgr__standing *s) {
   cgr__batch_layout *members = &s->members;
   int32_t n = members->num_requests, longest = members->query_lens[0], shortest = longest;
   for (int32_t i = 1; s->num_short[1] != n && i < n; i++) {
@@ -116,7 +117,7 @@ static void follow_last(cgr__rows *rows, cgr__lane_batches *batches) {
       s->num_holes++;
     }
   }
-  find_shape(s);
+  find_shape_of_followed(s);
   cgr__members_note_edits(s);
   if (same_tags) {
     s->copy = last;
@@ -150,7 +151,7 @@ static void count(look *l, int32_t query_len, int32_t sign) {
 
 static bool work_is_good(cgr__rows *rows, look *l, int32_t index, int32_t place) {
   int32_t query_len = cgr__batch_query_len(l->batch, place);
-  if (query_len < 0 || (cgr__batch_flags(l->batch, place) & ~(uint32_t)CGR_REQUEST_PARTIAL) != 0)
+  if (query_len < 0 || !cgr__batch_flags_are_good(l->batch, place))
     return false;
   cgr__members_sync(rows, index);
   count(l, query_len, 1);
@@ -181,7 +182,8 @@ static bool look_at_coming(cgr__rows *rows, look *l) {
   return true;
 }
 
-/* Whether every hole is in a stretch; else the batch has a row there that is none. */
+/* Marks and uncounts the requests in stretches of the old batch. False: a hole is in none of them, so the batch has no row there.
+ */
 static bool mark_leaving(cgr__rows *rows, const cgr__standing *s, look *l) {
   int32_t holes = 0;
   for (int32_t k = 0; k < l->difference->num_stretches; k++) {
@@ -266,7 +268,8 @@ static bool can_move(const cgr__rows *rows, const cgr__standing *s, const cgr__d
   return most <= rows->limits->max_rows;
 }
 
-/* Whether all is well with a batch that differs so much from the members. Changes nothing but marks. */
+/* Whether a batch that differs so much from the members is good. If it is not, members, lengths of rows and work stay as they
+ * are; marks, hints of places and deadlines may be newer. */
 static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_requests, int32_t max_tokens, look *l) {
   int32_t missing;
   l->leaving = ++rows->ticket;
@@ -312,6 +315,13 @@ static void move_places(cgr__standing *s, const look *l) {
   cgr__members_note_edits(s);
 }
 
+/* All changes of the number of requests are at the end. */
+static void resize(cgr__standing *s, int32_t num_requests) {
+  if (s->members.num_requests != num_requests)
+    cgr__members_note_edit(s, num_requests);
+  s->members.num_requests = num_requests;
+}
+
 static void let_leave(cgr__rows *rows, cgr__standing *s, const look *l) {
   for (int32_t k = 0; k < l->difference->num_stretches; k++)
     for (int32_t i = l->difference->stretch[k].old_first; i < l->difference->stretch[k].old_end; i++)
@@ -336,6 +346,8 @@ static void update_members(cgr__rows *rows, cgr__standing *s, const look *l) {
   s->num_holes = 0;
   if (d->moves)
     move_places(s, l);
+  else
+    resize(s, l->batch->num_requests);
   for (int32_t k = 0; k < d->num_stretches; k++)
     for (int32_t i = d->stretch[k].first; i < d->stretch[k].end; i++)
       let_come(rows, s, l, i);
@@ -346,14 +358,6 @@ static void update_members(cgr__rows *rows, cgr__standing *s, const look *l) {
     change_work(rows, s, s->members.rows[place], s->members.query_lens[place], s->members.flags[place]);
     cgr__members_mark_dirty(s, place);
   }
-}
-
-/* Whether a member that has tokens has a `shared_prefix`: it is irregular then. */
-static bool appends_first(const cgr__rows *rows, const cgr__standing *s) {
-  bool first = false;
-  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next)
-    first |= rows->row[row].shared_prefix && rows->row[row].query_len > 0;
-  return first;
 }
 
 /* Whether few enough members would be irregular if the members followed the last batch. */
@@ -370,6 +374,7 @@ static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const c
   const cgr__batch_layout *last = batches->last;
   if (s->follows && s->num_irregular <= cgr__few_of(batch->num_requests) / 2 && cgr__find_difference(&s->members, batch, d))
     return true;
+  /* Prefills of their own between steps of decodes leave the decodes as members. */
   if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || last->num_partial > cgr__few_of(last->num_requests) / 2)
     return false;
   if (!cgr__find_difference(last, batch, d) || !is_regular(rows, last))
@@ -393,8 +398,8 @@ bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_ba
     return false;
   update_members(rows, s, &l);
   if (difference.num_stretches + difference.num_updates > 0)
-    find_shape(s);
-  cgr__batch_describe_members(&s->members, appends_first(rows, s), checked);
+    find_shape_of_followed(s);
+  cgr__batch_describe_members(&s->members, false, cgr__members_append_first(rows, s), checked);
   return true;
 }
 
@@ -427,6 +432,6 @@ bool cgr__follow_repeats(cgr__lane_batches *batches, const cgr_batch *batch, cgr
   cgr__token_kind worst = s->members.query_len > 1 ? CGR__TOKENS_ARE_IDS : CGR__TOKENS_ARE_IDS_OR_LAST;
   if (batch->tokens ? cgr__tokens_kind(batch->tokens, s->members.num_tokens) > worst : s->members.query_len > 1)
     return false;
-  cgr__batch_describe_members(&s->members, false, checked);
+  cgr__batch_describe_members(&s->members, false, false, checked);
   return true;
 }

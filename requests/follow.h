@@ -5,8 +5,8 @@
  * of the members, and of what the device has. A batch that differs in more, or of which anything is in doubt, is looked at whole
  * by cgr__batch_validate, which alone finds what is wrong with one.
  *
- * A batch that is prepared and cancelled leaves the members as it was: they are what the next one is compared with, and nothing
- * that a row says depends on them. */
+ * A batch that is prepared and then cancelled stays the members: the next batch is compared with it. No row's length or last
+ * token changes before a launch. */
 #ifndef CGR_REQUESTS_FOLLOW_H
 #define CGR_REQUESTS_FOLLOW_H
 
@@ -18,7 +18,8 @@ extern "C" {
 
 /* Whether the batch repeats the last one and needs no further look; if so, *checked describes it. */
 bool cgr__follow_repeats(cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked);
-/* Whether the batch is surely good, and nearly the last one; if so, the members follow it, and *checked describes it. */
+/* Whether the batch is surely good, and nearly the last one; if so, the members follow it, and *checked describes it. If it is
+ * not, the members may by then be those of the last batch. */
 bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t max_requests,
                        int32_t max_tokens, cgr__checked_batch *checked);
 

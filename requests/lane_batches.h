@@ -65,21 +65,22 @@ typedef uint16_t cgr__schedule;
 
 #define CGR__EDIT_LOG 256 /* places that the standing batch's edit log holds; a power of two */
 
-/* A member that is not just a request with one token a step, or with none. */
+/* A listed member. Of the engine's standing batch: one that is not just a request with one token a step, or with none. While the
+ * members follow: one with a partial chunk, a shared prefix or no last token. */
 typedef struct cgr__irregular {
   int32_t next, prev;
   int32_t first_token; /* of its given tokens, in cgr__standing.tokens, or one of these: */
 } cgr__irregular;
-#define CGR__TOKEN_LAST_GIVEN (-1) /* its one token is CGR_TOKEN_LAST, or it has none */
+#define CGR__TOKEN_LAST_GIVEN (-1) /* its one token is CGR_TOKEN_LAST, or it has none; always this while the members follow */
 #define CGR__TOKENS_USED_UP (-2)   /* a step has run it: it must be set again */
 
 /* The batch that stays from step to step, and what is kept of its members. Either the engine edits it (standing.h), or it follows
  * the batches that are given whole (follow.h). The fields that an unchanged step reads come first. */
 typedef struct cgr__standing {
-  uint64_t steps;          /* launched so far */
-  uint64_t last_seq;       /* of the last one */
-  uint64_t version;        /* counts, from 1, the times that a place got another row; `edit_log` has the last of these places */
-  uint64_t device_seq;     /* step whose batch layout on the device is the members', but for the dirty positions */
+  uint64_t steps;      /* launched so far */
+  uint64_t last_seq;   /* of the last one */
+  uint64_t version;    /* counts, from 1, places that got another row, in `edit_log`; CGR__EDIT_LOG at once: too many for it */
+  uint64_t device_seq; /* step whose batch layout on the device is the members', but for the dirty positions */
   cgr__batch_layout *copy; /* what results of the last steps refer to, if it is as the members are; else NULL */
 
   cgr__schedule *schedule;    /* of the members' steps */
@@ -88,9 +89,9 @@ typedef struct cgr__standing {
   int32_t first_irregular;    /* rows; -1: none. In the order in which their tokens were given */
   bool follows;               /* the members are those of the batch that was given whole last */
   bool all_dirty;             /* so many positions differ that they are not listed */
-  bool stale;                 /* whole batches were launched since the last step of the members: these are looked at anew */
-  cgr__batch_layout members;  /* by position, up to max_rows between two steps; num_requests always, the rest once validated. A
-                                 row that was closed while the members follow leaves a hole, -1 */
+  bool stale; /* a whole batch with rows of the members was launched since their last step: they are looked at anew */
+  cgr__batch_layout members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated. A
+                                row that was closed while the members follow leaves a hole, -1 */
 
   int32_t num_holes; /* of members that follow */
   int32_t num_irregular;

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "requests/data.h"
 #include "requests/members.h"
+#include "requests/page_names.h"
 #include "requests/pages.h"
 
 static cgr__ledger_page *entry_of(const cgr__rows *rows, int32_t group, int32_t page) { return &rows->ledger.page[group][page]; }

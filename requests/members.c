@@ -76,6 +76,13 @@ void cgr__members_unlist(cgr__rows *rows, cgr__standing *s, int32_t row) {
   rows->row[row].irregular = false;
 }
 
+bool cgr__members_append_first(const cgr__rows *rows, const cgr__standing *s) {
+  bool first = false;
+  for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next)
+    first |= rows->row[row].shared_prefix && rows->row[row].query_len > 0;
+  return first;
+}
+
 /* While the members follow, only those that a step may treat unlike a plain decode or chunk are listed. */
 static void list_follower(cgr__rows *rows, cgr__standing *s, int32_t index) {
   const cgr__row *row = &rows->row[index];

@@ -1,8 +1,14 @@
 /* Members: requests that stay in the batch from step to step (standing.h, follow.h), as far as rows, pages, changes and batches
  * need to know them.
  *
- * A member's row is not touched step by step. `steps` counts the steps, and a member's are added when it is read. Members that
- * need a look at every step are listed (`irregular`), and those that lack a token for the next one are counted (lacks_token). */
+ * The cost of a step on the host depends on what has changed, not on how many members there are:
+ * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when it is read (cgr__members_sync).
+ * - A member that runs out of pages is found in time: the schedule counts it under the step at which it may no longer fit, and
+ *   moves it when it gets pages.
+ * - Members that need a look at every step are listed (`irregular`), and those that lack a token for the next one are counted
+ *   (lacks_token).
+ * - What the device must be told is kept by place (`dirty`) until a launch has told it; a cancelled step clears nothing.
+ * - Results refer to rows and tags as they were, in a copy that the edit log brings up to date. */
 #ifndef CGR_REQUESTS_MEMBERS_H
 #define CGR_REQUESTS_MEMBERS_H
 
@@ -54,13 +60,16 @@ static inline void cgr__members_note_edits(cgr__standing *s) {
   s->version += CGR__EDIT_LOG;
   s->copy = NULL;
 }
-/* The device has been told everything: its batch layout is that of step `device_seq`. */
 void cgr__members_clear_dirty(cgr__standing *s);
+/* The device has been told everything: its batch layout is that of step `device_seq`. */
 static inline void cgr__members_told(cgr__standing *s, uint64_t device_seq) {
   if (s->num_dirty > 0 || s->all_dirty)
     cgr__members_clear_dirty(s);
   s->device_seq = device_seq;
 }
+
+/* Whether a member that has tokens has a `shared_prefix`: it was given the next one, so it is irregular. */
+bool cgr__members_append_first(const cgr__rows *rows, const cgr__standing *s);
 
 /* What the result of a step that is launched now refers to. Only its num_requests, rows and tags are valid. */
 cgr__batch_layout *cgr__members_take_copy(cgr__lane_batches *batches);

@@ -18,13 +18,14 @@ static cgr_status check_arrays(const cgr__rows *rows, const cgr__page_edits *edi
   CGR__TRY(cgr__rows_check_group(rows, function, edits->group));
   if (rows->group[edits->group].engine_table)
     return cgr__fail(CGR_ERROR_STATE, "%s: group %d has the engine's page_table, expected the library's", function, edits->group);
-  if (edits->num_rows < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: num_rows is %d, expected at least 0", function, edits->num_rows);
+  if (edits->num_rows < 0 || edits->num_rows > rows->limits->max_rows) /* no row is in one call twice */
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: num_rows is %d, expected 0 .. %d (max_rows)", function, edits->num_rows,
+                     rows->limits->max_rows);
   if (edits->num_rows == 0)
     return CGR_OK;
   if (!edits->rows || !edits->firsts)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s is NULL, expected %d row%s", function, edits->rows ? "firsts" : "rows",
-                     edits->num_rows, cgr__plural(edits->num_rows));
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s is NULL, expected %d %s%s", function, edits->rows ? "firsts" : "rows",
+                     edits->num_rows, edits->rows ? "first page" : "row", cgr__plural(edits->num_rows));
   int64_t num_pages = edits->drops || edits->pages ? 0 : sum_counts(edits);
   if (num_pages > 0)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: pages is NULL, expected %lld page number%s (%s)", function,
@@ -90,7 +91,7 @@ static void forget_edits(cgr__rows *rows, const cgr__page_edits *edits, int32_t 
     rows->group[edits->group].row[edits->rows[i]].edited = CGR__EDITED_NOT;
 }
 
-/* The checks of a copy of the group: the compiler then knows that no row's page changes it. */
+/* `group` is a copy: stores to rows cannot change it, so the compiler need not read it again. */
 static cgr_status check_edits(cgr__rows *rows, cgr__page_edits *edits, const cgr__page_group group) {
   const cgr__page_edits given = *edits;
   cgr__page_edit edit = cgr__page_edits_begin(&given);
@@ -115,7 +116,7 @@ cgr_status cgr__page_edits_check(cgr__rows *rows, cgr__page_edits *edits) {
 
 /* ------------------------------------------------------------------------------------------------------------------- apply */
 
-/* A page at the end changes nothing for the front. The row has room for more tokens if its other pages went no further. */
+/* The front stays as it is. The row's capacity can only grow if this group bounded it. */
 static inline void append_page(cgr__rows *rows, const cgr__page_group *group, int32_t row, int32_t g, int32_t page) {
   cgr__row_pages *has = &group->row[row];
   const int32_t at = has->end++;

@@ -1,7 +1,6 @@
-/* How messages name the arguments of edits of pages. */
-#include <stdio.h>
+#include "requests/page_names.h"
 
-#include "requests/pages.h"
+#include <stdio.h>
 
 cgr__page_edit_names cgr__page_edit_names_of(const cgr__page_edit *edit, int32_t i) {
   cgr__page_edit_names names = { "first", "count", "" };

@@ -8,6 +8,7 @@
 #include "requests/data.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
+#include "requests/page_names.h"
 
 cgr_status cgr__rows_check_group(const cgr__rows *rows, const char *function, int32_t group) {
   if (rows->limits->num_groups == 0)

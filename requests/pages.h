@@ -32,12 +32,6 @@ cgr_status cgr__rows_drop_pages(cgr__rows *rows, int32_t row, int32_t group, int
 bool cgr__rows_replaces_pages(const cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                               int32_t count);
 
-/* How messages name an edit's arguments: "first", or "firsts[3]". */
-typedef struct cgr__page_edit_names {
-  char first[24], count[24], page[48];
-} cgr__page_edit_names;
-cgr__page_edit_names cgr__page_edit_names_of(const cgr__page_edit *edit, int32_t i); /* `page` is that of pages[i] */
-
 /* The pages of a row in a group: [pages_per_row]. */
 static inline int32_t *cgr__rows_table_of(const cgr__page_group *group, int32_t row) {
   return group->pages + (int64_t)row * group->pages_per_row;

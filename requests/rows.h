@@ -177,7 +177,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
 cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens);
 
-/* Tokens in the cache of a member of the standing batch, with the steps that are not in the row yet. */
+/* Tokens in the cache of a member, with the steps that are not in the row yet. */
 static inline int32_t cgr__member_computed(const cgr__standing *standing, const cgr__row *row) {
   return row->computed + (int32_t)(standing->steps - row->since) * row->query_len;
 }

@@ -1,16 +1,8 @@
-/* The standing batch: requests that stay in the batch from step to step, and the edits of it.
+/* The standing batch: the edits of it, and its steps.
  *
- * The cost of a step on the host depends on what has changed, not on the size of the batch:
- * - Edits may come in any order, so each is checked alone only for what no step can have. How many requests and tokens they
- *   lead to is known at any time, and checked with a step. Between two steps every row may be a member.
- * - Rows are not touched step by step. `steps` counts the steps, and a member's are added when it is read
- *   (cgr__members_sync).
- * - A member that runs out of pages is found in time: the schedule counts it under the step at which it may no longer fit, and
- *   moves it when it gets pages.
- * - Members that must be given something anew for every step are listed (`irregular`), and those that lack it are counted
- *   (lacks_token).
- * - What the device must be told is kept by position (`dirty`) until a launch has told it; a cancelled step clears nothing.
- * - Results refer to rows and tags as they were, in a copy that the edit log brings up to date. */
+ * Edits may come in any order, so each is checked alone only for what no step can have. How many requests and tokens they lead to
+ * is known at any time, and checked with a step. Between two steps every row may be a member. What members cost a step:
+ * members.h. */
 #ifndef CGR_REQUESTS_STANDING_H
 #define CGR_REQUESTS_STANDING_H
 

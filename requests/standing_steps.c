@@ -58,23 +58,19 @@ static cgr_status refuse_missing_token(const cgr__rows *rows, const cgr__standin
       row);
 }
 
-/* The longest and, if all are alike, the uniform query length. Returns whether a member that has tokens has a `shared_prefix`: it
- * was given the next one, so it is irregular. */
-static bool find_shape(const cgr__rows *rows, cgr__standing *s) {
+/* The longest and, if all are alike, the uniform query length. */
+static void find_shape_of_standing(const cgr__rows *rows, cgr__standing *s) {
   cgr__batch_layout *members = &s->members;
   int32_t n = members->num_requests, alike = 0, longest = s->num_short[1] > 0;
-  bool append_first = false;
   for (int32_t row = s->first_irregular; row >= 0; row = s->irregular[row].next) {
     int32_t query_len = rows->row[row].query_len;
     alike = query_len > longest ? 0 : alike;
     longest = query_len > longest ? query_len : longest;
     alike += query_len == longest;
-    append_first |= rows->row[row].shared_prefix && query_len > 0;
   }
   alike = longest == 1 ? s->num_short[1] : alike;
   members->max_query_len = longest;
   members->query_len = alike == n ? longest : 0;
-  return append_first;
 }
 
 /* No decode comes after one that is longer. */
@@ -107,12 +103,10 @@ cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, i
   if (cgr__members_lack_pages(rows, s, &missing))
     return cgr__batch_refuse_length(rows, missing, (int64_t)rows->row[missing].computed + rows->row[missing].query_len);
   s->members.num_tokens = (int32_t)s->sum_tokens;
-  const bool append_first = find_shape(rows, s);
+  find_shape_of_standing(rows, s);
   if (threshold > 0 && s->members.query_len == 0)
     CGR__TRY(check_order(rows, s, threshold));
-  cgr__batch_describe_members(&s->members, append_first, checked);
-  checked->standing = true;
-  checked->follows = false;
+  cgr__batch_describe_members(&s->members, true, cgr__members_append_first(rows, s), checked);
   return CGR_OK;
 }
 

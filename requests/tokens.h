@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Whether all of some tokens are ids; or ids and CGR_TOKEN_LAST. */
+/* What some tokens are. In order: each kind allows what the one before it does. */
 typedef enum cgr__token_kind {
   CGR__TOKENS_ARE_IDS,
   CGR__TOKENS_ARE_IDS_OR_LAST,

@@ -69,21 +69,25 @@ CGR_API cgr_status cgr_runtime_estimate_capture(cgr_runtime *runtime, const cgr_
 typedef struct cgr_key_advice {
   uint32_t size;
   int32_t num_keys;      /* that pay */
-  uint64_t steps;        /* that used a key, without those that forced it, or missed it. One that missed its key and used another
-                            counts for both */
-  uint64_t tokens;       /* that the keys padded these steps to */
+  uint64_t steps;        /* that used a key without forcing it, and those that missed one (cgr_graph_stats.misses: since its last
+                            capture). A step that missed its key and used another counts for both */
+  uint64_t tokens;       /* that these keys have, summed over the steps */
   uint64_t tokens_after; /* the same with the keys that pay alone */
-  uint64_t bytes, bytes_after; /* device memory of the graphs that there are, and of those whose keys pay */
-  double ms, ms_after;   /* what capturing these took */
+  uint64_t bytes, bytes_after; /* bytes of device memory: of the graphs that there are, and of those whose keys pay */
+  double ms, ms_after;   /* milliseconds that capturing these took */
 } cgr_key_advice;
 #define CGR_KEY_ADVICE_INIT { (uint32_t)sizeof(cgr_key_advice), 0, 0, 0, 0, 0, 0, 0.0, 0.0 }
 
-/* Which keys pay, by the steps that have been launched: those without which the steps would be padded to more than 1 + max_growth
- * times as many tokens. A key that no step used or missed never pays; one whose steps would run eagerly without it always does.
- * Others go while the growth allows it, one after the other, the one that adds fewest tokens first. `keys` (NULL if `capacity` is 0)
- * gets them in the order of cgr_runtime_graph_stats, advice->num_keys says how many there are, of which `capacity` are written. Use it after
- * hours of real load, and give the next runtime these sizes, or these keys as cgr_capture.keys. CGR_ERROR_INVALID_ARGUMENT for a
- * max_growth outside 0 .. 1000. It does not see what a larger graph costs besides its tokens.
+/* Which keys pay, by the steps that this runtime has launched. A key that no step used or missed does not pay. Of the others one
+ * key after another is given up, the one that adds fewest padded tokens first, while the tokens of all steps grow by at most
+ * max_growth: a fraction, 0.01 is 1%. A key is given up for a larger one of the same kind, query length and variant, and only if
+ * that one serves its steps within max_padding; never for a graph of another kind.
+ *
+ * `keys` gets those that pay, in the order of cgr_runtime_graph_stats. advice->num_keys says how many they are, of which at most
+ * `capacity` are written; `keys` may be NULL if that is 0. The advice is about the load that was seen: a larger batch than any
+ * before would have no graph. Tokens are all that it weighs, so keys that are used at low load go first, although padding makes
+ * their steps longer. CGR_ERROR_INVALID_ARGUMENT for a max_growth outside 0 .. 1 or a negative `capacity`,
+ * CGR_ERROR_NULL_POINTER for `keys` NULL with a capacity, CGR_ERROR_OUT_OF_MEMORY.
  * Threads one · Capture ok · Sync never · Alloc cold */
 CGR_API cgr_status cgr_runtime_advise_keys(cgr_runtime *runtime, double max_growth, cgr_key *keys, int32_t capacity,
                                            cgr_key_advice *advice);

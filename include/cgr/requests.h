@@ -46,8 +46,8 @@ CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int
 /* cgr_request_set_pages for many rows, all of them or none: entry i sets pages [firsts[i], firsts[i] + counts[i]) of row rows[i].
  * `rows`, `firsts` and `counts` are [num_rows]; `counts` NULL is one page each. `pages` is [sum of counts]: the page numbers of
  * entry 0, then those of entry 1, and so on. A call is for one group, because each group has page numbers of its own.
- * All entries are checked before any row changes. If one is wrong, the status is that of the single call, and the message says
- * where in the arrays it is. If none is, the effect is that of single calls in the order of the entries. A row may be in `rows`
+ * All entries are checked before any row changes. If one is wrong, the status is that of the single call (of an entry that is wrong
+ * in two ways either), and the message says where in the arrays it is. If none is, the effect is that of single calls in the order of the entries. A row may be in `rows`
  * only once (CGR_ERROR_INVALID_ARGUMENT). With num_rows 0 the arrays may be NULL.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_requests_set_pages(cgr_runtime *runtime, int32_t group, int32_t num_rows, const int32_t *rows,

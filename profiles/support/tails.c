@@ -91,7 +91,6 @@ static bench_cause cause_of(const bench_tail *tail, const bench_sample *s) {
 
 static void note_outlier(bench_tail *tail, const bench_sample *s, double us) {
   bench_outlier o = { .step = s->step, .us = us, .cause = cause_of(tail, s) };
-  tail->outliers++;
   tail->causes[o.cause]++;
   for (int p = 0; p < BENCH_NUM_PARTS; p++)
     o.parts[p] = s->ns[p] * 1e-3;

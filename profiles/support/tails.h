@@ -50,7 +50,7 @@ typedef struct bench_tail {
   double median_ns[BENCH_NUM_PARTS]; /* of the parts, to tell which of them an outlier is in */
   uint64_t count, bucket[BENCH_TAIL_BUCKETS], part[BENCH_NUM_PARTS][BENCH_TAIL_BUCKETS];
   double longest_ns;
-  uint64_t causes[BENCH_NUM_CAUSES], outliers;
+  uint64_t causes[BENCH_NUM_CAUSES];
   bench_outlier worst[BENCH_TAIL_WORST]; /* the longest first */
   int32_t num_worst;
 } bench_tail;

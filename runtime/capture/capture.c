@@ -31,7 +31,7 @@ static cgr_status check_key(cgr_runtime *rt, const char *function, int32_t i, co
 static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_capture *c) {
   if (c->num_keys < 0 || (c->num_keys == 0 && c->keys))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.num_keys is %d, expected %s", function, c->num_keys,
-                     c->keys ? "1 or more, with keys" : "0 or more");
+                     c->keys ? "1 or more with keys; leave keys NULL for all of them" : "0 or more");
   if (c->num_keys > 0 && !c->keys)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d key%s", function, c->num_keys,
                      cgr__plural(c->num_keys));

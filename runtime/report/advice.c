@@ -3,7 +3,7 @@
 
 #include "runtime/report/report.h"
 
-#define MAX_GROWTH 1000.0
+#define MAX_GROWTH 1.0
 
 /* What steps have done with each key. The records are folded. */
 static void count_uses(const cgr_runtime *rt, cgr__key_use *uses) {
@@ -11,15 +11,7 @@ static void count_uses(const cgr_runtime *rt, cgr__key_use *uses) {
     cgr_key_stats stats = CGR_KEY_STATS_INIT;
     cgr__statistics_of_key(&rt->statistics, i, false, &stats);
     const cgr__graph_entry *entry = &rt->graphs.entry[i];
-    uint64_t misses = entry->misses; /* of unknown tokens: as many as the key has */
-    uses[i] = (cgr__key_use){ .key = &entry->key };
-    if (stats.steps >
-        stats.reasons[CGR_REASON_FORCED]) { /* the tokens of forced steps are among the others': an average counts */
-      uses[i].steps = stats.steps - stats.reasons[CGR_REASON_FORCED];
-      uses[i].tokens = (uint64_t)((double)stats.real_tokens * (double)uses[i].steps / (double)stats.steps);
-    }
-    uses[i].steps += misses;
-    uses[i].tokens += misses * (uint64_t)entry->key.num_tokens;
+    uses[i] = (cgr__key_use){ .key = &entry->key, .steps = stats.steps - stats.reasons[CGR_REASON_FORCED] + entry->misses };
   }
 }
 
@@ -60,11 +52,11 @@ cgr_status cgr_runtime_advise_keys(cgr_runtime *runtime, double max_growth, cgr_
                                    cgr_key_advice *advice) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_advise_keys");
   cgr_key_advice full = CGR_KEY_ADVICE_INIT;
-  CGR__TRY(cgr__runtime_check(runtime, "cgr_runtime_advise_keys"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_advise_keys"));
   CGR__TRY(cgr__sized_check("cgr_runtime_advise_keys: advice", "CGR_KEY_ADVICE_INIT", advice));
   if (!(max_growth >= 0.0 && max_growth <= MAX_GROWTH))
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_advise_keys: max_growth is %g, expected 0 .. %g", max_growth,
-                     MAX_GROWTH);
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_advise_keys: max_growth is %g, expected 0 .. %g (0.01 is 1%%)",
+                     max_growth, MAX_GROWTH);
   if (capacity < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_advise_keys: capacity is %d, expected 0 or more", capacity);
   if (!keys && capacity > 0)

@@ -46,7 +46,9 @@ static inline cgr_status cgr__failure_of_prepared(const cgr_runtime *rt) {
 
 /* -------------------------------------------------------------------------------------------------------------------- stats.c */
 
-/* stats.c: checks the arguments of a function that writes a text; the runtime may be dead. */
+/* stats.c: the handle of a function that reports. A dead runtime is accepted: what it did may tell why it died. */
+cgr_status cgr__report_check(cgr_runtime *runtime, const char *function);
+/* Checks the arguments of a function that writes a text; the runtime may be dead. */
 cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length);
 
 #endif

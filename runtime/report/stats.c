@@ -6,13 +6,12 @@
 #include "tracing/metrics.h"
 #include "tracing/table.h"
 
-/* A dead runtime is accepted: what it did may tell why it died. */
-static cgr_status check_handle(cgr_runtime *runtime, const char *function) {
+cgr_status cgr__report_check(cgr_runtime *runtime, const char *function) {
   return cgr__runtime_is(runtime) ? CGR_OK : cgr__runtime_check(runtime, function);
 }
 
 cgr_status cgr_runtime_graph_mode(cgr_runtime *runtime, cgr_graph_mode *mode, const char **reason) {
-  CGR__TRY(check_handle(runtime, "cgr_runtime_graph_mode"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_graph_mode"));
   CGR__REQUIRE(mode, "cgr_runtime_graph_mode");
   *mode = runtime->setup.mode;
   if (reason)
@@ -34,7 +33,7 @@ static void get_stats(cgr_runtime *rt, cgr_stats *full) {
 cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_stats");
   cgr_stats full;
-  CGR__TRY(check_handle(runtime, "cgr_runtime_stats"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_stats: stats", "CGR_STATS_INIT", stats));
   get_stats(runtime, &full);
   cgr__sized_write(stats, &full, sizeof full);
@@ -43,7 +42,7 @@ cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {
 
 cgr_status cgr_runtime_num_keys(cgr_runtime *runtime, int32_t *count) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_num_keys");
-  CGR__TRY(check_handle(runtime, "cgr_runtime_num_keys"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_num_keys"));
   CGR__REQUIRE(count, "cgr_runtime_num_keys");
   *count = runtime->graphs.count;
   return CGR_OK;
@@ -52,7 +51,7 @@ cgr_status cgr_runtime_num_keys(cgr_runtime *runtime, int32_t *count) {
 cgr_status cgr_runtime_graph_stats(cgr_runtime *runtime, int32_t index, cgr_graph_stats *stats) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_graph_stats");
   cgr_graph_stats full = CGR_GRAPH_STATS_INIT;
-  CGR__TRY(check_handle(runtime, "cgr_runtime_graph_stats"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_graph_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_graph_stats: stats", "CGR_GRAPH_STATS_INIT", stats));
   if (index < 0 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_graph_stats: index is %d, expected one of %d key%s", index,
@@ -91,7 +90,7 @@ static bool get_key_stats(void *context, int32_t index, bool with_times, cgr_key
 cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_stats *stats) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_key_stats");
   cgr_key_stats full;
-  CGR__TRY(check_handle(runtime, "cgr_runtime_key_stats"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_key_stats"));
   CGR__TRY(cgr__sized_check("cgr_runtime_key_stats: stats", "CGR_KEY_STATS_INIT", stats));
   if (index < -1 || index >= runtime->graphs.count)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -104,7 +103,7 @@ cgr_status cgr_runtime_key_stats(cgr_runtime *runtime, int32_t index, cgr_key_st
 }
 
 cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *out, size_t capacity, const size_t *length) {
-  CGR__TRY(check_handle(rt, function));
+  CGR__TRY(cgr__report_check(rt, function));
   CGR__REQUIRE(length, function);
   if (!out && capacity > 0)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: out is NULL, expected an address, as capacity is %zu", function, capacity);
@@ -148,7 +147,7 @@ cgr_status cgr_runtime_metrics(cgr_runtime *runtime, const cgr_label *labels, in
 
 cgr_status cgr_runtime_flight(cgr_runtime *runtime, cgr_flight_record *records, int32_t capacity, int32_t *count) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_flight");
-  CGR__TRY(check_handle(runtime, "cgr_runtime_flight"));
+  CGR__TRY(cgr__report_check(runtime, "cgr_runtime_flight"));
   CGR__REQUIRE(count, "cgr_runtime_flight");
   if (capacity < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_flight: capacity is %d, expected 0 or more", capacity);

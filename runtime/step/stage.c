@@ -1,5 +1,5 @@
-/* Fills the ring slots of a step with what has changed since the last step that was sent, and nothing else. Part of the hot path:
- * no allocation, lock, wait or environment below this line. */
+/* Fills the ring slots of a step: with what has changed since the last step that was sent, or with a whole batch. Part of the hot
+ * path: no allocation, lock, wait or environment below this line. */
 #include <string.h>
 
 #include "runtime/record/record.h"
@@ -93,7 +93,8 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
   return (uint64_t)count * 4;
 }
 
-/* Whether the device needs the batch layout of the members whole: it has another one, or too much has moved. */
+/* Whether the device needs the batch layout of the members whole: it has none or another one, change steps go ahead, or requests
+ * have moved. */
 static bool needs_whole(const cgr_runtime *rt, const cgr__prepared *prepared) {
   const cgr__standing *members = &rt->lane.batches.standing;
   return rt->lane.device_batch == 0 || rt->lane.device_batch != members->device_seq || prepared->num_change_steps > 0 ||
@@ -132,7 +133,7 @@ static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__
   return bytes;
 }
 
-/* That no two rows use one page as no two may. */
+/* The ledger's check: no two rows use a page in a way that two rows may not. */
 static cgr_status check_step_pages(cgr_runtime *rt, const cgr__prepared *prepared) {
   cgr_status status = cgr__ledger_check_step(&rt->rows, &prepared->batch, prepared->seq);
   return status == CGR_OK ? CGR_OK : cgr__runtime_report(rt, cgr__fail_in("cgr_step_prepare", status));

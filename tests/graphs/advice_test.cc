@@ -16,19 +16,15 @@ cgr_key KeyOf(int32_t tokens, int32_t requests, int32_t query_len = 1) {
   return key;
 }
 
-// Keys, the steps of each, and their average of real tokens as a share of the key's.
+// Keys, and the steps of each.
 class Uses {
 public:
-  void Add(const cgr_key &key, uint64_t steps, double share = 1.0) {
-    keys_.push_back(key);
-    steps_.push_back(steps);
-    tokens_.push_back(static_cast<uint64_t>(static_cast<double>(steps) * key.num_tokens * share));
-  }
+  void Add(const cgr_key &key, uint64_t steps) { keys_.push_back(key), steps_.push_back(steps); }
   // Returns the tokens that the steps have with those that pay.
   uint64_t Advise(double max_growth, double max_padding = 1000.0) {
     std::vector<cgr__key_use> uses(keys_.size());
     for (size_t i = 0; i < uses.size(); i++)
-      uses[i].key = &keys_[i], uses[i].steps = steps_[i], uses[i].tokens = tokens_[i];
+      uses[i].key = &keys_[i], uses[i].steps = steps_[i];
     const uint64_t tokens = cgr__keys_advise(uses.data(), static_cast<int32_t>(uses.size()), max_padding, max_growth);
     pays.clear();
     for (const cgr__key_use &use : uses)
@@ -58,7 +54,7 @@ public:
 
 private:
   std::vector<cgr_key> keys_;
-  std::vector<uint64_t> steps_, tokens_;
+  std::vector<uint64_t> steps_;
 };
 
 TEST(Advice, NoKeyPaysThatNoStepUsed) {
@@ -93,21 +89,48 @@ TEST(Advice, AKeyOfFewerRequestsOrOfAnotherKindHoldsNothing) {
   EXPECT_EQ(uses.pays, std::vector<bool>(5, true));
 }
 
-// By dispatch's rule: a graph of more than max_padding times the tokens, and of more than 64 above them, is not taken.
-TEST(Advice, AKeyPaysWhenTheNextPadsItsStepsTooMuch) {
-  const struct {
-    int32_t next;
-    double share;
-    bool pays;
-  } cases[] = { { 200, 1.0, false }, { 201, 1.0, true },  { 164, 1.0, false }, { 180, 0.9, false },
-                { 181, 0.9, true },  { 104, 0.4, false }, { 105, 0.4, true } };
-  for (const auto &c : cases) {
+// By dispatch's rule a graph of more than max_padding times the tokens, and of more than 64 above them, is not taken. So a key
+// pays if the next one is too large for the smallest step that it can have had.
+struct Padded {
+  int32_t before, key, next; // tokens and requests; before 0: no smaller key
+  bool pays;
+};
+class AdvicePads : public ::testing::TestWithParam<Padded> {};
+
+TEST_P(AdvicePads, TheSmallestStepOfAKey) {
+  const Padded &c = GetParam();
+  for (int32_t query_len : { 0, 1 }) {
     Uses uses;
-    uses.Add(KeyOf(100, 100), 10, c.share), uses.Add(KeyOf(c.next, c.next), 10);
+    uses.Add(KeyOf(c.key, c.key, query_len), 10), uses.Add(KeyOf(c.next, c.next, query_len), 10);
+    if (c.before > 0)
+      uses.Add(KeyOf(c.before, std::max(c.before, query_len > 0 ? 0 : c.key), query_len), 0);
     uses.Advise(1000.0, 2.0);
-    EXPECT_EQ(uses.pays[0], c.pays) << c.next << " tokens for " << 100 * c.share;
+    EXPECT_EQ(uses.pays[0], c.pays) << "query length " << query_len;
     EXPECT_TRUE(uses.pays[1]);
   }
+}
+INSTANTIATE_TEST_SUITE_P(Keys, AdvicePads,
+                         ::testing::Values(Padded{ 90, 100, 182, false }, Padded{ 90, 100, 183, true },
+                                           Padded{ 40, 50, 105, false }, Padded{ 40, 50, 106, true }, Padded{ 0, 64, 65, false },
+                                           Padded{ 0, 64, 66, true }, Padded{ 0, 128, 192, true }));
+
+// Requests of a uniform key may have fewer tokens than its query length: here 7 of one token each.
+TEST(Advice, AKeyOfLongQueriesPaysWhenTheNextPadsShortOnesTooMuch) {
+  for (int32_t query_len : { 4, 10 }) {
+    Uses uses;
+    for (int32_t requests : { 6, 7, 8 })
+      uses.Add(KeyOf(requests * query_len, requests, query_len), requests > 6 ? 10 : 0);
+    uses.Advise(1000.0, 2.0);
+    EXPECT_EQ(uses.pays, (std::vector<bool>{ false, query_len == 10, true }));
+  }
+}
+
+// One of fewer requests is no bound: a step of the next key may have had few tokens.
+TEST(Advice, AMixedKeyIsBoundedByThoseOfAsManyRequestsAlone) {
+  Uses uses;
+  uses.Add(KeyOf(90, 10, 0), 0), uses.Add(KeyOf(100, 20, 0), 10), uses.Add(KeyOf(182, 20, 0), 10);
+  uses.Advise(1000.0, 2.0);
+  EXPECT_EQ(uses.pays, (std::vector<bool>{ false, true, true }));
 }
 
 TEST(Advice, RandomKeys) {

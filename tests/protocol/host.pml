@@ -26,9 +26,9 @@ bool repeats_given;         /* the last launched step had that one */
 /* The prepared step and its launch. */
 byte seq, step, flags, batch, promised_batch, previous, bad, next, result;
 bool change_step, internal, carries_a, carries_b, ran;
-bool attempt;         /* two prepares of one number differ in `attempt` */
+byte attempt;         /* prepares of one number, of which there are at most three, differ in it */
 #define MOST_STEPS 13 /* that a run may take: if a loss were never made good, there would be more */
-#define TAG_OF(n) ((n) * 2 + attempt)
+#define TAG_OF(n) ((n) * 3 + attempt)
 
 inline wait_until_completed(n) {
   completed_seq >= n
@@ -267,7 +267,7 @@ inline enqueue(n) {
     :: troubles_left > 0 && !last_round ->
       printf("host: the launch of step %d fails\n", n);
       troubles_left--;
-      attempt = !attempt;
+      attempt = (attempt + 1) % 3;
       if
       :: result = DID_NOTHING
       :: stream ! FULL; result = FAILED
@@ -343,8 +343,10 @@ inline launch() {
 inline cancel() {
   atomic {
     printf("host: cancels step %d\n", seq);
+#ifndef NO_END
     troubles_left--;
-    attempt = !attempt;
+#endif
+    attempt = (attempt + 1) % 3;
     carries_a = carries_a || change_step;
     restore_changes()
   }
@@ -433,7 +435,7 @@ active proctype host() {
         carries_a = false;
         carries_b = false;
         if
-        :: result == LAUNCHED -> attempt = false
+        :: result == LAUNCHED -> attempt = 0
         :: else -> result = LAUNCHED
         fi;
         if

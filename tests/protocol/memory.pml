@@ -7,17 +7,17 @@
 #define SLOT(n) ((n) % DEPTH)
 
 /* A ring slot has three words: the number, the rest of the header, and all sections. `tag` names the prepare that wrote a word, so that
- * torn and stale ring slots are found. When a step completes, its words become 0: no tag is 0. */
-#define HEADER(tag, batch_seq, generation, flags, bad) ((tag) | (batch_seq) << 5 | (generation) << 9 | (flags) << 12 | (bad) << 14)
-#define TAG(word) ((word) & 31)
-#define BATCH_SEQ(header) (((header) >> 5) & 15)
-#define GENERATION(header) (((header) >> 9) & 7)
-#define FLAGS(header) (((header) >> 12) & 3)
-#define BAD(header) (((header) >> 14) & 3)
-#define SECTIONS(tag, layout, a, b) ((tag) | (layout) << 5 | (a) << 9 | (b) << 13)
-#define LAYOUT(sections) (((sections) >> 5) & 15)
-#define CHANGE_A(sections) (((sections) >> 9) & 15) /* the new value and 1; 0: none */
-#define CHANGE_B(sections) (((sections) >> 13) & 7)
+ * torn and stale ring slots are found. When a step completes, its header and sections become 0, which is no tag. */
+#define HEADER(tag, batch_seq, generation, flags, bad) ((tag) | (batch_seq) << 6 | (generation) << 10 | (flags) << 13 | (bad) << 15)
+#define TAG(word) ((word) & 63)
+#define BATCH_SEQ(header) (((header) >> 6) & 15)
+#define GENERATION(header) (((header) >> 10) & 7)
+#define FLAGS(header) (((header) >> 13) & 3)
+#define BAD(header) (((header) >> 15) & 3)
+#define SECTIONS(tag, layout, a, b) ((tag) | (layout) << 6 | (a) << 10 | (b) << 14)
+#define LAYOUT(sections) (((sections) >> 6) & 15)
+#define CHANGE_A(sections) (((sections) >> 10) & 15) /* the new value and 1; 0: none */
+#define CHANGE_B(sections) (((sections) >> 14) & 7)
 
 /* FLAGS: the batch layout is that of batch_seq, or in the sections, or edited by them. */
 #define SAME 0

@@ -120,9 +120,9 @@ TEST(PageEdits, RefuseArrays) {
   };
   refused(CGR_ERROR_INVALID_ARGUMENT, { kSet, "group is 3", "0 .. 2" }, [](cgr__page_edits *e) { e->group = 3; });
   refused(CGR_ERROR_STATE, { kSet, "group 2", "page_table" }, [](cgr__page_edits *e) { e->group = 2, e->num_rows = 0; });
-  refused(CGR_ERROR_INVALID_ARGUMENT, { kSet, "num_rows is -1", "at least 0" }, [](cgr__page_edits *e) { e->num_rows = -1; });
+  refused(CGR_ERROR_INVALID_ARGUMENT, { kSet, "num_rows is -1", "expected 0 .. " }, [](cgr__page_edits *e) { e->num_rows = -1; });
   refused(CGR_ERROR_NULL_POINTER, { kSet, "rows is NULL", "4 rows" }, [](cgr__page_edits *e) { e->rows = nullptr; });
-  refused(CGR_ERROR_NULL_POINTER, { kSet, "firsts is NULL", "4 rows" }, [](cgr__page_edits *e) { e->firsts = nullptr; });
+  refused(CGR_ERROR_NULL_POINTER, { kSet, "firsts is NULL", "4 first pages" }, [](cgr__page_edits *e) { e->firsts = nullptr; });
   refused(CGR_ERROR_NULL_POINTER, { kSet, "pages is NULL", "5 page numbers (the sum of counts)" },
           [](cgr__page_edits *e) { e->pages = nullptr; });
   refused(CGR_ERROR_NULL_POINTER, { kSet, "pages is NULL", "4 page numbers (num_rows)" },

@@ -79,6 +79,31 @@ TEST_P(Changes, AnUnchangedBatchTravelsAgainBehindExtraSteps) {
   ExpectTables(*engine_);
 }
 
+// Requests that leave from the end or come there are edits, and so is the last one when it takes another's place. Where requests
+// move up, the whole batch layout travels.
+TEST_P(Changes, ABatchGivenWholeTravelsByWhatDiffers) {
+  Make(4, 64);
+  const int32_t a = engine_->Start(5, 1), b = engine_->Start(3, 2), c = engine_->Start(9, 3), d = engine_->Start(2, 4);
+  const struct {
+    std::vector<int32_t> rows;
+    size_t edits; // or, with 99, the whole batch layout
+  } steps[] = { { { a, b, c, d }, 0 }, { { a, b, c }, 0 }, { { a, b, c, d }, 1 }, { { d, b, c }, 1 },
+                { { d, b, c }, 0 },    { { d, b }, 0 },    { { d, b, a, c }, 2 }, { { b, a, c }, 99 } };
+  for (int32_t row : { a, b, c, d })
+    engine_->Reserve(row, 40);
+  for (int n = 0; n < 2; n++)
+    engine_->Step(engine_->Decode(steps[0].rows));
+  for (const auto &step : steps) {
+    SCOPED_TRACE(&step - steps);
+    engine_->Step(engine_->Decode(step.rows));
+    const size_t sent = step.edits < 99 ? step.edits * sizeof(cgr__edit) : (3 * step.rows.size() + 1) * sizeof(int32_t);
+    const size_t tokens =
+        step.rows.size() % 2 * step.rows.size() * sizeof(int32_t); // an odd number is given an array of CGR_TOKEN_LAST
+    EXPECT_EQ(engine_->step.bytes_staged, sizeof(cgr__ring_slot_header) + sent + tokens);
+  }
+  engine_->CheckCaches();
+}
+
 // A launch with extra steps leaves the result of the step before it readable.
 TEST_P(Changes, OneLaunchNeverExpiresTheStepBefore) {
   for (int32_t depth : { 2, 3, 4 }) {

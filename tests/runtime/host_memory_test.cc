@@ -121,6 +121,12 @@ TEST_P(EnginesHostMemory, OfCreation) {
   ExpectGoodSteps();
 }
 
+TEST_P(EnginesHostMemory, OfAdvice) {
+  cgr_key_advice advice = CGR_KEY_ADVICE_INIT;
+  EachFails([&] { return cgr_runtime_advise_keys(engine_->rt, 0.0, nullptr, 0, &advice); }, [&] {},
+            { "cgr_runtime_advise_keys: no host memory for " });
+}
+
 TEST_P(EnginesHostMemory, OfValidation) {
   const cgr_config config = engine_->Config();
   cgr_finding finding;

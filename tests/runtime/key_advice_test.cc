@@ -2,6 +2,10 @@
 // tokens as the advice says.
 #include <limits>
 
+extern "C" {
+#include "runtime/runtime.h"
+}
+
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
 
@@ -139,16 +143,26 @@ TEST_P(KeyAdvice, WritesNoMoreKeysThanFit) {
 TEST_P(KeyAdvice, RefusesWhatItCannotUse) {
   ASSERT_NO_FATAL_FAILURE(Make({ 1, 8 }, { { 32, 8 } }));
   cgr_key_advice advice = CGR_KEY_ADVICE_INIT;
+  advice.num_keys = 99;
   auto refused = [&](cgr_status status, const Words &words, double growth, int32_t capacity) {
     ExpectRefused(*engine_, status, words,
                   [&] { return cgr_runtime_advise_keys(engine_->rt, growth, nullptr, capacity, &advice); });
   };
-  for (double growth : { -0.01, 1000.5, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity() })
-    refused(CGR_ERROR_INVALID_ARGUMENT, { "max_growth is", "expected 0 .. 1000" }, growth, 0);
+  for (double growth : { -0.01, 1.01, 5.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity() })
+    refused(CGR_ERROR_INVALID_ARGUMENT, { "max_growth is", "expected 0 .. 1 (0.01 is 1%)" }, growth, 0);
   refused(CGR_ERROR_INVALID_ARGUMENT, { "capacity is -1", "expected 0 or more" }, 0.0, -1);
   refused(CGR_ERROR_NULL_POINTER, { "keys is NULL", "capacity is 1" }, 0.0, 1);
+  EXPECT_EQ(advice.num_keys, 99);
+  CGR_EXPECT_OK(cgr_runtime_advise_keys(engine_->rt, 1.0, nullptr, 0, &advice));
   EXPECT_EQ(advice.num_keys, 0);
-  CGR_EXPECT_OK(cgr_runtime_advise_keys(engine_->rt, 0.0, nullptr, 0, &advice));
+}
+
+TEST_P(KeyAdvice, ADeadRuntimeStillTells) {
+  ASSERT_NO_FATAL_FAILURE(Make({ 1, 2, 4, 8 }, { { 32, 8 } }));
+  Run({ 1, 1 });
+  engine_->dead = true;
+  CGR_EXPECT(CGR_ERROR_DEAD, cgr__runtime_die(engine_->rt, 0, "a test"));
+  EXPECT_EQ(Advise(0.0).num_keys, 1);
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(KeyAdvice);

@@ -64,6 +64,8 @@ TEST_P(LostLaunch, AStepThatRanInSpiteOfItTakesTheLastTokensOfItsRowsAlone) {
     EXPECT_EQ(engine_->step.state, CGR_STEP_ABANDONED);
     cgr_step_result result = CGR_STEP_RESULT_INIT;
     CGR_EXPECT_OK(cgr_step_wait(engine_->rt, engine_->step.mark, -1, &result));
+    EXPECT_EQ(result.num_requests, 0);
+    EXPECT_EQ(result.rows, nullptr);
     for (int32_t row : lost) {
       engine_->requests[row]->has_token = false;
       ExpectItemsRefused(*engine_, CGR_ERROR_INVALID_ARGUMENT, { "row " + std::to_string(row), "CGR_TOKEN_LAST" },

@@ -185,7 +185,7 @@ template <int kGroups> __device__ __forceinline__ bool write_unchanged_decodes(c
   if (!__syncthreads_and(good))
     return false;
   write_decode(a, i, header.num_requests, padding_token, d, scratch);
-  if (i == (int32_t)blockDim.x - 1) /* usually in another warp than the first request */
+  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request */
     write_decode_counts<kGroups>(a, header.num_requests, header.staged);
   return true;
 }

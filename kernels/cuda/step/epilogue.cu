@@ -1,9 +1,9 @@
 /* Last kernel of a step: commits row state, writes the result into the readback ring and publishes completed_seq.
  *
- * One block. It is passed what it needs of the struct of all devices, in the order in which it reads it, because each line of
- * parameters costs 30 ns at its first use. Ordering: all threads store their share of the result; the barrier makes those stores
- * happen before thread 0's release at system scope, which is cumulative, so a host that acquires completed_seq sees all of them.
- */
+ * One block. Its parameters are what it needs of the struct of all devices, in few lines (prologue_args.cuh).
+ *
+ * Ordering: all threads store their share of the result. The barrier makes those stores happen before thread 0's release at
+ * system scope, which is cumulative, so a host that acquires completed_seq sees all of them. */
 #include "kernels/cuda/launchers.h"
 #include "devices/cuda/launch.cuh"
 #include "devices/cuda/access.cuh"
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
   int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.slot.num_tokens);
   int32_t *tokens = reinterpret_cast<int32_t *>(result + a.slot.tokens);
 
-  if (i == (int32_t)blockDim.x - 1) /* usually in another warp than the first request */
+  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request */
     write_record(a, s.state, seq, num_requests, result);
 #pragma unroll 1
   while (i < num_requests) {

@@ -1,51 +1,10 @@
-/* What the prologue's files share: its parameters, and the rows' tables with their changes. */
+/* The rows' tables, and their changes. */
 #ifndef CGR_KERNELS_CUDA_STEP_TABLES_CUH
 #define CGR_KERNELS_CUDA_STEP_TABLES_CUH
 
-#include <stddef.h>
-
-#include "kernels/step.h"
+#include "kernels/cuda/step/prologue_args.cuh"
 
 namespace cgr {
-
-/* What the most common step (decode.cuh) needs of the struct of all devices, in the order in which it reads it. The first use of
- * a line of parameters costs 30 ns, one line after the other: these are four lines with one group, and would be 14 there.
- * Parameters begin 16 bytes after the start of a line. */
-struct DecodeGroup { /* a line */
-  const int32_t *page_table;
-  int64_t page_table_stride;
-  int32_t page_size, num_pages, read_trash_page, write_trash_page;
-  uint32_t page_inverse;
-  int32_t reserved;
-  int32_t *kv_indptr, *kv_last_page_len;
-  int64_t *slot_mapping;
-};
-struct DecodeArgs {
-  int32_t *request_rows;
-  cgr__step_state *state;
-  const unsigned char *inbox;
-  int32_t *query_start_loc;
-  int32_t allowed; /* whether the key allows it: a thread for each request, and a token */
-  int32_t padded_requests, max_requests, max_changes;
-
-  const int32_t *row_computed, *row_last_tokens;
-  int32_t max_rows, max_len, token_stride, reorder_threshold;
-  int64_t changes; /* their offset in the inbox */
-  int32_t *seq_lens, *logits_indices, *input_ids;
-
-  DecodeGroup group[CGR__MAX_GROUPS];
-  int32_t *positions, *request_flags, *counts;
-};
-static_assert(sizeof(DecodeGroup) == 64 && (offsetof(DecodeArgs, row_computed) + 16) % 64 == 0 &&
-                  (offsetof(DecodeArgs, group) + 16) % 64 == 0,
-              "they fill lines");
-
-/* The parameters of a prologue. */
-struct PrologueArgs {
-  DecodeArgs decode;
-  cgr__step_args step;
-  uint32_t page_inverse[CGR__MAX_GROUPS]; /* ~0u / page_size */
-};
 
 /* n / d; `inverse` is ~0u / d, n is not negative, and the estimate at most one too small. */
 __device__ __forceinline__ int32_t divide(int32_t n, int32_t d, uint32_t inverse) {
