@@ -233,8 +233,8 @@ cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cg
   cgr__batch_layout *next = free_batch_layout(batches);
   *checked = (cgr__checked_batch){ .set = (uint8_t)set, .batch_layout = next };
   CGR__TRY(check_shape(batch, max_requests));
-  if (next == batches->standing.copy)
-    batches->standing.copy = NULL;
+  if (next == batches->members.copy)
+    batches->members.copy = NULL;
   rows->ticket++;
   CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &checked->append_first));
   checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
@@ -289,11 +289,11 @@ static void commit_other_set(cgr__rows *rows, const cgr__batch_layout *batch, in
 static void part_from_members(cgr__rows *rows, cgr__lane_batches *batches, const cgr__batch_layout *batch) {
   bool steps_members = false;
   for (int32_t i = 0; i < batch->num_requests; i++)
-    steps_members |= rows->row[batch->rows[i]].position >= 0;
+    steps_members |= rows->row[batch->rows[i]].place >= 0;
   if (!steps_members)
     return;
   cgr__follow_end(rows, batches);
-  batches->standing.stale = true;
+  batches->members.stale = true;
 }
 
 void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__checked_batch *checked, uint64_t seq,

@@ -39,9 +39,9 @@ static inline void cgr__batch_describe(cgr__checked_batch *checked) {
 }
 
 /* The same of a batch of the members: the engine's standing batch, or one that they follow. */
-static inline void cgr__batch_describe_members(cgr__batch_layout *members, bool standing, bool append_first,
+static inline void cgr__batch_describe_members(cgr__batch_layout *layout, bool standing, bool append_first,
                                                cgr__checked_batch *checked) {
-  checked->batch_layout = members;
+  checked->batch_layout = layout;
   checked->standing = standing;
   checked->follows = !standing;
   checked->append_first = append_first;

@@ -10,12 +10,12 @@
 /* -------------------------------------------------------------------------------------------------------- members that follow */
 
 /* A row's work counts, or no longer (`sign` is -1). */
-static void count_work(cgr__standing *s, const cgr__row *row, int32_t sign) {
+static void count_work(cgr__members *s, const cgr__row *row, int32_t sign) {
   cgr__members_count(s, row->query_len, sign);
-  s->members.num_partial = (uint16_t)(s->members.num_partial + sign * row->partial);
+  s->layout.num_partial = (uint16_t)(s->layout.num_partial + sign * row->partial);
 }
 
-static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, uint32_t flags) {
+static void give_work(cgr__rows *rows, cgr__members *s, int32_t index, int32_t query_len, uint32_t flags) {
   cgr__row *row = &rows->row[index];
   row->query_len = query_len;
   row->partial = (flags & CGR_REQUEST_PARTIAL) != 0;
@@ -23,32 +23,32 @@ static void give_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t 
   cgr__members_revalidate(rows, index);
 }
 
-static void enter(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t place, int32_t query_len, uint32_t flags) {
+static void enter(cgr__rows *rows, cgr__members *s, int32_t index, int32_t place, int32_t query_len, uint32_t flags) {
   rows->row[index].since = s->steps;
-  rows->row[index].position = place;
+  rows->row[index].place = place;
   give_work(rows, s, index, query_len, flags);
 }
 
-static void leave(cgr__rows *rows, cgr__standing *s, int32_t index) {
+static void leave(cgr__rows *rows, cgr__members *s, int32_t index) {
   count_work(s, &rows->row[index], -1);
   cgr__members_unlist(rows, s, index);
   cgr__members_leave(rows, index);
 }
 
 /* Gives a member other work. */
-static void change_work(cgr__rows *rows, cgr__standing *s, int32_t index, int32_t query_len, uint32_t flags) {
+static void change_work(cgr__rows *rows, cgr__members *s, int32_t index, int32_t query_len, uint32_t flags) {
   cgr__members_sync(rows, index);
   count_work(s, &rows->row[index], -1);
   give_work(rows, s, index, query_len, flags);
 }
 
 void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches) {
-  cgr__standing *s = &batches->standing;
-  for (int32_t i = 0; i < s->members.num_requests; i++)
-    if (s->members.rows[i] >= 0)
-      leave(rows, s, s->members.rows[i]);
+  cgr__members *s = &batches->members;
+  for (int32_t i = 0; i < s->layout.num_requests; i++)
+    if (s->layout.rows[i] >= 0)
+      leave(rows, s, s->layout.rows[i]);
   cgr__members_note_edit(s, 0);
-  s->members.num_requests = s->num_holes = 0;
+  s->layout.num_requests = s->num_holes = 0;
   s->follows = false;
 }
 
@@ -57,63 +57,63 @@ void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches) {
 
 /* Where a member is in a list that has it: searched from its last place outwards, then from the beginning. */
 static int32_t place_of(cgr__rows *rows, int32_t index, const int32_t *list, int32_t count) {
-  int32_t *position = &rows->row[index].position, hint = *position;
+  int32_t *place = &rows->row[index].place, hint = *place;
   for (int32_t d = 0; d < NEAR; d++) {
     if (hint - d >= 0 && hint - d < count && list[hint - d] == index)
-      return *position = hint - d;
+      return *place = hint - d;
     if (hint + d < count && list[hint + d] == index)
-      return *position = hint + d;
+      return *place = hint + d;
   }
-  for (*position = 0; list[*position] != index;)
-    (*position)++;
-  return *position;
+  for (*place = 0; list[*place] != index;)
+    (*place)++;
+  return *place;
 }
 
 /* A closed row leaves a hole, -1. A batch may have -1 there too: batch_repeats refuses a batch while query_len is 0, and
  * mark_leaving one that leaves a hole in place. */
 void cgr__follow_close(cgr__rows *rows, int32_t row) {
-  cgr__standing *s = &cgr__rows_batches_of(rows, row)->standing;
-  s->members.rows[place_of(rows, row, s->members.rows, s->members.num_requests)] = -1;
-  s->members.query_len = 0;
+  cgr__members *s = &cgr__rows_batches_of(rows, row)->members;
+  s->layout.rows[place_of(rows, row, s->layout.rows, s->layout.num_requests)] = -1;
+  s->layout.query_len = 0;
   s->num_holes++;
   leave(rows, s, row);
 }
 
-static void find_shape_of_followed(cgr__standing *s) {
-  cgr__batch_layout *members = &s->members;
-  int32_t n = members->num_requests, longest = members->query_lens[0], shortest = longest;
+static void find_shape_of_followed(cgr__members *s) {
+  cgr__batch_layout *layout = &s->layout;
+  int32_t n = layout->num_requests, longest = layout->query_lens[0], shortest = longest;
   for (int32_t i = 1; s->num_short[1] != n && i < n; i++) {
-    int32_t query_len = members->query_lens[i];
+    int32_t query_len = layout->query_lens[i];
     longest = query_len > longest ? query_len : longest;
     shortest = query_len < shortest ? query_len : shortest;
   }
-  members->num_tokens = (int32_t)s->sum_tokens;
-  members->max_query_len = longest;
-  members->query_len = longest == shortest && s->num_holes == 0 ? longest : 0; /* no batch repeats one with a hole */
+  layout->num_tokens = (int32_t)s->sum_tokens;
+  layout->max_query_len = longest;
+  layout->query_len = longest == shortest && s->num_holes == 0 ? longest : 0; /* no batch repeats one with a hole */
 }
 
 /* The batch that was given whole last becomes the members. Its rows may have been closed since, or have another request. */
 static void follow_last(cgr__rows *rows, cgr__lane_batches *batches) {
-  cgr__standing *s = &batches->standing;
-  cgr__batch_layout *last = batches->last, *members = &s->members;
+  cgr__members *s = &batches->members;
+  cgr__batch_layout *last = batches->last, *layout = &s->layout;
   size_t n = (size_t)last->num_requests;
   bool same_tags = true;
   cgr__follow_end(rows, batches);
   s->follows = true;
   s->stale = false;
   cgr__members_told(s, batches->last_device_seq);
-  members->num_requests = last->num_requests;
-  memcpy(members->rows, last->rows, n * sizeof *members->rows);
-  memcpy(members->query_lens, last->query_lens, n * sizeof *members->query_lens);
-  memcpy(members->flags, last->flags, n * sizeof *members->flags);
-  for (int32_t i = 0; i < members->num_requests; i++) {
-    int32_t row = members->rows[i];
-    members->tags[i] = rows->row[row].tag;
-    same_tags &= members->tags[i] == last->tags[i];
+  layout->num_requests = last->num_requests;
+  memcpy(layout->rows, last->rows, n * sizeof *layout->rows);
+  memcpy(layout->query_lens, last->query_lens, n * sizeof *layout->query_lens);
+  memcpy(layout->flags, last->flags, n * sizeof *layout->flags);
+  for (int32_t i = 0; i < layout->num_requests; i++) {
+    int32_t row = layout->rows[i];
+    layout->tags[i] = rows->row[row].tag;
+    same_tags &= layout->tags[i] == last->tags[i];
     if (rows->row[row].open) {
-      enter(rows, s, row, i, members->query_lens[i], members->flags[i]);
+      enter(rows, s, row, i, layout->query_lens[i], layout->flags[i]);
     } else {
-      members->rows[i] = -1;
+      layout->rows[i] = -1;
       s->num_holes++;
     }
   }
@@ -164,7 +164,7 @@ static bool coming_is_good(cgr__rows *rows, look *l, int32_t place) {
   if (index < 0 || index >= rows->limits->max_rows || !rows->row[index].open)
     return false;
   cgr__row *row = &rows->row[index];
-  if (row->mark == l->coming || (row->position >= 0 && row->mark != l->leaving))
+  if (row->mark == l->coming || (row->place >= 0 && row->mark != l->leaving))
     return false; /* it is in the batch twice */
   row->mark = l->coming;
   if (!work_is_good(rows, l, index, place))
@@ -184,16 +184,16 @@ static bool look_at_coming(cgr__rows *rows, look *l) {
 
 /* Marks and uncounts the requests in stretches of the old batch. False: a hole is in none of them, so the batch has no row there.
  */
-static bool mark_leaving(cgr__rows *rows, const cgr__standing *s, look *l) {
+static bool mark_leaving(cgr__rows *rows, const cgr__members *s, look *l) {
   int32_t holes = 0;
   for (int32_t k = 0; k < l->difference->num_stretches; k++) {
     const cgr__stretch *stretch = &l->difference->stretch[k];
     for (int32_t i = stretch->old_first; i < stretch->old_end; i++) {
-      holes += s->members.rows[i] < 0;
-      if (s->members.rows[i] < 0)
+      holes += s->layout.rows[i] < 0;
+      if (s->layout.rows[i] < 0)
         continue;
-      rows->row[s->members.rows[i]].mark = l->leaving;
-      count(l, s->members.query_lens[i], -1);
+      rows->row[s->layout.rows[i]].mark = l->leaving;
+      count(l, s->layout.query_lens[i], -1);
     }
   }
   return holes == s->num_holes;
@@ -234,7 +234,7 @@ static bool tokens_of_requests_are_good(const cgr_batch *batch) {
 }
 
 /* Members that stay and have no token on the device are irregular. */
-static void note_irregular(cgr__rows *rows, const cgr__standing *s, look *l) {
+static void note_irregular(cgr__rows *rows, const cgr__members *s, look *l) {
   for (int32_t index = s->first_irregular; index >= 0; index = s->irregular[index].next) {
     const cgr__row *row = &rows->row[index];
     if (row->mark != l->leaving && row->mark != l->coming && !row->has_token)
@@ -242,7 +242,7 @@ static void note_irregular(cgr__rows *rows, const cgr__standing *s, look *l) {
   }
 }
 
-static bool tokens_are_good(cgr__rows *rows, const cgr__standing *s, look *l) {
+static bool tokens_are_good(cgr__rows *rows, const cgr__members *s, look *l) {
   const cgr_batch *batch = l->batch;
   bool decodes = l->num_short[0] + l->num_short[1] == batch->num_requests;
   cgr__token_kind kind = batch->tokens ? cgr__tokens_kind(batch->tokens, (int32_t)l->num_tokens) : CGR__TOKENS_ARE_IDS_OR_LAST;
@@ -259,8 +259,8 @@ static bool tokens_are_good(cgr__rows *rows, const cgr__standing *s, look *l) {
 }
 
 /* Whether there is room for the members while stretch after stretch is exchanged (move_places). */
-static bool can_move(const cgr__rows *rows, const cgr__standing *s, const cgr__difference *d) {
-  int32_t n = s->members.num_requests, most = n;
+static bool can_move(const cgr__rows *rows, const cgr__members *s, const cgr__difference *d) {
+  int32_t n = s->layout.num_requests, most = n;
   for (int32_t k = 0; k < d->num_stretches; k++) {
     n += d->stretch[k].end - d->stretch[k].first - (d->stretch[k].old_end - d->stretch[k].old_first);
     most = n > most ? n : most;
@@ -270,7 +270,7 @@ static bool can_move(const cgr__rows *rows, const cgr__standing *s, const cgr__d
 
 /* Whether a batch that differs so much from the members is good. If it is not, members, lengths of rows and work stay as they
  * are; marks, hints of places and deadlines may be newer. */
-static bool look_at_batch(cgr__rows *rows, const cgr__standing *s, int32_t max_requests, int32_t max_tokens, look *l) {
+static bool look_at_batch(cgr__rows *rows, const cgr__members *s, int32_t max_requests, int32_t max_tokens, look *l) {
   int32_t missing;
   l->leaving = ++rows->ticket;
   l->coming = ++rows->ticket;
@@ -296,51 +296,51 @@ static void copy_words(void *to, const void *from, int32_t word, int32_t first, 
 }
 
 /* Moves the tags of requests that have other places, and copies the rest from `first` on. */
-static void move_places(cgr__standing *s, const look *l) {
+static void move_places(cgr__members *s, const look *l) {
   const cgr__difference *d = l->difference;
-  cgr__batch_layout *members = &s->members;
-  int32_t first = d->stretch[0].first, n = members->num_requests;
+  cgr__batch_layout *layout = &s->layout;
+  int32_t first = d->stretch[0].first, n = layout->num_requests;
   for (int32_t k = 0; k < d->num_stretches; k++) {
     const cgr__stretch *h = &d->stretch[k];
     int32_t after = h->first + h->old_end - h->old_first; /* where those after the stretch are by now */
     if (after != h->end)
-      memmove(members->tags + h->end, members->tags + after, (size_t)(n - after) * sizeof *members->tags);
+      memmove(layout->tags + h->end, layout->tags + after, (size_t)(n - after) * sizeof *layout->tags);
     n += h->end - after;
   }
-  memcpy(members->rows + first, l->batch->rows + first, (size_t)(n - first) * sizeof *members->rows);
-  copy_words(members->query_lens, l->batch->query_lens, 1, first, n);
-  copy_words(members->flags, l->batch->flags, 0, first, n);
-  members->num_requests = n;
+  memcpy(layout->rows + first, l->batch->rows + first, (size_t)(n - first) * sizeof *layout->rows);
+  copy_words(layout->query_lens, l->batch->query_lens, 1, first, n);
+  copy_words(layout->flags, l->batch->flags, 0, first, n);
+  layout->num_requests = n;
   s->all_dirty = true;
   cgr__members_note_edits(s);
 }
 
 /* All changes of the number of requests are at the end. */
-static void resize(cgr__standing *s, int32_t num_requests) {
-  if (s->members.num_requests != num_requests)
+static void resize(cgr__members *s, int32_t num_requests) {
+  if (s->layout.num_requests != num_requests)
     cgr__members_note_edit(s, num_requests);
-  s->members.num_requests = num_requests;
+  s->layout.num_requests = num_requests;
 }
 
-static void let_leave(cgr__rows *rows, cgr__standing *s, const look *l) {
+static void let_leave(cgr__rows *rows, cgr__members *s, const look *l) {
   for (int32_t k = 0; k < l->difference->num_stretches; k++)
     for (int32_t i = l->difference->stretch[k].old_first; i < l->difference->stretch[k].old_end; i++)
-      if (s->members.rows[i] >= 0 && rows->row[s->members.rows[i]].mark == l->leaving)
-        leave(rows, s, s->members.rows[i]);
+      if (s->layout.rows[i] >= 0 && rows->row[s->layout.rows[i]].mark == l->leaving)
+        leave(rows, s, s->layout.rows[i]);
 }
 
-static void let_come(cgr__rows *rows, cgr__standing *s, const look *l, int32_t place) {
+static void let_come(cgr__rows *rows, cgr__members *s, const look *l, int32_t place) {
   int32_t index = l->batch->rows[place], query_len = cgr__batch_query_len(l->batch, place);
   uint32_t flags = cgr__batch_flags(l->batch, place);
   const cgr__row *row = &rows->row[index];
-  if (row->position < 0)
+  if (row->place < 0)
     enter(rows, s, index, place, query_len, flags);
   else if (row->query_len != query_len || row->partial != (flags != 0))
     change_work(rows, s, index, query_len, flags);
   cgr__members_write_place(rows, s, place, index, flags);
 }
 
-static void update_members(cgr__rows *rows, cgr__standing *s, const look *l) {
+static void update_members(cgr__rows *rows, cgr__members *s, const look *l) {
   const cgr__difference *d = l->difference;
   let_leave(rows, s, l);
   s->num_holes = 0;
@@ -353,9 +353,9 @@ static void update_members(cgr__rows *rows, cgr__standing *s, const look *l) {
       let_come(rows, s, l, i);
   for (int32_t k = 0; k < d->num_updates; k++) {
     int32_t place = d->update[k];
-    s->members.query_lens[place] = cgr__batch_query_len(l->batch, place);
-    s->members.flags[place] = cgr__batch_flags(l->batch, place);
-    change_work(rows, s, s->members.rows[place], s->members.query_lens[place], s->members.flags[place]);
+    s->layout.query_lens[place] = cgr__batch_query_len(l->batch, place);
+    s->layout.flags[place] = cgr__batch_flags(l->batch, place);
+    change_work(rows, s, s->layout.rows[place], s->layout.query_lens[place], s->layout.flags[place]);
     cgr__members_mark_dirty(s, place);
   }
 }
@@ -370,9 +370,9 @@ static bool is_regular(const cgr__rows *rows, const cgr__batch_layout *last) {
 
 /* Finds how the batch differs from the members, which become those of the last batch if that is the one to follow. */
 static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, cgr__difference *d) {
-  cgr__standing *s = &batches->standing;
+  cgr__members *s = &batches->members;
   const cgr__batch_layout *last = batches->last;
-  if (s->follows && s->num_irregular <= cgr__few_of(batch->num_requests) / 2 && cgr__find_difference(&s->members, batch, d))
+  if (s->follows && s->num_irregular <= cgr__few_of(batch->num_requests) / 2 && cgr__find_difference(&s->layout, batch, d))
     return true;
   /* Prefills of their own between steps of decodes leave the decodes as members. */
   if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || last->num_partial > cgr__few_of(last->num_requests) / 2)
@@ -380,14 +380,14 @@ static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const c
   if (!cgr__find_difference(last, batch, d) || !is_regular(rows, last))
     return false;
   follow_last(rows, batches);
-  return s->num_holes == 0 || cgr__find_difference(&s->members, batch, d);
+  return s->num_holes == 0 || cgr__find_difference(&s->layout, batch, d);
 }
 
 bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t max_requests,
                        int32_t max_tokens, cgr__checked_batch *checked) {
-  cgr__standing *s = &batches->standing;
+  cgr__members *s = &batches->members;
   cgr__difference difference;
-  if (batch->num_requests <= 0 || !batch->rows || s->max_requests == 0 || (!s->follows && s->members.num_requests > 0))
+  if (batch->num_requests <= 0 || !batch->rows || s->max_requests == 0 || (!s->follows && s->layout.num_requests > 0))
     return false;
   if (!find_difference(rows, batches, batch, &difference))
     return false;
@@ -399,7 +399,7 @@ bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_ba
   update_members(rows, s, &l);
   if (difference.num_stretches + difference.num_updates > 0)
     find_shape_of_followed(s);
-  cgr__batch_describe_members(&s->members, false, cgr__members_append_first(rows, s), checked);
+  cgr__batch_describe_members(&s->layout, false, cgr__members_append_first(rows, s), checked);
   return true;
 }
 
@@ -413,25 +413,25 @@ static bool has_flag(const cgr_batch *batch) {
 }
 
 /* The batch has the rows and the query lengths of the members, and no member is other than a decode or a whole chunk. */
-static bool batch_repeats(const cgr__standing *s, const cgr_batch *batch) {
-  const cgr__batch_layout *members = &s->members;
-  if (!s->follows || batch->num_requests != members->num_requests || !batch->rows || s->first_irregular >= 0)
+static bool batch_repeats(const cgr__members *s, const cgr_batch *batch) {
+  const cgr__batch_layout *layout = &s->layout;
+  if (!s->follows || batch->num_requests != layout->num_requests || !batch->rows || s->first_irregular >= 0)
     return false;
-  if (members->query_len == 0 || (members->query_len != 1 && !batch->query_lens) || has_flag(batch))
+  if (layout->query_len == 0 || (layout->query_len != 1 && !batch->query_lens) || has_flag(batch))
     return false;
   size_t bytes = (size_t)batch->num_requests * sizeof(int32_t);
-  if (batch->query_lens && memcmp(batch->query_lens, members->query_lens, bytes) != 0)
+  if (batch->query_lens && memcmp(batch->query_lens, layout->query_lens, bytes) != 0)
     return false;
-  return memcmp(batch->rows, members->rows, bytes) == 0;
+  return memcmp(batch->rows, layout->rows, bytes) == 0;
 }
 
 bool cgr__follow_repeats(cgr__lane_batches *batches, const cgr_batch *batch, cgr__checked_batch *checked) {
-  cgr__standing *s = &batches->standing;
+  cgr__members *s = &batches->members;
   if (!batch_repeats(s, batch) || !cgr__schedule_is_free(s->schedule, s->steps))
     return false;
-  cgr__token_kind worst = s->members.query_len > 1 ? CGR__TOKENS_ARE_IDS : CGR__TOKENS_ARE_IDS_OR_LAST;
-  if (batch->tokens ? cgr__tokens_kind(batch->tokens, s->members.num_tokens) > worst : s->members.query_len > 1)
+  cgr__token_kind worst = s->layout.query_len > 1 ? CGR__TOKENS_ARE_IDS : CGR__TOKENS_ARE_IDS_OR_LAST;
+  if (batch->tokens ? cgr__tokens_kind(batch->tokens, s->layout.num_tokens) > worst : s->layout.query_len > 1)
     return false;
-  cgr__batch_describe_members(&s->members, false, false, checked);
+  cgr__batch_describe_members(&s->layout, false, false, checked);
   return true;
 }

@@ -28,7 +28,7 @@ void cgr__follow_close(cgr__rows *rows, int32_t row);
 /* The members follow no more: there are none. Does nothing unless they follow. */
 void cgr__follow_drop(cgr__rows *rows, cgr__lane_batches *batches);
 static inline void cgr__follow_end(cgr__rows *rows, cgr__lane_batches *batches) {
-  if (batches->standing.follows)
+  if (batches->members.follows)
     cgr__follow_drop(rows, batches);
 }
 

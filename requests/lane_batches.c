@@ -68,15 +68,15 @@ static int32_t tokens_kept(const cgr__limits *limits) {
 }
 
 /* Between two steps, edits may make every row a member. */
-static void lay_out_standing(cgr__standing *standing, const cgr__limits *limits, cgr__block *b) {
+static void lay_out_standing(cgr__members *standing, const cgr__limits *limits, cgr__block *b) {
   size_t rows = limits->max_requests > 0 ? (size_t)limits->max_rows : 0;
   standing->max_requests = limits->max_requests;
   standing->max_tokens = limits->max_tokens;
   standing->max_kept = tokens_kept(limits);
-  standing->members.rows = cgr__block_take(b, rows, sizeof(int32_t));
-  standing->members.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
-  standing->members.flags = cgr__block_take(b, rows, sizeof(uint32_t));
-  standing->members.tags = cgr__block_take(b, rows, sizeof(uint64_t));
+  standing->layout.rows = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->layout.query_lens = cgr__block_take(b, rows, sizeof(int32_t));
+  standing->layout.flags = cgr__block_take(b, rows, sizeof(uint32_t));
+  standing->layout.tags = cgr__block_take(b, rows, sizeof(uint64_t));
   standing->irregular = cgr__block_take(b, rows, sizeof *standing->irregular);
   standing->tokens = cgr__block_take(b, 2 * (size_t)standing->max_kept, sizeof(int32_t));
   standing->dirty = cgr__block_take(b, rows, sizeof(int32_t));
@@ -86,7 +86,7 @@ static void lay_out_standing(cgr__standing *standing, const cgr__limits *limits,
 
 /* The batch layouts come last: what they refer to lays itself out. Returns where they begin. */
 static void *lay_out_batches(cgr__lane_batches *batches, const cgr__limits *limits, cgr__block *b) {
-  lay_out_standing(&batches->standing, limits, b);
+  lay_out_standing(&batches->members, limits, b);
   return cgr__block_take(b, 1, cgr__batch_layouts_bytes(limits->max_requests, limits->ring_depth));
 }
 
@@ -102,6 +102,6 @@ void cgr__lane_batches_init(cgr__lane_batches *batches, const cgr__limits *limit
   memset(batches, 0, sizeof *batches);
   void *layouts = lay_out_batches(batches, limits, &b);
   cgr__batch_layouts_init(&batches->layouts, limits->max_requests, limits->ring_depth, layouts);
-  batches->standing.version = 1;
-  batches->standing.first_irregular = batches->standing.last_irregular = -1;
+  batches->members.version = 1;
+  batches->members.first_irregular = batches->members.last_irregular = -1;
 }

@@ -69,28 +69,28 @@ typedef uint16_t cgr__schedule;
  * members follow: one with a partial chunk, a shared prefix or no last token. */
 typedef struct cgr__irregular {
   int32_t next, prev;
-  int32_t first_token; /* of its given tokens, in cgr__standing.tokens, or one of these: */
+  int32_t first_token; /* of its given tokens, in cgr__members.tokens, or one of these: */
 } cgr__irregular;
 #define CGR__TOKEN_LAST_GIVEN (-1) /* its one token is CGR_TOKEN_LAST, or it has none; always this while the members follow */
 #define CGR__TOKENS_USED_UP (-2)   /* a step has run it: it must be set again */
 
 /* The batch that stays from step to step, and what is kept of its members. Either the engine edits it (standing.h), or it follows
  * the batches that are given whole (follow.h). The fields that an unchanged step reads come first. */
-typedef struct cgr__standing {
+typedef struct cgr__members {
   uint64_t steps;      /* launched so far */
   uint64_t last_seq;   /* of the last one */
   uint64_t version;    /* counts, from 1, places that got another row, in `edit_log`; CGR__EDIT_LOG at once: too many for it */
-  uint64_t device_seq; /* step whose batch layout on the device is the members', but for the dirty positions */
+  uint64_t device_seq; /* step whose batch layout on the device is the members', but for the dirty places */
   cgr__batch_layout *copy; /* what results of the last steps refer to, if it is as the members are; else NULL */
 
   cgr__schedule *schedule;    /* of the members' steps */
   int32_t num_lacking_tokens; /* members that lack a token */
-  int32_t num_dirty;          /* positions that differ from what the device has */
+  int32_t num_dirty;          /* places that differ from what the device has */
   int32_t first_irregular;    /* rows; -1: none. In the order in which their tokens were given */
   bool follows;               /* the members are those of the batch that was given whole last */
-  bool all_dirty;             /* so many positions differ that they are not listed */
+  bool all_dirty;             /* so many places differ that they are not listed */
   bool stale; /* a whole batch with rows of the members was launched since their last step: they are looked at anew */
-  cgr__batch_layout members; /* by position, up to max_rows between two steps; num_requests always, the rest once validated. A
+  cgr__batch_layout layout; /* by place, up to max_rows between two steps; num_requests always, the rest once validated. A
                                 row that was closed while the members follow leaves a hole, -1 */
 
   int32_t num_holes; /* of members that follow */
@@ -106,7 +106,7 @@ typedef struct cgr__standing {
   int32_t *dirty;                   /* [max_rows] */
   uint64_t *dirty_bit;              /* a bit for each */
   int32_t edit_log[CGR__EDIT_LOG];
-} cgr__standing;
+} cgr__members;
 
 /* --------------------------------------------------------------------------------------------------------- all of a lane */
 
@@ -114,19 +114,19 @@ typedef struct cgr__lane_batches {
   uint64_t last_device_seq; /* step whose batch layout on the device is that of `last` */
   cgr__batch_layouts layouts;
   cgr__batch_layout *last; /* the batch that was given whole last, unless the members follow it; NULL: none */
-  cgr__standing standing;
+  cgr__members members;
 } cgr__lane_batches;
 
-static_assert(offsetof(cgr__lane_batches, standing.schedule) - offsetof(cgr__lane_batches, layouts.of_seq) ==
+static_assert(offsetof(cgr__lane_batches, members.schedule) - offsetof(cgr__lane_batches, layouts.of_seq) ==
                       CGR__CACHE_LINE_BYTES &&
-                  offsetof(cgr__lane_batches, standing.members.flags) - offsetof(cgr__lane_batches, standing.schedule) ==
+                  offsetof(cgr__lane_batches, members.layout.flags) - offsetof(cgr__lane_batches, members.schedule) ==
                       CGR__CACHE_LINE_BYTES,
               "a whole batch that repeats looks at two cache lines");
 /* What the next step needs of them, whichever kind of batch it has. */
 static inline void cgr__lane_batches_prefetch(const cgr__lane_batches *batches) {
   __builtin_prefetch(&batches->layouts.of_seq, 1);
-  __builtin_prefetch(&batches->standing.schedule, 1);
-  __builtin_prefetch(&batches->standing.members.flags, 1);
+  __builtin_prefetch(&batches->members.schedule, 1);
+  __builtin_prefetch(&batches->members.layout.flags, 1);
 }
 
 /* Host memory: one block of cgr__lane_batches_bytes, cleared by the caller. With max_requests 0 there is no standing batch. */

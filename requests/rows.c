@@ -93,7 +93,7 @@ void cgr__rows_init(cgr__rows *rows, cgr__lane_batches *batches, const cgr__rows
   rows->batches = batches;
   cgr__rows_fill_data(rows);
   for (int32_t i = 0; i < rows->limits->max_rows; i++) {
-    rows->row[i].position = rows->row[i].deadline = -1;
+    rows->row[i].place = rows->row[i].deadline = -1;
     rows->free_rows[i] = rows->limits->max_rows - 1 - i; /* row 0 is given out first */
   }
 }
@@ -130,12 +130,12 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
 }
 
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
-  bool follows = cgr__rows_batches_of(rows, row)->standing.follows;
-  if (rows->row[row].position >= 0 && !follows)
+  bool follows = cgr__rows_batches_of(rows, row)->members.follows;
+  if (rows->row[row].place >= 0 && !follows)
     return cgr__fail(CGR_ERROR_STATE,
                      "cgr_request_close: row %d is in the standing batch, expected it to be removed first (cgr_standing_remove)",
                      row);
-  if (rows->row[row].position >= 0)
+  if (rows->row[row].place >= 0)
     cgr__follow_close(rows, row);
   rows->row[row].open = false;
   cgr__changes_drop(rows, row);

@@ -33,8 +33,8 @@ typedef struct cgr__row {
   uint64_t mark;     /* ticket of the last validation that saw the row */
   uint64_t last_seq; /* last step that used it */
   /* of members: members.h */
-  uint64_t since;   /* steps of the members that have been added to the row, or that were before it */
-  int32_t position; /* among the members, or near it while these follow; -1: it is no member */
+  uint64_t since; /* steps of the members that have been added to the row, or that were before it */
+  int32_t place;  /* among the members, or near it while these follow; -1: it is no member */
   int32_t query_len;
   int16_t deadline;   /* in the members' schedule; -1: none */
   bool partial;       /* its step leaves no token to go on with */
@@ -178,14 +178,14 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
 cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens);
 
 /* Tokens in the cache of a member, with the steps that are not in the row yet. */
-static inline int32_t cgr__member_computed(const cgr__standing *standing, const cgr__row *row) {
+static inline int32_t cgr__member_computed(const cgr__members *standing, const cgr__row *row) {
   return row->computed + (int32_t)(standing->steps - row->since) * row->query_len;
 }
 
 /* The same of any row. */
 static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
-  return entry->position < 0 ? entry->computed : cgr__member_computed(&cgr__rows_batches_of(rows, row)->standing, entry);
+  return entry->place < 0 ? entry->computed : cgr__member_computed(&cgr__rows_batches_of(rows, row)->members, entry);
 }
 
 /* Whether a row that is up to date has the pages for a step with `query_len` new tokens: those of all that these see, and their

@@ -6,7 +6,6 @@
 #ifndef CGR_REQUESTS_STANDING_H
 #define CGR_REQUESTS_STANDING_H
 
-#include "buffers/ring_slot.h"
 #include "requests/batch.h"
 #include "requests/members.h"
 
@@ -24,7 +23,7 @@ cgr_status cgr__standing_swap(cgr__rows *rows, cgr__lane_batches *batches, int32
 
 /* A member's tokens, as far as they count: a chunk that has run has none until it is set again. */
 static inline int32_t cgr__standing_count(const cgr__rows *rows, const cgr__lane_batches *batches, int32_t row) {
-  bool used_up = rows->row[row].irregular && batches->standing.irregular[row].first_token == CGR__TOKENS_USED_UP;
+  bool used_up = rows->row[row].irregular && batches->members.irregular[row].first_token == CGR__TOKENS_USED_UP;
   return used_up ? 0 : rows->row[row].query_len;
 }
 
@@ -33,15 +32,6 @@ void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t r
 
 /* Whether every member can step, and decodes come before members with more than `threshold` tokens (0: in any order). */
 cgr_status cgr__standing_validate(cgr__rows *rows, cgr__lane_batches *batches, int32_t threshold, cgr__checked_batch *checked);
-
-/* Writes what the device must be told: with `whole` only the tokens, because it gets the batch layout separately. Returns the
- * number of edits, at most max_requests; *num_tokens is the number of their tokens, at most max_tokens. */
-int32_t cgr__standing_edits(const cgr__rows *rows, const cgr__lane_batches *batches, bool whole, cgr__edit *edits,
-                            int32_t *tokens, int32_t *num_tokens);
-
-/* A step of the members was launched as `seq`, also of ones that follow: tokens are used up, and the device has been told
- * everything. The batch layout that it has is that of step `device_seq`. */
-void cgr__standing_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t seq, uint64_t device_seq);
 
 #ifdef __cplusplus
 }

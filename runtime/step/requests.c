@@ -8,7 +8,7 @@ static cgr_status check_not_prepared(const cgr_runtime *rt, const char *function
   const cgr__prepared *prepared = &rt->lane.prepared;
   const cgr__batch_layout *batch = prepared->batch.batch_layout;
   bool members = cgr__batch_is_of_members(&prepared->batch);
-  bool is_in = prepared->ticket != 0 && members && rt->rows.row[row].position >= 0;
+  bool is_in = prepared->ticket != 0 && members && rt->rows.row[row].place >= 0;
   for (int32_t i = 0; prepared->ticket != 0 && !members && !is_in && i < batch->num_requests; i++)
     is_in = batch->rows[i] == row;
   if (is_in)
@@ -77,7 +77,7 @@ static int32_t prepared_row_of(const cgr_runtime *rt, const cgr__page_edits *edi
   if (edits->num_losing == 0 || prepared->ticket == 0)
     return -1;
   for (int32_t i = 0; members && i < edits->num_rows; i++)
-    if (of[edits->rows[i]].edited == CGR__EDITED_LOSES && rt->rows.row[edits->rows[i]].position >= 0)
+    if (of[edits->rows[i]].edited == CGR__EDITED_LOSES && rt->rows.row[edits->rows[i]].place >= 0)
       return edits->rows[i];
   for (int32_t i = 0; !members && i < batch->num_requests; i++)
     if (of[batch->rows[i]].edited == CGR__EDITED_LOSES)

@@ -96,7 +96,7 @@ static uint64_t stage_tokens(const cgr_runtime *rt, const int32_t *tokens, int32
 /* Whether the device needs the batch layout of the members whole: it has none or another one, change steps go ahead, or requests
  * have moved. */
 static bool needs_whole(const cgr_runtime *rt, const cgr__prepared *prepared) {
-  const cgr__standing *members = &rt->lane.batches.standing;
+  const cgr__members *members = &rt->lane.batches.members;
   return rt->lane.device_batch == 0 || rt->lane.device_batch != members->device_seq || prepared->num_change_steps > 0 ||
          members->all_dirty;
 }
@@ -104,14 +104,14 @@ static bool needs_whole(const cgr_runtime *rt, const cgr__prepared *prepared) {
 /* The batch layout of the members, as edits of what the device has if it can be; and tokens that edits name. */
 static uint64_t stage_members(const cgr_runtime *rt, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__ring *ring = &rt->lane.ring;
-  const cgr__standing *members = &rt->lane.batches.standing;
+  const cgr__members *members = &rt->lane.batches.members;
   bool whole = needs_whole(rt, prepared);
   prepared->batch_staged = false;
   if (!whole && members->num_dirty == 0 && members->first_irregular < 0)
     return 0;
   uint64_t bytes = whole ? stage_batch(rt, prepared->batch.batch_layout, slot) : 0;
-  slot->num_edits = cgr__standing_edits(&rt->rows, &rt->lane.batches, whole, cgr__ring_edits(ring, slot),
-                                        cgr__ring_tokens(ring, slot), &slot->num_ids);
+  slot->num_edits = cgr__members_edits(&rt->rows, &rt->lane.batches, whole, cgr__ring_edits(ring, slot),
+                                       cgr__ring_tokens(ring, slot), &slot->num_ids);
   if (slot->num_edits > 0)
     slot->flags |= CGR__RING_SLOT_EDITS;
   prepared->batch_staged = slot->flags != 0;

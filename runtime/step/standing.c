@@ -39,8 +39,8 @@ cgr_status cgr_standing_rows(cgr_runtime *runtime, const cgr_where *where, const
   CGR__TRY(cgr__runtime_check_where(runtime, "cgr_standing_rows", where));
   CGR__REQUIRE(rows, "cgr_standing_rows");
   CGR__REQUIRE(count, "cgr_standing_rows");
-  const cgr__standing *standing = &runtime->lane.batches.standing;
-  *rows = standing->members.rows;
-  *count = standing->follows ? 0 : standing->members.num_requests;
+  const cgr__members *standing = &runtime->lane.batches.members;
+  *rows = standing->layout.rows;
+  *count = standing->follows ? 0 : standing->layout.num_requests;
   return CGR_OK;
 }

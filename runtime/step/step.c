@@ -67,7 +67,7 @@ static cgr_status validate_other_set(cgr_runtime *rt, const cgr_batch *batch, in
 
 /* The engine has no standing batch while the members follow; those of a prepared step must stay. */
 static cgr_status validate_standing(cgr_runtime *rt, cgr__checked_batch *checked) {
-  if (rt->lane.prepared.ticket == 0 || !rt->lane.batches.standing.follows)
+  if (rt->lane.prepared.ticket == 0 || !rt->lane.batches.members.follows)
     return cgr__standing_validate(&rt->rows, &rt->lane.batches, rt->reorder_threshold, checked);
   *checked = (cgr__checked_batch){ .standing = true };
   return CGR_OK;
@@ -293,7 +293,7 @@ static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
   if (members)
-    cgr__standing_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
+    cgr__members_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
   else
     cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq, rt->lane.device_batch);
   if (p->choice.missed)

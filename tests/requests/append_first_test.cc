@@ -32,7 +32,7 @@ struct Case {
   bool StepStanding() {
     const bool first = ValidateStanding();
     cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__members_snapshot(&rows.batches));
-    cgr__standing_commit(rows, &rows.batches, launched, launched);
+    cgr__members_commit(rows, &rows.batches, launched, launched);
     return first;
   }
   void SetLength(int32_t row, int32_t length) { EXPECT_EQ(cgr__rows_set_length(rows, row, length), CGR_OK); }

@@ -321,11 +321,11 @@ TEST(BatchRefusals, InABatchThatRepeats) {
   EXPECT_EQ(c.Validate(batch), CGR_OK);
   ExpectMessage(c.Validate(Batch(decode).WithFlags({ 0, 8 })), CGR_ERROR_INVALID_ENUM, { "flags[1]" });
   ASSERT_EQ(c.Validate(Batch(decode).WithFlags({ 0, CGR_REQUEST_PARTIAL })), CGR_OK);
-  EXPECT_EQ(c.rows.batches.standing.num_dirty, 1) << "its flags differ";
+  EXPECT_EQ(c.rows.batches.members.num_dirty, 1) << "its flags differ";
   Batch prefill = Batch::Prefill({ c.open[0], c.open[1] }, { 3, 3 });
   ASSERT_EQ(c.pool.Step(c.rows, prefill, 5), CGR_OK);
   ASSERT_EQ(c.Validate(prefill), CGR_OK);
-  EXPECT_EQ(c.rows.batches.standing.num_dirty, 0);
+  EXPECT_EQ(c.rows.batches.members.num_dirty, 0);
   prefill.tokens[4] = CGR_TOKEN_LAST;
   ExpectMessage(c.Validate(prefill), CGR_ERROR_INVALID_ARGUMENT, { "tokens[4]", "first token" });
   prefill.has_tokens = false;
@@ -357,7 +357,7 @@ TEST(BatchRepeats, UntilThePagesEnd) {
 // The device is told of what differs from the last, and of nothing else.
 TEST(BatchRepeats, IsKnownByRowsAndQueryLengths) {
   Case c;
-  const cgr__standing &members = c.rows.batches.standing;
+  const cgr__members &members = c.rows.batches.members;
   ASSERT_EQ(c.pool.Step(c.rows, Batch::Decode({ c.open[0], c.open[1] }), 2), CGR_OK);
   auto same = [&](const Batch &batch) {
     EXPECT_EQ(c.Validate(batch), CGR_OK) << cgr_last_message();

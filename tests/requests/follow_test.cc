@@ -50,7 +50,7 @@ struct Worlds {
     return row;
   }
   void Close(int32_t row) {
-    if (edited.rows.row[row].position >= 0) {
+    if (edited.rows.row[row].place >= 0) {
       EXPECT_EQ(cgr__standing_remove(edited, &edited.batches, row), CGR_OK);
     }
     for (Rows *rows : All())
@@ -74,22 +74,22 @@ struct Worlds {
   }
   // The edited batch becomes the given one. Statuses are not compared: an edit may be refused for what the batch is refused for.
   bool Edit(const Batch &batch) {
-    cgr__standing &s = edited.batches.standing;
+    cgr__members &s = edited.batches.members;
     bool good = true;
-    for (int32_t i = s.members.num_requests - 1; i >= 0; i--)
-      if (std::find(batch.rows.begin(), batch.rows.end(), s.members.rows[i]) == batch.rows.end())
-        good &= cgr__standing_remove(edited, &edited.batches, s.members.rows[i]) == CGR_OK;
+    for (int32_t i = s.layout.num_requests - 1; i >= 0; i--)
+      if (std::find(batch.rows.begin(), batch.rows.end(), s.layout.rows[i]) == batch.rows.end())
+        good &= cgr__standing_remove(edited, &edited.batches, s.layout.rows[i]) == CGR_OK;
     int64_t at = 0;
     for (size_t i = 0; i < batch.rows.size() && good; i++) {
       const int32_t row = batch.rows[i];
       const int32_t *tokens = batch.has_tokens ? batch.tokens.data() + at : nullptr;
-      const bool is_in = row >= 0 && row < size.rows && edited.rows.row[row].position >= 0;
+      const bool is_in = row >= 0 && row < size.rows && edited.rows.row[row].place >= 0;
       good &= (is_in ? cgr__standing_update : cgr__standing_add)(edited, &edited.batches, row, batch.QueryLen(i), tokens,
                                                                  batch.has_flags ? batch.flags[i] : 0) == CGR_OK;
-      good = good && cgr__standing_swap(edited, &edited.batches, row, s.members.rows[i]) == CGR_OK;
+      good = good && cgr__standing_swap(edited, &edited.batches, row, s.layout.rows[i]) == CGR_OK;
       at += batch.QueryLen(i);
     }
-    return good && s.members.num_requests == int32_t(batch.rows.size());
+    return good && s.layout.num_requests == int32_t(batch.rows.size());
   }
   void CompareRows() {
     for (int32_t i = 0; i < size.rows; i++) {
@@ -249,7 +249,7 @@ struct Engine {
   }
   // What the device is told, as the runtime tells it, is the batch.
   void CompareDevice(const Batch &batch, const cgr__checked_batch &checked, Told *told) {
-    const cgr__standing &s = w.following.batches.standing;
+    const cgr__members &s = w.following.batches.members;
     const cgr__batch_layout *c = checked.batch_layout;
     const size_t n = batch.rows.size();
     const bool whole = w.lost || s.device_seq != w.launched || s.all_dirty;
@@ -272,7 +272,7 @@ struct Engine {
     w.pool.Launch(w.following, checked, ++w.launched);
     w.plain_pool.Launch(w.plain, expected, w.launched);
     cgr__batch_layouts_launch(&w.edited_pool.pool, w.launched, cgr__members_snapshot(&w.edited.batches));
-    cgr__standing_commit(w.edited, &w.edited.batches, w.launched, w.launched);
+    cgr__members_commit(w.edited, &w.edited.batches, w.launched, w.launched);
     w.device = told;
     w.lost = random.OneIn(20);
     launched++;
@@ -339,16 +339,16 @@ TEST(Follow, RefusedEditsOfTheStandingBatchChangeNothing) {
   const List open = { rows.OpenWithPages(4, 10), rows.OpenWithPages(4, 20) };
   ASSERT_EQ(pool.Step(rows, Batch::Decode(open).WithIds(), 1), CGR_OK);
   ASSERT_EQ(pool.Step(rows, Batch::Decode(open), 2), CGR_OK);
-  ASSERT_TRUE(rows.batches.standing.follows);
+  ASSERT_TRUE(rows.batches.members.follows);
   EXPECT_EQ(cgr__standing_update(rows, &rows.batches, open[0], 1, nullptr, 0), CGR_ERROR_STATE)
       << "it is no member of the engine's";
   EXPECT_EQ(cgr__standing_remove(rows, &rows.batches, open[0]), CGR_ERROR_STATE);
   EXPECT_EQ(cgr__standing_swap(rows, &rows.batches, open[0], open[1]), CGR_ERROR_STATE);
   EXPECT_EQ(cgr__standing_add(rows, &rows.batches, open[0], 1, nullptr, 2), CGR_ERROR_INVALID_ENUM);
-  EXPECT_TRUE(rows.batches.standing.follows);
+  EXPECT_TRUE(rows.batches.members.follows);
   EXPECT_EQ(cgr__standing_add(rows, &rows.batches, open[0], 1, nullptr, 0), CGR_OK) << cgr_last_message();
-  EXPECT_FALSE(rows.batches.standing.follows);
-  EXPECT_EQ(rows.batches.standing.members.num_requests, 1);
+  EXPECT_FALSE(rows.batches.members.follows);
+  EXPECT_EQ(rows.batches.members.layout.num_requests, 1);
 }
 
 TEST(Follow, AgreesWithALookAtAllAndWithEdits) {

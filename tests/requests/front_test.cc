@@ -56,7 +56,7 @@ struct OneRow {
     if (status != CGR_OK)
       return status;
     cgr__batch_layouts_launch(&pool.pool, ++launched, cgr__members_snapshot(&rows.batches));
-    cgr__standing_commit(rows, &rows.batches, launched, launched);
+    cgr__members_commit(rows, &rows.batches, launched, launched);
     return CGR_OK;
   }
 };

@@ -479,7 +479,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
   Batch batch = Batch::Prefill({}, {});
   cgr__follow_end(w.c.rows, &w.c.rows.batches); // a row is a member only of the standing batch
   for (int32_t row : w.Open()) {
-    const bool is_in = w.c.rows.rows.row[row].position >= 0;
+    const bool is_in = w.c.rows.rows.row[row].place >= 0;
     const int32_t query_len = random.OneIn(3) ? random.Pick32(0, 9) : 1;
     const std::vector<int32_t> tokens(size_t(query_len), 3);
     if (is_in && random.OneIn(4))
@@ -489,7 +489,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
                 CGR_OK)
           << cgr_last_message();
   }
-  const cgr__batch_layout &members = w.c.rows.batches.standing.members;
+  const cgr__batch_layout &members = w.c.rows.batches.members.layout;
   for (int32_t i = 0; i < members.num_requests; i++) {
     batch.rows.push_back(members.rows[i]);
     batch.query_lens.push_back(members.query_lens[i]);
@@ -502,7 +502,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     counts->refused_steps += !legal;
     if (legal && !random.OneIn(5)) {
       cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__members_snapshot(&w.c.rows.batches));
-      cgr__standing_commit(w.c.rows, &w.c.rows.batches, w.c.launched, w.c.launched);
+      cgr__members_commit(w.c.rows, &w.c.rows.batches, w.c.launched, w.c.launched);
       w.Launch(batch, 0);
     }
   }

@@ -262,7 +262,7 @@ void Driver::ExpectChecked(const Batch &batch, const cgr__checked_batch &checked
   bool same = last_can_repeat_ && told->rows == last_.rows;
   for (size_t i = 0; i < batch.rows.size() && same; i++)
     same = batch.QueryLen(i) == last_.QueryLen(i);
-  const cgr__standing &members = rows_.batches.standing;
+  const cgr__members &members = rows_.batches.members;
   same_ += same && !flags && checked.query_len == 1 && prepared_ == nullptr;
   followed_ += checked.follows;
   known_ += checked.follows && members.num_dirty == 0 && !members.all_dirty;

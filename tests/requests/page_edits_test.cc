@@ -254,7 +254,7 @@ struct Twin {
     launched++;
     if (status == CGR_OK) {
       cgr__batch_layouts_launch(&pool.pool, launched, cgr__members_snapshot(&rows.batches));
-      cgr__standing_commit(rows, &rows.batches, launched, launched);
+      cgr__members_commit(rows, &rows.batches, launched, launched);
     }
     return status;
   }
@@ -414,7 +414,7 @@ struct Twins {
   }
   void Other() {
     const int32_t row = random.Pick32(0, kRows - 1), tokens = random.Pick32(0, 60), token = 5;
-    const bool is_open = one.rows.rows.row[row].open, is_member = one.rows.rows.row[row].position >= 0;
+    const bool is_open = one.rows.rows.row[row].open, is_member = one.rows.rows.row[row].place >= 0;
     const auto standing = [&](Twin &t) {
       return is_member ? cgr__standing_remove(t.rows, &t.rows.batches, row)
                        : cgr__standing_add(t.rows, &t.rows.batches, row, 1, &token, 0);

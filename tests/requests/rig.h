@@ -228,7 +228,7 @@ struct Pool {
     checked->batch_layout->uses--;
     cgr__batch_layouts_launch(&pool, seq, checked->follows ? cgr__members_snapshot(&rows.batches) : checked->batch_layout);
     if (checked->follows)
-      cgr__standing_commit(rows, &rows.batches, seq, seq);
+      cgr__members_commit(rows, &rows.batches, seq, seq);
     else
       cgr__batch_commit(rows, &rows.batches, checked, seq, seq);
   }

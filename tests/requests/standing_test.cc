@@ -49,12 +49,12 @@ struct Case {
   }
   void Launch() {
     cgr__batch_layout *copy = cgr__members_snapshot(&rows.batches);
-    const cgr__batch_layout &members = rows.batches.standing.members;
+    const cgr__batch_layout &members = rows.batches.members.layout;
     const auto n = members.num_requests;
     EXPECT_EQ(List(copy->rows, copy->rows + n), List(members.rows, members.rows + n));
     EXPECT_EQ(std::vector<uint64_t>(copy->tags, copy->tags + n), std::vector<uint64_t>(members.tags, members.tags + n));
     cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
-    cgr__standing_commit(rows, &rows.batches, launched, launched);
+    cgr__members_commit(rows, &rows.batches, launched, launched);
   }
   const cgr__row &Row(int32_t row) {
     cgr__members_sync(rows, row);
@@ -202,7 +202,7 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
     ExpectMessage(put(fit, max_tokens), CGR_ERROR_TOO_MANY_TOKENS,
                   { "cgr_standing_add", "query_len is " + std::to_string(max_tokens),
                     "tokens of the standing batch wait for a step", std::to_string(kKept) });
-    EXPECT_EQ(rows.rows.row[fit].position, -1);
+    EXPECT_EQ(rows.rows.row[fit].place, -1);
     ExpectMessage(put(fit, max_tokens + 1), CGR_ERROR_TOO_MANY_TOKENS, { "max_tokens" });
     EXPECT_EQ(cgr__standing_update(rows, &rows.batches, 0, max_tokens, tokens.data(), 0), CGR_OK) << "its own make room";
     ExpectMessage(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_ERROR_TOO_MANY_TOKENS,
@@ -211,7 +211,7 @@ TEST(Standing, TokensThatWaitForAStepAreLimited) {
     EXPECT_EQ(put(fit, max_tokens), CGR_OK) << cgr_last_message();
     for (int32_t i = 0; i <= fit; i++)
       ASSERT_EQ(cgr__standing_update(rows, &rows.batches, i, 0, nullptr, 0), i == 1 ? CGR_ERROR_STATE : CGR_OK);
-    EXPECT_EQ(rows.batches.standing.num_kept, 0);
+    EXPECT_EQ(rows.batches.members.num_kept, 0);
   }
 }
 
@@ -240,9 +240,9 @@ TEST(Standing, EveryRowMayBeAMember) {
     ASSERT_EQ(cgr__standing_validate(rows, &rows.batches, 0, &checked), CGR_OK) << cgr_last_message();
     cgr__batch_layout *copy = cgr__members_snapshot(&rows.batches); // in memory of exactly a step's size
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests),
-              List(rows.batches.standing.members.rows, rows.batches.standing.members.rows + kRequests));
+              List(rows.batches.members.layout.rows, rows.batches.members.layout.rows + kRequests));
     cgr__batch_layouts_launch(&pool.pool, ++launched, copy);
-    cgr__standing_commit(rows, &rows.batches, launched, launched);
+    cgr__members_commit(rows, &rows.batches, launched, launched);
   }
 }
 
@@ -296,7 +296,7 @@ TEST(Standing, ResultsHaveNoPlacesPastAStep) {
     EXPECT_EQ(List(copy->rows, copy->rows + kRequests), (List{ 0, 1 }));
     EXPECT_EQ(copy->tags[1], 101u);
     cgr__batch_layouts_launch(&pool.pool, uint64_t(round), copy);
-    cgr__standing_commit(rows, &rows.batches, uint64_t(round), uint64_t(round));
+    cgr__members_commit(rows, &rows.batches, uint64_t(round), uint64_t(round));
     EXPECT_EQ(rest(), before);
     for (int32_t i = 0; i < kRequests; i++)
       ASSERT_EQ(cgr__standing_remove(rows, &rows.batches, i), CGR_OK);

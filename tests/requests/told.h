@@ -23,14 +23,14 @@ struct Told {
     flags = std::vector<uint32_t>(whole.flags, whole.flags + n);
   }
   void Hear(const Rows &from, bool whole) {
-    const cgr__batch_layout &members = from.batches.standing.members;
+    const cgr__batch_layout &members = from.batches.members.layout;
     const auto n = static_cast<size_t>(members.num_requests);
-    std::vector<cgr__edit> edits(static_cast<size_t>(from.batches.standing.max_requests));
-    std::vector<int32_t> ids(static_cast<size_t>(from.batches.standing.max_tokens));
+    std::vector<cgr__edit> edits(static_cast<size_t>(from.batches.members.max_requests));
+    std::vector<int32_t> ids(static_cast<size_t>(from.batches.members.max_tokens));
     int32_t num_ids = -1;
-    num_edits = cgr__standing_edits(&from.rows, &from.batches, whole, edits.data(), ids.data(), &num_ids);
-    ASSERT_LE(num_edits, from.batches.standing.max_requests);
-    ASSERT_LE(num_ids, from.batches.standing.max_tokens);
+    num_edits = cgr__members_edits(&from.rows, &from.batches, whole, edits.data(), ids.data(), &num_ids);
+    ASSERT_LE(num_edits, from.batches.members.max_requests);
+    ASSERT_LE(num_ids, from.batches.members.max_tokens);
     rows.resize(n, -1);
     lens.resize(n, -1);
     flags.resize(n, 77);

@@ -79,8 +79,8 @@ protected:
       size_t bytes;
     } parts[] = { { "runtime: handle and recorder", rt_, offsetof(struct cgr_runtime, lane) },
                   { "runtime: lane", &rt_->lane, offsetof(cgr__lane, batches) },
-                  { "runtime: members", &b.standing, sizeof b.standing },
-                  { "runtime: other batches", &b, offsetof(cgr__lane_batches, standing) },
+                  { "runtime: members", &b.members, sizeof b.members },
+                  { "runtime: other batches", &b, offsetof(cgr__lane_batches, members) },
                   { "runtime: rows and regions' epoch", &rt_->rows, offsetof(cgr__rows, limits) },
                   { "runtime: graphs", &rt_->graphs, sizeof rt_->graphs },
                   { "runtime: regions", &rt_->regions, sizeof rt_->regions },
@@ -91,7 +91,7 @@ protected:
     const cgr__rows &r = rt_->rows;
     const cgr__batch_layouts &c = b.layouts;
     const int32_t depth = int32_t(rt_->lane.ring.depth);
-    if (within(b.standing.schedule, CGR__SCHEDULE_STEPS * sizeof *b.standing.schedule))
+    if (within(b.members.schedule, CGR__SCHEDULE_STEPS * sizeof *b.members.schedule))
       return "schedule";
     if (within(rt_->flight.ring, (size_t(rt_->flight.mask) + 1) * sizeof *rt_->flight.ring))
       return "record";
