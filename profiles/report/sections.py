@@ -72,6 +72,15 @@ SECTIONS = [
             "In every step: close, open, and the 40 pages of the new request. Target: of the ratio, for a batch that stands and is edited, "
             "and for one that is given whole.",
             STEP, BATCH, batch("one leaves, one comes"), ("ratio", churn)),
+    Section("A list of requests that moves up", "step_cost", TIGHT,
+            "One request leaves and another comes at the end, so that those between move up. Target: of the ratio, as above.",
+            STEP, BATCH, batch("one leaves, others move up, one comes"), ("ratio", churn)),
+    Section("The longest steps", "tail_cost", "1000 5 tight,0.3ms,1ms,5ms,touched,busy 8 10",
+            "Percentiles of prepare and launch in loops like an engine's, over those of the bare launch of the same graph; with 64 MB of host "
+            "memory touched between steps, and next to a second thread of the engine. The file names the causes of steps over 10 us. Target: "
+            "1.25 for 99%, 1.5 for 99.9%, in the tight loop.",
+            ("median ratio", "99% ratio", "99.9% ratio"), ("loop", "memory", "second thread"),
+            lambda c: "side" not in c, ("99.9% ratio", lambda _, c: "1.25; 1.5" if c["loop"] == "tight" else "")),
     Section("Host time of a mixed step", "mixed_cost", "300 50",
             "16 decodes and a chunk of 512 tokens, 32 layers of ten kernels, next to the same launches without cgr. Target: 1.1 times "
             "those launches and 0.5 us.",
