@@ -34,7 +34,7 @@ static void choose_pages(const bench_engine *e, int32_t requests, int32_t round,
   for (int32_t i = round % 16; i < requests; i += 16) {
     p->rows[p->num_rows] = e->rows[i];
     p->firsts[p->num_rows] = round / 16;
-    p->numbers[p->num_rows++] = 2 + (i * 7 + round / 16) % (NUM_PAGES - 2); /* none twice in a row */
+    p->numbers[p->num_rows++] = 2 + (i * 7 + round / 16) % (NUM_PAGES - 2); /* no row gets a page twice */
   }
 }
 
@@ -68,19 +68,20 @@ static void measure_block(bench_engine *e, int32_t requests, set_function *set, 
 }
 
 static void compare_sides(bench_engine *e, int32_t requests, const bench_blocks *b, unsigned char *touched) {
-  bench_series one = bench_series_open(b->steps, b->blocks), many = bench_series_open(b->steps, b->blocks);
+  bench_series at_once = bench_series_open(b->steps, b->blocks), singly = bench_series_open(b->steps, b->blocks);
   for (int32_t n = 0; n < b->blocks; n++) {
-    measure_block(e, requests, set_at_once, touched, &one);
-    measure_block(e, requests, set_singly, touched, &many);
+    measure_block(e, requests, set_at_once, touched, &at_once);
+    measure_block(e, requests, set_singly, touched, &singly);
   }
-  double median, p99, median_of_many, p99_of_many, ratio = bench_ratio(one.medians, many.medians, b->blocks);
-  bench_series_close(&one, &median, &p99);
-  bench_series_close(&many, &median_of_many, &p99_of_many);
+  double median, p99, singly_median, singly_p99, ratio = bench_ratio(at_once.medians, singly.medians, b->blocks);
+  bench_series_close(&at_once, &median, &p99);
+  bench_series_close(&singly, &singly_median, &singly_p99);
   printf("| %d | %s | %.2f (%.2f) | %.2f (%.2f) | %.2f |\n", requests / 16, touched ? "touched" : "warm", median, p99,
-         median_of_many, p99_of_many, ratio);
+         singly_median, singly_p99, ratio);
   fflush(stdout);
 }
 
+/* Members of the standing batch, as in an engine: a page for one also moves its deadline. */
 static void open_rows(bench_engine *e) {
   for (int32_t i = 0; i < MAX_ROWS; i++) {
     const int32_t token = 0;

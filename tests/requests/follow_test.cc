@@ -1,6 +1,5 @@
-// Batches that are given whole and nearly repeat: the members follow them. What such a batch does is what it does when it is
-// looked at whole, and what the same batch does as edits of a standing batch; and a device that is told only of what differs has
-// it.
+// Batches that are given whole and nearly repeat. Three worlds make the same calls: one whose members follow, one that looks at
+// every request, one that edits a standing batch. All must agree, and so must a device that is told only the differences.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -112,9 +111,9 @@ struct Engine {
   Random &random;
   Worlds w;
   std::vector<Work> running;
-  List waiting;   // open, and in no batch
-  int ghosts = 0; // batches to come that name no row where one was closed
-  size_t ghost = 0;
+  List waiting;        // open, and in no batch
+  int closed_rows = 0; // batches to come that name no row where one was closed
+  size_t closed_place = 0;
   int64_t launched = 0, followed = 0, few = 0, refused = 0;
 
   Engine(Random &r, const Size &size) : random(r), w(size) {}
@@ -125,8 +124,8 @@ struct Engine {
     waiting.push_back(running[i].row);
     if (random.OneIn(4)) {
       running.erase(running.begin() + std::ptrdiff_t(i));
-      ghosts = random.Pick32(1, 3);
-      ghost = i;
+      closed_rows = random.Pick32(1, 3);
+      closed_place = i;
       w.Close(waiting.back());
       waiting.pop_back();
       return;
@@ -180,8 +179,8 @@ struct Engine {
   Batch Make() {
     Batch batch;
     bool given = random.OneIn(3), ones = true, flags = false;
-    if (ghosts-- > 0)
-      return WithGhost();
+    if (closed_rows-- > 0)
+      return WithClosedRow();
     for (const Work &work : running) {
       batch.rows.push_back(work.row);
       batch.query_lens.push_back(work.len);
@@ -198,17 +197,17 @@ struct Engine {
     for (size_t i = 0, at = 0; given && i < running.size(); at += size_t(batch.QueryLen(i++)))
       if (last && batch.QueryLen(i) > 0 && w.Row(w.plain, batch.rows[i]).has_token)
         batch.tokens[at] = CGR_TOKEN_LAST;
-    return random.OneIn(30) ? Spoilt(batch) : batch;
+    return random.OneIn(30) ? Invalid(batch) : batch;
   }
   // Decodes, and one of row -1 among them: what the members that follow have where a row was closed.
-  Batch WithGhost() {
+  Batch WithClosedRow() {
     Batch batch;
     for (const Work &work : running)
       batch.rows.push_back(work.row);
-    batch.rows.insert(batch.rows.begin() + std::ptrdiff_t(std::min(ghost, batch.rows.size())), -1);
+    batch.rows.insert(batch.rows.begin() + std::ptrdiff_t(std::min(closed_place, batch.rows.size())), -1);
     return random.OneIn(2) ? batch.WithIds() : batch;
   }
-  Batch Spoilt(Batch batch) {
+  Batch Invalid(Batch batch) {
     const size_t i = batch.rows.empty() ? 0 : Any(batch.rows.size());
     switch (batch.rows.empty() ? 9 : random.Pick(0, 7)) {
     case 0:

@@ -21,9 +21,9 @@ public:
 
   // A batch like `last`, or another one; one in `one_in` has something changed about it, most often for the worse.
   Batch Next(const Batch &last, int32_t one_in) {
-    bool spoilt = random_.OneIn(one_in);
+    bool invalid = random_.OneIn(one_in);
     Batch batch = !last.rows.empty() && !random_.OneIn(4) ? Again(last) : Good();
-    return spoilt ? Spoilt(batch) : batch;
+    return invalid ? Invalid(batch) : batch;
   }
 
 private:
@@ -80,7 +80,7 @@ private:
     }
   }
 
-  Batch Spoilt(Batch batch) {
+  Batch Invalid(Batch batch) {
     if (batch.rows.empty())
       return batch;
     const size_t i = Index(batch.rows.size());
