@@ -71,6 +71,9 @@ static void check_dtypes(const question *q) {
   if (values_differ(l->dtype, l->k.dtype) && lacks_feature(q, CGR__FEATURE_CACHE_DTYPE))
     REFUSE(q, "dtype", "is %s, expected %s as in the cache", cgr_dtype_name((cgr_dtype)l->dtype),
            cgr_dtype_name((cgr_dtype)l->k.dtype));
+  if (values_differ(l->q_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_Q_DTYPE))
+    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->q_dtype),
+           cgr_dtype_name((cgr_dtype)l->dtype));
   if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE))
     REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype),
            cgr_dtype_name((cgr_dtype)l->dtype));

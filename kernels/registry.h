@@ -27,7 +27,8 @@ enum cgr__feature {
   CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache */
   CGR__FEATURE_OUT_DTYPE = 1u << 9,     /* out of another dtype than q */
   CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales */
-  CGR__FEATURE_CROSS = 1u << 11         /* keys of a length set other than the queries' */
+  CGR__FEATURE_CROSS = 1u << 11,        /* keys of a length set other than the queries' */
+  CGR__FEATURE_Q_DTYPE = 1u << 12       /* q of another dtype than k and v */
 };
 
 /* Kernels that use one kind of instructions. Their numbers are in a kind.h next to them. */

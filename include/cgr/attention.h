@@ -127,7 +127,8 @@ typedef struct cgr_layer {
   int32_t num_kv_heads;      /* 1 or more; divides num_q_heads */
   int32_t head_dim;          /* of q and k, 1 .. 65536 */
   int32_t head_dim_v;        /* of v and out, 1 .. 65536; 0: head_dim */
-  int32_t dtype;             /* cgr_dtype of q, k and v in the attention call; 0: that of the cache, if there is one */
+  int32_t dtype;             /* cgr_dtype of q, k and v in the attention call (q: see q_dtype); 0: that of the cache, if there is
+                                one */
   int32_t out_dtype;         /* of out; 0: dtype */
   int32_t window_left;       /* keys that a query sees, up to and including its own; 0: all */
   int32_t window_right;      /* keys after its own, only with BIDIRECTIONAL; 0: all */
@@ -141,10 +142,12 @@ typedef struct cgr_layer {
                                 1e38 in magnitude; NULL: none. A query that sees no key has out 0 and LSE -inf all the same */
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE all is 0 but dtype. They overlap nothing, except that one
                                 may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is inside k) */
+  int32_t q_dtype;           /* of q, if the engine quantises it before the call; 0: dtype. The library's own kernels take no other */
+  int32_t reserved;          /* 0 */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \
-    { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 } }
+    { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, 0, 0 }
 
 /* ---------------------------------------------------------------------------------------------------- the attention call */
 
@@ -172,8 +175,9 @@ typedef struct cgr_attention {
   cgr_view lse;   /* fp32 [num_tokens, num_q_heads]: natural logarithm of the sum of exp(score); data NULL: not wanted. Strides
                      count elements and need no alignment beyond 4 bytes: num_q_heads, 1 for [tokens, heads], and
                      1, num_tokens for [heads, tokens] */
-  const float *q_scale;   /* device; not supported yet: NULL */
-  const float *out_scale; /* device; not supported yet: NULL */
+  const float *q_scale;   /* device, one number, aligned to 4 bytes: what q's values of 8 bits are multiplied by; NULL: 1. Only
+                             for a layer with a backend of the engine's whose q_dtype has 8 bits; replays read it anew */
+  const float *out_scale; /* the same of out and out_dtype: out is the result divided by it */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
@@ -265,7 +269,7 @@ typedef enum cgr_planned {
   CGR_PLANNED_GROUP = 1,    /* group */
   CGR_PLANNED_HEADS = 2,    /* num_q_heads, num_kv_heads */
   CGR_PLANNED_HEAD_DIM = 4, /* head_dim, head_dim_v */
-  CGR_PLANNED_DTYPE = 8,    /* dtype, out_dtype, k.dtype, v.dtype */
+  CGR_PLANNED_DTYPE = 8,    /* dtype, q_dtype, out_dtype, k.dtype, v.dtype */
   CGR_PLANNED_WINDOW = 16,  /* window_left, window_right, chunk, flags: all of CGR_LAYER_* */
   CGR_PLANNED_SCALE = 32,   /* scale */
   CGR_PLANNED_SOFTCAP = 64  /* softcap */

@@ -55,7 +55,7 @@ def make_table(results):
         return "Nothing of this version has been measured yet.\n"
     card = max(sorted(cards), key=lambda name: len(cards[name]))
     commits = ", ".join(dict.fromkeys(f"`{result.commit}`" for _, result in cards[card]))
-    text = f"Version {made.version_text()} on one {card} ({commits}). Medians; p99, where it is measured, is what 99 of 100 steps stay below, and of a ratio the p99 over that of the bare launch. "
+    text = f"Version {made.version_text()} on one {card} ({commits}). Medians; p99 is what 99 of 100 steps stay below, in ratios of both sides. "
     text += "A target is the project's own, and for the median. [`profiles/RESULTS.md`](profiles/RESULTS.md) has all numbers."
     return f"{made.wrap(text)}\n{made.table(['what', 'value', 'p99', 'target', 'meaning'], [line for line, _ in cards[card]], 1)}"
 

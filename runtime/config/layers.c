@@ -19,6 +19,8 @@ static void refuse_layer(cgr__findings *f, cgr_status status, int32_t layer, con
 static void check_layer_reserved(cgr_layer *l, int32_t i, cgr__findings *f) {
   if (l->program != 0)
     refuse_layer(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
+  if (l->reserved != 0)
+    refuse_layer(f, CGR_ERROR_NEWER_STRUCT, i, "reserved", l->reserved, "0");
 }
 
 static void check_layer_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
@@ -192,6 +194,8 @@ static void check_dtypes(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findin
   }
   if (l->dtype != 0)
     check_layer_dtype(&l->dtype, i, "dtype", f);
+  if (l->q_dtype != 0)
+    check_layer_dtype(&l->q_dtype, i, "q_dtype", f);
   if (l->out_dtype != 0)
     check_layer_dtype(&l->out_dtype, i, "out_dtype", f);
 }
@@ -201,6 +205,8 @@ static void set_defaults(cgr_layer *l) {
     l->head_dim_v = l->head_dim;
   if (l->dtype == 0)
     l->dtype = l->k.dtype;
+  if (l->q_dtype == 0)
+    l->q_dtype = l->dtype;
   if (l->out_dtype == 0)
     l->out_dtype = l->dtype;
   if (l->scale == 0.0f && l->head_dim > 0)

@@ -22,6 +22,7 @@ static const struct {
   { CGR_PLANNED_HEAD_DIM, "head_dim", offsetof(cgr_layer, head_dim), NUMBER, true },
   { CGR_PLANNED_HEAD_DIM, "head_dim_v", offsetof(cgr_layer, head_dim_v), NUMBER, true },
   { CGR_PLANNED_DTYPE, "dtype", offsetof(cgr_layer, dtype), DTYPE, true },
+  { CGR_PLANNED_DTYPE, "q_dtype", offsetof(cgr_layer, q_dtype), DTYPE, true },
   { CGR_PLANNED_DTYPE, "out_dtype", offsetof(cgr_layer, out_dtype), DTYPE, true },
   { CGR_PLANNED_DTYPE, "k.dtype", offsetof(cgr_layer, k.dtype), DTYPE, true },
   { CGR_PLANNED_DTYPE, "v.dtype", offsetof(cgr_layer, v.dtype), DTYPE, true },

@@ -1,5 +1,6 @@
 /* cgr_record_attention: checks the engine's struct, then enqueues the library's append, unless the layer's backend appends by
  * itself, and the backend's call. */
+#include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
 #include "runtime/report/ranges.h"
@@ -46,6 +47,28 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
   return CGR_OK;
 }
 
+/* Of values of 8 bits, in a layer whose backend is the engine's. */
+static cgr_status check_scale(const cgr__step_recorder *rec, const cgr_attention *a, const float *scale, const char *name,
+                              const char *of, int32_t dtype) {
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  if (!scale)
+    return CGR_OK;
+  if (l->backend == 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "cgr_record_attention: %s is given for layer %d, which the library's own kernels attend, expected NULL in "
+                     "this version",
+                     name, a->layer);
+  if (cgr_dtype_size((cgr_dtype)dtype) != 1)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_record_attention: %s is given for layer %d, whose %s is %s, expected NULL: only values of 8 bits have one", name,
+        a->layer, of, cgr_dtype_name((cgr_dtype)dtype));
+  if ((uintptr_t)scale % sizeof *scale != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: %s is %p, expected a multiple of %zu bytes", name,
+                     (const void *)scale, sizeof *scale);
+  return cgr__memory_end_check(rec, "cgr_record_attention", name, scale, sizeof *scale);
+}
+
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   if (rec->base.in_call)
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
@@ -60,10 +83,9 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
-  if (a->q_scale || a->out_scale)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "cgr_record_attention: %s is given, expected NULL in this version",
-                     a->q_scale ? "q_scale" : "out_scale");
-  return CGR_OK;
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  CGR__TRY(check_scale(rec, a, a->q_scale, "q_scale", "q_dtype", l->q_dtype));
+  return check_scale(rec, a, a->out_scale, "out_scale", "out_dtype", l->out_dtype);
 }
 
 /* The layer whose cache this one reads: its own, or an earlier one's. */
@@ -262,7 +284,7 @@ static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attentio
 /* One CTA must not write queries that another has yet to read; nor keys, in a layer whose keys are the step's own. An out that is
  * q is read by the CTA that writes it. */
 static cgr_status check_attention_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__tensor q = { &a->q, view_shape_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim) };
+  const cgr__tensor q = { &a->q, view_shape_of(rec, "q", l->q_dtype, l->num_q_heads, l->head_dim) };
   const cgr__tensor k = { &a->k, view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
   const cgr__tensor v = { &a->v, view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
   const cgr__tensor out = { &a->out, view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v) };
@@ -276,7 +298,7 @@ static cgr_status check_attention_overlaps(const cgr__step_recorder *rec, const 
 }
 
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__view_shape q = view_shape_of(rec, "q", l->dtype, l->num_q_heads, l->head_dim);
+  const cgr__view_shape q = view_shape_of(rec, "q", l->q_dtype, l->num_q_heads, l->head_dim);
   const cgr__view_shape out = view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v);
   const cgr__view_shape lse = cgr__view_shape_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads);
   CGR__TRY(check_view(rec, &a->q, &q));
@@ -295,7 +317,8 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
 
 /* A graph holds what its attention reads and writes. */
 static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const void *const addresses[] = { a->q.data, a->k.data, a->v.data, a->out.data, a->lse.data, l->alibi_slopes, l->sinks };
+  const void *const addresses[] = { a->q.data,       a->k.data, a->v.data,  a->out.data, a->lse.data,
+                                    l->alibi_slopes, l->sinks,  a->q_scale, a->out_scale };
   for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
     if (addresses[i])
       CGR__TRY(cgr__capture_hold_address(rec->base.capture, addresses[i]));

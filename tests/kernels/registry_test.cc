@@ -75,6 +75,8 @@ std::vector<Property> FeatureProperties() {
     { "another head dim of v", CGR__FEATURE_HEAD_DIM_V, "head_dim_v", "is 48", [](cgr_layer *l) { l->head_dim_v = 48; } },
     { "another dtype than the cache", CGR__FEATURE_CACHE_DTYPE, "dtype", "as in the cache",
       [](cgr_layer *l) { l->dtype = l->out_dtype = OtherThan(l->k.dtype); } },
+    { "another dtype of q", CGR__FEATURE_Q_DTYPE, "q_dtype", "as in dtype",
+      [](cgr_layer *l) { l->q_dtype = OtherThan(l->dtype); } },
     { "another dtype of out", CGR__FEATURE_OUT_DTYPE, "out_dtype", "as in dtype",
       [](cgr_layer *l) { l->out_dtype = OtherThan(l->dtype); } },
     { "scales of K", CGR__FEATURE_CACHE_SCALES, "k.scale", "is given", [](cgr_layer *l) { l->k.scale = &kSomeFloat; } },

@@ -86,7 +86,10 @@ std::vector<Kind> Kinds() {
     { "keys of the step, without a cache", "no cache", [](cgr_layer *l) { l->flags |= CGR_LAYER_NO_CACHE; } },
     { "keys of another length set (cross attention)", "cross attention",
       [](cgr_layer *l) { l->length_set = 1, l->flags |= CGR_LAYER_BIDIRECTIONAL; } },
-    { "q of another dtype than the cache", "q of another dtype", [](cgr_layer *l) { l->dtype = l->out_dtype = CGR_DTYPE_FP16; } },
+    { "q, k and v of another dtype than the cache", "q, k and v of another dtype",
+      [](cgr_layer *l) { l->dtype = l->out_dtype = CGR_DTYPE_FP16; } },
+    { "q of another dtype than k and v (quantised)", "q of another dtype",
+      [](cgr_layer *l) { l->q_dtype = CGR_DTYPE_FP8_E4M3; } },
     { "out of another dtype than q", "out of another dtype", [](cgr_layer *l) { l->out_dtype = CGR_DTYPE_FP16; } },
     { "caches with scales (quantised)", "a cache with scales", [](cgr_layer *l) { l->k.scale = const_cast<float *>(&kFloat); } },
   };

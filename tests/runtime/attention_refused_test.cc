@@ -26,8 +26,8 @@ TEST_P(AttentionIsRefused, ForItsLayerFlagsAndReservedFields) {
       { kNewer, "q.reserved is 7", [](cgr_attention &a) { a.q.reserved = 7; } },
       { kNewer, "k.reserved is -1", [](cgr_attention &a) { a.k.reserved = -1; } },
       { kNewer, "out.reserved is 1", [](cgr_attention &a) { a.out.reserved = 1; } },
-      { kUnsupported, "q_scale", [](cgr_attention &a) { a.q_scale = &scale; } },
-      { kUnsupported, "out_scale", [](cgr_attention &a) { a.out_scale = &scale; } },
+      { kUnsupported, "q_scale ... own kernels ... expected NULL", [](cgr_attention &a) { a.q_scale = &scale; } },
+      { kUnsupported, "out_scale ... own kernels ... expected NULL", [](cgr_attention &a) { a.out_scale = &scale; } },
   });
 }
 

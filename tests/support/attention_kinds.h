@@ -93,6 +93,7 @@ inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, i
     { "k.dtype", !(v.dtypes & 1u << l.k.dtype) },
     { "v.dtype", l.v.dtype != l.k.dtype },
     { "dtype", l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
+    { "q_dtype", l.q_dtype != 0 && l.q_dtype != l.dtype && lacks(CGR__FEATURE_Q_DTYPE) },
     { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) },
     { "k.scale", l.k.scale != nullptr && lacks(CGR__FEATURE_CACHE_SCALES) },
     { "v.scale", l.v.scale != nullptr && lacks(CGR__FEATURE_CACHE_SCALES) },
