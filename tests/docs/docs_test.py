@@ -15,7 +15,7 @@ HEADERS = sorted(glob.glob("include/cgr/**/*.h", recursive=True))
 OLD = "docs/porting_0_11.md"  # names what was there before 0.11
 NAMED = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "buffers/PROTOCOL.md", "profiles/README.md"] + sorted(set(glob.glob("docs/*.md")) - {OLD})
 # The changelog may name what is no longer there: its links are checked, its names are not.
-PAGES = NAMED + [OLD, "CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md", "profiles/decode.md"]
+PAGES = NAMED + [OLD, "CHANGELOG.md", "examples/README.md", "examples/llama/model/README.md", "profiles/decode.md", "profiles/step.md"]
 PAGES += [path for path in ["profiles/RESULTS.md"] if os.path.exists(path)]
 
 
