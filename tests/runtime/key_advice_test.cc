@@ -58,7 +58,7 @@ TEST_P(KeyAdvice, ARuntimeWithTheAdvisedSizesPadsAsMuchAsItSays) {
     std::vector<Shape> shapes;
     int64_t tokens = 0, again = 0;
     for (int i = 0; i < 24; i++) {
-      shapes.push_back({ random.Pick32(1, 8), random.OneIn(3) ? random.Pick32(2, 16) : 1 });
+      shapes.push_back({ random.Pick32(1, 8), i > 0 && (i == 1 || random.OneIn(3)) ? random.Pick32(2, 16) : 1 });
       tokens += Run(shapes.back());
     }
     std::vector<cgr_key> keys;
