@@ -270,13 +270,12 @@ static bool can_move(const cgr__rows *rows, const cgr__members *s, const cgr__di
 
 /* Whether a batch that differs so much from the members is good. If it is not, members, lengths of rows and work stay as they
  * are; marks, hints of places and deadlines may be newer. */
-static bool look_at_batch(cgr__rows *rows, const cgr__members *s, int32_t max_requests, int32_t max_tokens, look *l) {
+static bool look_at_batch(cgr__rows *rows, const cgr__members *s, int32_t max_tokens, look *l) {
   int32_t missing;
   l->leaving = ++rows->ticket;
   l->coming = ++rows->ticket;
-  return mark_leaving(rows, s, l) && look_at_coming(rows, l) && look_at_updates(rows, l) &&
-         l->batch->num_requests <= max_requests && can_move(rows, s, l->difference) && l->num_tokens <= max_tokens &&
-         !cgr__members_lack_pages(rows, s, &missing) && tokens_are_good(rows, s, l);
+  return mark_leaving(rows, s, l) && look_at_coming(rows, l) && look_at_updates(rows, l) && can_move(rows, s, l->difference) &&
+         l->num_tokens <= max_tokens && !cgr__members_lack_pages(rows, s, &missing) && tokens_are_good(rows, s, l);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- follow */
@@ -387,14 +386,16 @@ bool cgr__follow_batch(cgr__rows *rows, cgr__lane_batches *batches, const cgr_ba
                        int32_t max_tokens, cgr__checked_batch *checked) {
   cgr__members *s = &batches->members;
   cgr__difference difference;
-  if (batch->num_requests <= 0 || !batch->rows || s->max_requests == 0 || (!s->follows && s->layout.num_requests > 0))
+  if (batch->num_requests <= 0 || batch->num_requests > max_requests || !batch->rows) /* arrays of too many are not read */
+    return false;
+  if (s->max_requests == 0 || (!s->follows && s->layout.num_requests > 0))
     return false;
   if (!find_difference(rows, batches, batch, &difference))
     return false;
   int32_t lacking[MAX_LACKING];
   look l = { .batch = batch, .difference = &difference, .num_tokens = s->sum_tokens, .lacking = lacking };
   memcpy(l.num_short, s->num_short, sizeof l.num_short);
-  if (!look_at_batch(rows, s, max_requests, max_tokens, &l))
+  if (!look_at_batch(rows, s, max_tokens, &l))
     return false;
   update_members(rows, s, &l);
   if (difference.num_stretches + difference.num_updates > 0)
