@@ -12,29 +12,29 @@ static bool holds(const cgr_key *larger, const cgr_key *key) {
 }
 
 /* The fewest tokens that a step of key i can have had: no smaller key held it, and dispatch did not find it padded too much. */
-static int32_t fewest_tokens(const cgr__key_use *uses, int32_t count, int32_t i, double max_padding) {
+static int32_t fewest_tokens(const cgr__key_use *uses, int32_t count, int32_t i, float max_padding) {
   const cgr_key *key = uses[i].key;
+  bool is_uniform = key->query_len > 0; /* chosen by requests, which may have few tokens each */
   int32_t fewest = 1;
   for (int32_t j = 0; j < count; j++) {
     const cgr_key *other = uses[j].key;
-    bool is_uniform = key->query_len > 0; /* chosen by requests, which may have few tokens each */
     bool is_smaller = is_uniform ? other->num_requests < key->num_requests
                                  : other->num_tokens < key->num_tokens && other->num_requests >= key->num_requests;
     int32_t most = is_uniform ? other->num_requests : other->num_tokens;
     if (same_list(other, key) && is_smaller && most >= fewest)
       fewest = most + 1;
   }
-  while (!cgr__padding_is_allowed(key->num_tokens, fewest, max_padding))
+  while (key->num_tokens > cgr__most_tokens(fewest, max_padding))
     fewest++;
   return fewest;
 }
 
 /* The smallest key that pays and serves the steps of key i, other than the one that they have; -1: none does. */
-static int32_t find_next(const cgr__key_use *uses, int32_t count, int32_t i, double max_padding) {
+static int32_t find_next(const cgr__key_use *uses, int32_t count, int32_t i, float max_padding) {
   int32_t next = -1;
   for (int32_t j = 0; j < count; j++)
     if (j != uses[i].at && uses[j].pays && holds(uses[j].key, uses[i].key) &&
-        cgr__padding_is_allowed(uses[j].key->num_tokens, uses[i].fewest, max_padding) &&
+        uses[j].key->num_tokens <= cgr__most_tokens(uses[i].fewest, max_padding) &&
         (next < 0 || uses[j].key->num_tokens < uses[next].key->num_tokens))
       next = j;
   return next;
@@ -64,7 +64,7 @@ static int32_t find_least(const cgr__key_use *uses, int32_t count, uint64_t most
   return least;
 }
 
-static void drop(cgr__key_use *uses, int32_t count, int32_t gone, double max_padding) {
+static void drop(cgr__key_use *uses, int32_t count, int32_t gone, float max_padding) {
   uses[gone].pays = false;
   for (int32_t i = 0; i < count; i++) {
     if (uses[i].at < 0 || (uses[i].at != gone && uses[i].next != gone))
@@ -75,7 +75,7 @@ static void drop(cgr__key_use *uses, int32_t count, int32_t gone, double max_pad
   }
 }
 
-uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, double max_padding, double max_growth) {
+uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, float max_padding, double max_growth) {
   uint64_t tokens = 0, growth = 0;
   for (int32_t i = 0; i < count; i++) {
     uses[i].pays = uses[i].steps > 0;

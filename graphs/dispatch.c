@@ -21,8 +21,7 @@ static cgr_status check_fallback(const cgr__graphs *graphs, const cgr__batch_sha
     return CGR_OK;
   return cgr__fail(reason == CGR_REASON_STALE ? CGR_ERROR_STALE_GRAPH : CGR_ERROR_FALLBACK,
                    "step: a batch of %d request%s and %d token%s would run eagerly (%s), expected a captured graph (strict): "
-                   "capture one that holds it (cgr_capture.keys, or "
-                   "CGR_CAPTURE_MISSED)",
+                   "capture one that holds it (cgr_capture.keys, or CGR_CAPTURE_MISSED)",
                    shape->num_requests, cgr__plural(shape->num_requests), shape->num_tokens, cgr__plural(shape->num_tokens),
                    cgr_reason_name(reason));
 }
@@ -42,10 +41,9 @@ typedef struct search {
 
 static search begin_search(const cgr__graphs *graphs, const cgr__batch_shape *shape) {
   int32_t tokens = shape->num_tokens > 0 ? shape->num_tokens : 1;
-  double light = (double)graphs->max_padding * tokens; /* exact: 24 bits times 24 */
   search s = { .graphs = graphs, .shape = shape, .requests = shape->num_requests > 0 ? shape->num_requests : 1 };
-  s.light = light < CGR__MAX_TOKENS ? (int32_t)light : CGR__MAX_TOKENS;
-  s.most = s.light > tokens + CGR__FREE_PADDING ? s.light : tokens + CGR__FREE_PADDING;
+  s.light = cgr__light_tokens(tokens, graphs->max_padding);
+  s.most = cgr__most_tokens(tokens, graphs->max_padding);
   if (graphs->strict && shape->num_requests > 0)
     s.most = CGR__MAX_TOKENS; /* an eager step would be refused */
   return s;

@@ -151,9 +151,15 @@ typedef struct cgr__lost_call {
 } cgr__lost_call;
 
 #define CGR__FREE_PADDING 64 /* padded tokens that cost less than the launches of an eager step */
-/* Whether a step of so many tokens may run in a graph of `num_tokens` even if nothing else serves it. */
-static inline bool cgr__padding_is_allowed(int32_t num_tokens, int32_t tokens, double max_padding) {
-  return num_tokens <= tokens * max_padding || num_tokens - CGR__FREE_PADDING <= tokens;
+
+/* The most tokens of a graph that pads a step of so many within max_padding; and, if nothing else serves the step. */
+static inline int32_t cgr__light_tokens(int32_t tokens, float max_padding) {
+  double light = (double)max_padding * tokens; /* exact: 24 bits times 24 */
+  return light < CGR__MAX_TOKENS ? (int32_t)light : CGR__MAX_TOKENS;
+}
+static inline int32_t cgr__most_tokens(int32_t tokens, float max_padding) {
+  int32_t light = cgr__light_tokens(tokens, max_padding);
+  return light > tokens + CGR__FREE_PADDING ? light : tokens + CGR__FREE_PADDING;
 }
 
 typedef struct cgr__graphs {
@@ -364,7 +370,7 @@ typedef struct cgr__key_use {
 } cgr__key_use;
 /* Sets which keys pay: with these alone the steps are padded to at most 1 + max_growth times as many tokens. Returns how many
  * tokens these are. Sums of tokens stay below 2^53. */
-uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, double max_padding, double max_growth);
+uint64_t cgr__keys_advise(cgr__key_use *uses, int32_t count, float max_padding, double max_growth);
 
 /* budget.c: what a list of captures may cost. The next one of a kind is expected to cost what those before it did, on average;
  * the first one of a kind nothing. */

@@ -48,21 +48,20 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
 }
 
 /* Of values of 8 bits, in a layer whose backend is the engine's. */
-static cgr_status check_scale(const cgr__step_recorder *rec, const cgr_attention *a, const float *scale, const char *name,
-                              const char *of, int32_t dtype) {
-  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+static cgr_status check_scale(const cgr__step_recorder *rec, const cgr_layer *l, int32_t layer, const float *scale,
+                              const char *name, const char *of, int32_t dtype) {
   if (!scale)
     return CGR_OK;
   if (l->backend == 0)
     return cgr__fail(CGR_ERROR_UNSUPPORTED,
                      "cgr_record_attention: %s is given for layer %d, which the library's own kernels attend, expected NULL in "
                      "this version",
-                     name, a->layer);
+                     name, layer);
   if (cgr_dtype_size((cgr_dtype)dtype) != 1)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
         "cgr_record_attention: %s is given for layer %d, whose %s is %s, expected NULL: only values of 8 bits have one", name,
-        a->layer, of, cgr_dtype_name((cgr_dtype)dtype));
+        layer, of, cgr_dtype_name((cgr_dtype)dtype));
   if ((uintptr_t)scale % sizeof *scale != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: %s is %p, expected a multiple of %zu bytes", name,
                      (const void *)scale, sizeof *scale);
@@ -84,8 +83,8 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
   CGR__TRY(check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  CGR__TRY(check_scale(rec, a, a->q_scale, "q_scale", "q_dtype", l->q_dtype));
-  return check_scale(rec, a, a->out_scale, "out_scale", "out_dtype", l->out_dtype);
+  CGR__TRY(check_scale(rec, l, a->layer, a->q_scale, "q_scale", "q_dtype", l->q_dtype));
+  return check_scale(rec, l, a->layer, a->out_scale, "out_scale", "out_dtype", l->out_dtype);
 }
 
 /* The layer whose cache this one reads: its own, or an earlier one's. */

@@ -18,11 +18,12 @@ static void count_uses(const cgr_runtime *rt, cgr__key_use *uses) {
 static void add_key(const cgr__graphs *graphs, const cgr__key_use *use, int32_t i, cgr_key *keys, int32_t capacity,
                     cgr_key_advice *advice) {
   const cgr__graph_entry *entry = &graphs->entry[i];
-  advice->bytes += (uint64_t)(entry->device_bytes > 0 ? entry->device_bytes : 0);
+  uint64_t bytes = entry->device_bytes > 0 ? (uint64_t)entry->device_bytes : 0;
+  advice->bytes += bytes;
   advice->ms += (double)entry->capture_ms;
   if (!use->pays)
     return;
-  advice->bytes_after += (uint64_t)(entry->device_bytes > 0 ? entry->device_bytes : 0);
+  advice->bytes_after += bytes;
   advice->ms_after += (double)entry->capture_ms;
   if (advice->num_keys < capacity)
     keys[advice->num_keys] = entry->key;
@@ -41,7 +42,7 @@ static cgr_status advise(cgr_runtime *rt, double max_growth, cgr_key *keys, int3
     advice->steps += uses[i].steps;
     advice->tokens += uses[i].steps * (uint64_t)uses[i].key->num_tokens;
   }
-  advice->tokens_after = cgr__keys_advise(uses, graphs->count, (double)graphs->max_padding, max_growth);
+  advice->tokens_after = cgr__keys_advise(uses, graphs->count, graphs->max_padding, max_growth);
   for (int32_t i = 0; i < graphs->count; i++)
     add_key(graphs, &uses[i], i, keys, capacity, advice);
   free(uses);

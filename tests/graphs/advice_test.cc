@@ -21,7 +21,7 @@ class Uses {
 public:
   void Add(const cgr_key &key, uint64_t steps) { keys_.push_back(key), steps_.push_back(steps); }
   // Returns the tokens that the steps have with those that pay.
-  uint64_t Advise(double max_growth, double max_padding = 1000.0) {
+  uint64_t Advise(double max_growth, float max_padding = 1000.0f) {
     std::vector<cgr__key_use> uses(keys_.size());
     for (size_t i = 0; i < uses.size(); i++)
       uses[i].key = &keys_[i], uses[i].steps = steps_[i];
@@ -104,7 +104,7 @@ TEST_P(AdvicePads, TheSmallestStepOfAKey) {
     uses.Add(KeyOf(c.key, c.key, query_len), 10), uses.Add(KeyOf(c.next, c.next, query_len), 10);
     if (c.before > 0)
       uses.Add(KeyOf(c.before, std::max(c.before, query_len > 0 ? 0 : c.key), query_len), 0);
-    uses.Advise(1000.0, 2.0);
+    uses.Advise(1000.0, 2.0f);
     EXPECT_EQ(uses.pays[0], c.pays) << "query length " << query_len;
     EXPECT_TRUE(uses.pays[1]);
   }
@@ -120,7 +120,7 @@ TEST(Advice, AKeyOfLongQueriesPaysWhenTheNextPadsShortOnesTooMuch) {
     Uses uses;
     for (int32_t requests : { 6, 7, 8 })
       uses.Add(KeyOf(requests * query_len, requests, query_len), requests > 6 ? 10 : 0);
-    uses.Advise(1000.0, 2.0);
+    uses.Advise(1000.0, 2.0f);
     EXPECT_EQ(uses.pays, (std::vector<bool>{ false, query_len == 10, true }));
   }
 }
@@ -129,7 +129,7 @@ TEST(Advice, AKeyOfLongQueriesPaysWhenTheNextPadsShortOnesTooMuch) {
 TEST(Advice, AMixedKeyIsBoundedByThoseOfAsManyRequestsAlone) {
   Uses uses;
   uses.Add(KeyOf(90, 10, 0), 0), uses.Add(KeyOf(100, 20, 0), 10), uses.Add(KeyOf(182, 20, 0), 10);
-  uses.Advise(1000.0, 2.0);
+  uses.Advise(1000.0, 2.0f);
   EXPECT_EQ(uses.pays, (std::vector<bool>{ false, true, true }));
 }
 
