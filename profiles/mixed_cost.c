@@ -3,10 +3,11 @@
  *
  *   bazel-bin/profiles/mixed_cost [cuda:0|host] [steps in a block] [blocks]
  *
- * Both sides run in turn, a block of one and a block of the other; reported are the median over all steps and the median of the
- * blocks' 99th percentiles. 32 layers of eight empty kernels, append and attention: 323 kernel nodes. Every step is waited for
- * outside of the measured time; alone, the graphs run without requests, and the host waits as long after each launch, so that
- * both sides meet equally cold caches.
+ * The sides run in turn, a block of each; reported are the median over all steps and the median of the blocks' 99th percentiles.
+ * A third side takes the steps of the first apart: a clock around the driver's calls tells how much of launch is the driver's. 32
+ * layers of eight empty kernels, append and attention: 323 kernel nodes. Every step is waited for outside of the measured time;
+ * alone, the graphs run without requests, and the host waits as long after each launch, so that both sides meet equally cold
+ * caches.
  *
  * Before and after it, what capturing costs: the default decode and mixed sizes, FULL and in pieces, as estimated and as spent.
  */
@@ -40,6 +41,7 @@ typedef struct one_launch {
 static one_launch launches[MOST_LAUNCHES];
 static int32_t num_launches;
 static const cgr__device_ops *real_ops; /* while the calls are watched */
+static double driver_us;                /* in calls that are timed */
 
 static one_launch *next_launch(void) {
   if (num_launches == MOST_LAUNCHES)
@@ -60,13 +62,28 @@ static int see_kernel(cgr_device *dev, const cgr__kernel *kernel, const void *ar
   return real_ops->launch(dev, kernel, args, stream);
 }
 
-static void begin_watch(cgr_device *dev) {
+static int time_graph(cgr_device *dev, cgr__exec *exec, cudaStream_t stream) {
+  double begin = bench_now_us();
+  int error = real_ops->exec_launch(dev, exec, stream);
+  driver_us += bench_now_us() - begin;
+  return error;
+}
+
+static int time_kernel(cgr_device *dev, const cgr__kernel *kernel, const void *args, cudaStream_t stream) {
+  double begin = bench_now_us();
+  int error = real_ops->launch(dev, kernel, args, stream);
+  driver_us += bench_now_us() - begin;
+  return error;
+}
+
+static void begin_watch(cgr_device *dev, bool timed) {
   static cgr__device_ops watching;
   real_ops = dev->ops;
   watching = *real_ops;
-  watching.exec_launch = see_graph;
-  watching.launch = see_kernel;
+  watching.exec_launch = timed ? time_graph : see_graph;
+  watching.launch = timed ? time_kernel : see_kernel;
   num_launches = 0;
+  driver_us = 0.0;
   dev->ops = &watching;
 }
 
@@ -75,7 +92,7 @@ static void end_watch(cgr_device *dev) { dev->ops = real_ops; }
 /* ------------------------------------------------------------------------------------------------------------ both sides */
 
 typedef struct run {
-  bench_series prepare;
+  bench_series prepare, own, driver; /* own, driver: the parts of launch */
   bench_engine *engine;
   cgr_graph_kind kind;
   int32_t steps, blocks;
@@ -100,6 +117,7 @@ static void begin_prompt(bench_engine *e, int32_t step) {
   bench_flush(e);
 }
 
+/* `s` NULL: the parts of launch. */
 static void cgr_block(run *r, bench_series *s) {
   bench_engine *e = r->engine;
   int32_t lens[REQUESTS], tokens[TOKENS];
@@ -120,15 +138,16 @@ static void cgr_block(run *r, bench_series *s) {
   for (int32_t i = -WARMUP; i < r->steps; i++) {
     cgr_step step = CGR_STEP_INIT;
     begin_prompt(e, i + WARMUP);
-    if (i == -1)
-      begin_watch(e->dev);
+    bool watches = s ? i == -1 : true;
+    if (watches)
+      begin_watch(e->dev, !s);
     double begin = bench_now_us();
     cgr_status status = cgr_step_prepare(e->rt, &batch, &step);
     double prepared = bench_now_us();
     if (status == CGR_OK)
       status = cgr_step_launch(e->rt, &step, e->stream);
     double end = bench_now_us();
-    if (i == -1)
+    if (watches)
       end_watch(e->dev);
     bench_check(status, "step");
     if (step.key.kind != (int32_t)r->kind || step.key.num_tokens != TOKENS)
@@ -136,14 +155,17 @@ static void cgr_block(run *r, bench_series *s) {
     bench_wait(e, step.mark.seq);
     waited += bench_now_us() - end;
     r->bytes = step.bytes_staged;
-    if (i >= 0) {
+    if (i >= 0 && s) {
       bench_series_add(s, end - begin);
       bench_series_add(&r->prepare, prepared - begin);
+    } else if (i >= 0) {
+      bench_series_add(&r->own, end - prepared - driver_us);
+      bench_series_add(&r->driver, driver_us);
     }
   }
   r->wait_us = waited / (r->steps + WARMUP);
-  bench_series_end_block(s);
-  bench_series_end_block(&r->prepare);
+  bench_series_end_block(s ? s : &r->own);
+  bench_series_end_block(s ? &r->prepare : &r->driver);
 }
 
 static cgr__graph_entry *find_entry(const run *r) {
@@ -189,19 +211,25 @@ static void bare_block(run *r, bench_series *s) {
 }
 
 static void compare_costs(run *r) {
-  double median, p99, prepare, prepare_p99, bare = 0.0, bare_p99 = 0.0;
+  double median, p99, prepare, prepare_p99, own, driver, part_p99, bare = 0.0, bare_p99 = 0.0;
   r->prepare = bench_series_open(r->steps, r->blocks);
+  r->own = bench_series_open(r->steps, r->blocks);
+  r->driver = bench_series_open(r->steps, r->blocks);
   bench_series ours = bench_series_open(r->steps, r->blocks), theirs = bench_series_open(r->steps, r->blocks);
   for (int32_t b = 0; b < r->blocks; b++) {
     cgr_block(r, &ours);
     if (r->kind != CGR_KIND_NONE)
       bare_block(r, &theirs);
+    cgr_block(r, NULL);
   }
+  bench_series_close(&r->own, &own, &part_p99);
+  bench_series_close(&r->driver, &driver, &part_p99);
   bench_series_close(&ours, &median, &p99);
   bench_series_close(&r->prepare, &prepare, &prepare_p99);
-  printf("| %s | %d | %llu | %.2f (%.2f) | %.2f (%.2f) |", r->kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name(r->kind),
-         r->kind == CGR_KIND_NONE ? 0 : find_entry(r)->num_pieces, (unsigned long long)r->bytes, prepare, prepare_p99, median,
-         p99);
+  printf("| %s | %d | %llu | %.2f (%.2f) | %.2f + %.2f | %.2f (%.2f) |",
+         r->kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name(r->kind),
+         r->kind == CGR_KIND_NONE ? 0 : find_entry(r)->num_pieces, (unsigned long long)r->bytes, prepare, prepare_p99, own,
+         driver, median, p99);
   if (r->kind == CGR_KIND_NONE) {
     printf(" | |\n");
     return;
@@ -226,8 +254,9 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
     bench_open(&engine, &o);
     if (i == 0) {
       printf("\n## Host time of a step of %d decodes and a chunk of %d tokens, microseconds: median (p99)\n"
-             "| step | graphs | bytes staged | prepare | prepare + launch | the same launches alone | goal: 1.1 x them + 0.5 |\n"
-             "|---|---:|---:|---:|---:|---:|---:|\n",
+             "| step | graphs | bytes staged | prepare | launch: cgr + driver | prepare + launch | the same launches alone | "
+             "goal: 1.1 x them + 0.5 |\n"
+             "|---|---:|---:|---:|---:|---:|---:|---:|\n",
              DECODES, CHUNK);
     }
     bench_open_rows(&engine, REQUESTS, 0, CHUNKS * CHUNK);
