@@ -14,8 +14,8 @@
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
    CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
 
-#define WIDTH(dim) \
-  { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC }
+#define WIDTH(dim, beside_prefill, prefill_tile, prefill_kv) \
+  { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, beside_prefill, prefill_tile, prefill_kv }
 
 static const cgr__kernel_kind kinds[] = {
   { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8,
@@ -39,7 +39,8 @@ static const cgr__kernel_kind kinds[] = {
               .max_ctas = CGR__MMA_MAX_CTAS,
               .max_splits = 16,
               .max_padding = CGR__MMA_MOST_PADDING,
-              .width = { WIDTH(64), WIDTH(128), WIDTH(CGR__MMA_MAX_HEAD_DIM) } } },
+              .width = { WIDTH(64, 1000, 3800, 1300), WIDTH(128, 1200, 3800, 2000),
+                         WIDTH(CGR__MMA_MAX_HEAD_DIM, 1600, 3800, 4000) } } },
 };
 
 #define NUM_KINDS (int32_t)(sizeof kinds / sizeof kinds[0])

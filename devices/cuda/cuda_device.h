@@ -21,6 +21,7 @@ struct cuda_device {
   CUcontext context; /* the primary one */
   CUstream internal; /* uploads graphs */
   int num_multiprocessors, shared_memory, compute_capability, kernel_capability, driver_version;
+  uint64_t memory_bandwidth;
   bool streams_wait; /* its streams can wait for a word of 64 bits */
   char name[64];
   struct cgr__allocations allocations;

@@ -85,7 +85,7 @@ static CUresult get_attribute(const struct cuda_device *cuda, CUdevice_attribute
 
 /* What never changes. */
 static CUresult describe_device(struct cuda_device *cuda, int max_capability) {
-  int unified = 0, mapped = 0, major = 0, minor = 0, waits = 0;
+  int unified = 0, mapped = 0, major = 0, minor = 0, waits = 0, clock = 0, bus = 0;
   char name[256] = "";
   CUresult raw = cgr__cu.DeviceGet(&cuda->device, cuda->ordinal);
   if (raw == CUDA_SUCCESS)
@@ -107,6 +107,10 @@ static CUresult describe_device(struct cuda_device *cuda, int max_capability) {
   if (raw != CUDA_SUCCESS)
     return raw;
   cuda->streams_wait = waits;
+  /* A driver or a virtual GPU that does not tell leaves 0. */
+  if (get_attribute(cuda, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, &clock) == CUDA_SUCCESS &&
+      get_attribute(cuda, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, &bus) == CUDA_SUCCESS && clock > 0 && bus > 0)
+    cuda->memory_bandwidth = 2 * (uint64_t)clock * 1000 * (uint64_t)bus / 8; /* kHz, bits; data moves on both edges */
   snprintf(cuda->name, sizeof cuda->name, "%.63s", name);
   cuda->compute_capability = major * 10 + minor;
   bool limited = max_capability != 0 && max_capability < cuda->compute_capability;

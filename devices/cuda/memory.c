@@ -95,6 +95,7 @@ int cgr__cuda_info(cgr_device *dev, cgr_device_info *info) {
   info->driver_version = cuda->driver_version;
   info->memory_total = total;
   info->memory_free = available;
+  info->memory_bandwidth = cuda->memory_bandwidth;
   snprintf(info->name, sizeof info->name, "%s", cuda->name);
   return CGR__DEVICE_OK;
 }

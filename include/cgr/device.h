@@ -76,8 +76,9 @@ typedef struct cgr_device_info {
   uint64_t memory_total;       /* bytes */
   uint64_t memory_free;        /* bytes, now */
   char name[64];
+  uint64_t memory_bandwidth;   /* bytes per second that the memory's clock and bus allow; 0: not known, and for the host */
 } cgr_device_info;
-#define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+#define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
 
 /* Opens "cuda", which is cuda:0, "cuda:N" or "host"; NULL picks cuda:0 if there is a GPU with a driver, and the host otherwise.
  * `config` may be NULL. A device must outlive everything made from it: runtimes, streams, events and memory. Opening and closing

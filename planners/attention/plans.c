@@ -79,6 +79,30 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
   return 1;
 }
 
+/* The parts that the decode section of a class is cut into beside a prefill queue, and what the queue costs, for a layer of
+ * `width` (its place in the traits). Costs are in units of a decode's, which are ns where memory streams at STREAM_RATE; all G L
+ * CTAs together read at the rate of the device's. */
+#define STREAM_RATE 4560.0e9  /* bytes per second of an H200, for which traits are given */
+#define STREAM_OF_CLOCK 0.927 /* what a plain read gets of the rate that the memory's clock and bus allow (H100, H200) */
+#define MORE_PARTS 1.1        /* than are just enough */
+
+static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, int32_t width, cgr__plan_class *c) {
+  double rate = STREAM_OF_CLOCK * (double)device->memory_bandwidth, scale = rate / STREAM_RATE;
+  double kv_bytes = 4.0 * t->tile_kv * t->width[width].head_dim;
+  int32_t parts = (int32_t)(MORE_PARTS * t->width[width].beside_prefill * 1e-9 * rate / kv_bytes / c->stripes + 1.0);
+  c->mixed_parts = larger(1, smaller(parts, c->num_parts));
+  c->prefill_cost_tile = (int32_t)(scale * t->width[width].prefill_tile);
+  c->prefill_cost_kv = larger(1, (int32_t)(scale * t->width[width].prefill_kv));
+}
+
+/* Where the memory's rate is not known, and on the host, whose CTAs run one after the other: two parts of three, and tiles that
+ * cost as much as those of the decode section. */
+static void guess_mixed(cgr__plan_class *c) {
+  c->mixed_parts = (2 * c->num_parts + 2) / 3;
+  c->prefill_cost_tile = c->cost_tile;
+  c->prefill_cost_kv = c->cost_kv;
+}
+
 static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l,
                                 const cgr__plan_options *o) {
   int32_t heads = cgr__plan_block_heads(t, l);
@@ -105,6 +129,10 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_t
                         .max_splits = o->batch_invariant ? t->max_splits : 0,
                         .length_set = l->length_set,
                         .max_requests = o->max_requests };
+  if (device->memory_bandwidth > 0)
+    set_mixed(device, t, width_of(t, l), &c);
+  else
+    guess_mixed(&c);
   int64_t entries = cgr__plan_max_entries(&c, o->max_requests, o->max_tokens);
   c.max_entries = entries > INT32_MAX ? INT32_MAX : (int32_t)entries;
   return c;

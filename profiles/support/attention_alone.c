@@ -104,6 +104,10 @@ static void make_class(alone *a) {
     c->cost_kv = b->costs->cost_kv;
     c->snap = b->costs->snap;
   }
+  c->mixed_parts = b->serial ? c->num_parts : b->mixed_parts > 0 ? b->mixed_parts : c->mixed_parts;
+  c->prefill_cost_kv = b->serial ? 0 : c->prefill_cost_kv;
+  a->result.num_parts = c->num_parts;
+  a->result.mixed_parts = c->mixed_parts;
   a->args.plan_class = *c;
   cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__plan_block_heads(&kind->plan, &layer));
   a->args.decode_lines = a->plans.decode_lines[0];

@@ -58,6 +58,9 @@ cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_
   c.snap = random.Pick32(0, unit);
   c.prefill_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
   c.prefill_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
+  c.mixed_parts = random.OneIn(3) ? 0 : random.Pick32(1, c.num_parts);
+  c.prefill_cost_tile = random.Pick32(0, unit);
+  c.prefill_cost_kv = random.OneIn(3) ? 0 : random.Pick32(1, unit);
   const int32_t keys[] = { CGR__SEES_CACHE, CGR__SEES_CACHE, CGR__SEES_STEP, CGR__SEES_OTHER };
   c.sees = keys[random.Pick(0, 3)];
   c.bidirectional = c.sees == CGR__SEES_OTHER || random.OneIn(4);
@@ -305,6 +308,7 @@ TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
     step.classes.push_back(step.classes[0]);
     step.classes[1].max_splits = 16;
     step.classes[1].num_parts = parts[random.Pick(0, 8)];
+    step.classes[1].mixed_parts = random.Pick32(0, step.classes[1].num_parts);
     step.classes[1].max_entries = int32_t(cgr__plan_max_entries(&step.classes[1], CGR__MAX_REQUESTS, TokensOf(step.batch)));
     Check(step, random);
   }
@@ -321,6 +325,7 @@ TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
     for (int32_t i = 0; i < CGR__MAX_CLASSES; i++) {
       step.classes.push_back(RandomClass(random, step.batch, 4));
       step.classes.back().num_parts = first + i;
+      step.classes.back().mixed_parts = random.Pick32(0, first + i);
       step.classes.back().max_entries = int32_t(cgr__plan_max_entries(&step.classes.back(), 4, TokensOf(step.batch)));
     }
     Check(step, random);

@@ -65,7 +65,9 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
   std::vector<int64_t> tiles; // the cost of one tile of each request
   int64_t cost = 0;
   int32_t emptied = 0;
+  bool is_mixed = false;
   for (size_t i = 0; i < given.num_requests(); i++) {
+    is_mixed = is_mixed || given.IsPrefill(i);
     emptied += given.query_lens[i] > 0 && given.LiveLen(i) == 0;
     if (!given.IsDecode(i))
       continue;
@@ -74,7 +76,8 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
     tiles.push_back(c.cost_tile + static_cast<int64_t>(kv.end - kv.begin) * c.cost_kv);
     cost += c.head_blocks * tiles.back();
   }
-  int64_t mean = cost == 0 ? 1 : (cost + c.num_parts - 1) / c.num_parts;
+  int64_t parts = is_mixed && c.mixed_parts > 0 ? c.mixed_parts : c.num_parts;
+  int64_t mean = cost == 0 ? 1 : (cost + parts - 1) / parts;
   int64_t snap = std::max<int64_t>((c.cost_kv + 1) / 2, std::min(std::max<int64_t>(c.snap, mean / 32), mean / 4));
   int64_t per_part = mean, most = mean / 20; // most: that parts are raised by
   bool equal = !tiles.empty() && std::count(tiles.begin(), tiles.end(), tiles[0]) == static_cast<int64_t>(tiles.size());

@@ -27,7 +27,8 @@ public:
   PlanReading(const cgr__plan_class &c, const PlanBatch &batch) : c_(c), batch_(batch), seq_lens_(batch.seq_lens[c.length_set]) {
     for (size_t i = 0; i < batch.lens.size(); i++)
       Sort(int32_t(i));
-    per_part_ = std::max<int64_t>(1, cost_ / c.num_parts + (cost_ % c.num_parts != 0));
+    const int64_t working = tiles_.empty() || c.mixed_parts == 0 ? c.num_parts : c.mixed_parts;
+    per_part_ = std::max<int64_t>(1, cost_ / working + (cost_ % working != 0));
     snap_ = std::max<int64_t>(c.snap, per_part_ / 32);
     snap_ = std::max<int64_t>(std::min<int64_t>(snap_, per_part_ / 4), (c.cost_kv + 1) / 2);
     if (!decodes_.empty() && std::set<int64_t>(num_kv_.begin(), num_kv_.end()).size() == 1)
@@ -100,8 +101,11 @@ private:
       num_kv_.push_back(Seen(i, 0, len - 1, c_.decode_tile_kv).size());
       cost_ += c_.head_blocks * TileCost(decodes_.size() - 1);
     } else {
+      const size_t before = tiles_.size();
       for (int32_t t = 0; t * step < len; t++)
         tiles_.push_back({ i, t, Seen(i, t * step, std::min(len, (t + 1) * step) - 1, c_.prefill_tile_kv) });
+      const int64_t ends = tiles_[before].kv.size() + tiles_.back().kv.size(); // their mean stands for all
+      queue_kv_ += (int64_t(tiles_.size() - before) * ends + 1) / 2;
     }
   }
   int64_t TileCost(size_t decode) const { return c_.cost_tile + num_kv_[decode] * c_.cost_kv; }
@@ -201,31 +205,55 @@ private:
       doublings++;
     return std::max<int64_t>(0, CGR__PLAN_BUCKETS - 1 - 4 * doublings - 4 * (n - power) / power);
   }
+  // The KV tiles of a split that takes a sixteenth of the time that the step takes; at least 8, and without end if unknown.
+  int64_t LeastSplit() const {
+    if (c_.prefill_cost_kv == 0)
+      return INT32_MAX;
+    const int64_t queue = int64_t(tiles_.size()) * c_.prefill_cost_tile + queue_kv_ * c_.prefill_cost_kv;
+    const int64_t share = (cost_ + c_.head_blocks * queue) / (int64_t{ 16 } * c_.num_parts) - c_.prefill_cost_tile;
+    return std::min<int64_t>(INT32_MAX, std::max<int64_t>(8, std::max<int64_t>(0, share) / c_.prefill_cost_kv));
+  }
+  void AddEntries(const PrefillTile &tile, int64_t count, int64_t first) {
+    int64_t n = tile.kv.size();
+    for (int64_t i = 0; i < count; i++)
+      entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin + n * i / count),
+                           int32_t(tile.kv.begin + n * (i + 1) / count), count > 1 ? int32_t(first) : -1, int32_t(count),
+                           int32_t(i), 0 });
+  }
+  // In the order of their buckets. Those of twice a split and more are long; the last of them are halved.
+  void FillSorted(int64_t least) {
+    std::stable_sort(tiles_.begin(), tiles_.end(),
+                     [](const PrefillTile &a, const PrefillTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
+    int64_t num_long = 0, halves = 0;
+    for (const PrefillTile &tile : tiles_)
+      num_long += 2 * least <= INT32_MAX && Bucket(tile.kv.size()) <= Bucket(2 * least);
+    bool few_short = (int64_t(tiles_.size()) - num_long) * c_.head_blocks < 2 * int64_t{ c_.num_parts };
+    int64_t halved = c_.max_splits == 0 && few_short ? std::min<int64_t>(num_long, c_.num_parts / c_.head_blocks) : 0;
+    for (int64_t i = 0; i < int64_t(tiles_.size()); i++) {
+      bool is_halved = i >= num_long - halved && i < num_long;
+      AddEntries(tiles_[size_t(i)], is_halved ? 2 : 1, halves);
+      halves += is_halved ? 2 : 0;
+    }
+  }
   void FillEntries() {
-    int64_t all = int64_t(tiles_.size()) * c_.head_blocks, sum = 0;
+    int64_t all = int64_t(tiles_.size()) * c_.head_blocks, sum = 0, least = LeastSplit();
     if (c_.max_splits > 0 || all >= c_.num_parts) {
-      std::stable_sort(tiles_.begin(), tiles_.end(),
-                       [](const PrefillTile &a, const PrefillTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
-      for (const PrefillTile &tile : tiles_)
-        entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin), int32_t(tile.kv.end), -1, 1, 0, 0 });
+      FillSorted(least);
       return;
     }
     for (const PrefillTile &tile : tiles_)
       sum += tile.kv.size() * c_.head_blocks;
+    int64_t wanted = std::max<int64_t>(c_.num_parts, std::min(sum / least, 2 * int64_t{ c_.num_parts } - all));
     for (const PrefillTile &tile : tiles_) {
-      int64_t n = tile.kv.size(), share = n * c_.num_parts, first = int64_t(entries_.size());
-      int64_t count = std::min(n, share / sum + (share % sum != 0));
-      for (int64_t i = 0; i < count; i++)
-        entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin + n * i / count),
-                             int32_t(tile.kv.begin + n * (i + 1) / count), count > 1 ? int32_t(first) : -1, int32_t(count),
-                             int32_t(i), 0 });
+      int64_t n = tile.kv.size(), share = n * wanted;
+      AddEntries(tile, std::min(n, share / sum + (share % sum != 0)), int64_t(entries_.size()));
     }
   }
 
   const cgr__plan_class &c_;
   const PlanBatch &batch_;
   const Words &seq_lens_;
-  int64_t cost_ = 0, per_part_ = 1, snap_ = 0;
+  int64_t cost_ = 0, per_part_ = 1, snap_ = 0, queue_kv_ = 0;
   int32_t num_emptied_ = 0;
   Words decodes_;
   std::vector<int64_t> num_kv_;       // of the decode section's requests

@@ -133,7 +133,8 @@ struct Totals {
 struct Own {
   int32_t first, count;
   int32_t start[kEach + 1], seq_len[kEach];
-  int32_t num[kEach]; /* KV tiles in the decode section; minus the q tiles in the prefill queue; 0: no work */
+  int32_t num[kEach];   /* KV tiles in the decode section; minus the q tiles in the prefill queue; 0: no work */
+  cgr__plan_work queue; /* what they have in the prefill queue */
 };
 
 __device__ __forceinline__ void read_own(const Batch &b, int32_t base, Own &own) {
@@ -158,6 +159,7 @@ __device__ __forceinline__ int32_t divide(uint32_t n, uint32_t d, uint32_t inver
 /* Sums the thread's own requests up to `num_requests`. */
 __device__ __forceinline__ Totals sum_own(const cgr__plan_class &c, uint32_t inverse, int32_t num_requests, Own &own) {
   Totals sums = { { 0, 0, 0 }, 0, INT32_MAX, 0, 0 };
+  own.queue = { 0, 0 };
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
     own.num[k] = 0;
@@ -168,10 +170,11 @@ __device__ __forceinline__ Totals sum_own(const cgr__plan_class &c, uint32_t inv
     int32_t query_len = cgr__plan_live_len(&c, given, own.seq_len[k]);
     sums.emptied += given > query_len;
     if (query_len > c.decode_query_len) {
-      int32_t tiles = cgr__plan_num_q_tiles(&c, query_len);
-      own.num[k] = -tiles;
+      int32_t before = sums.sums.tiles;
+      cgr__plan_add_work(&c, query_len, own.seq_len[k], &own.queue);
+      sums.sums.tiles = (int32_t)own.queue.num_tiles;
+      own.num[k] = before - sums.sums.tiles;
       sums.sums.numbers += 1 << 16;
-      sums.sums.tiles += tiles;
     } else if (query_len > 0) {
       cgr__plan_range kv = cgr__plan_kv_tokens(&c, query_len, own.seq_len[k], 0, query_len - 1);
       uint32_t tile = (uint32_t)c.decode_tile_kv;
@@ -219,8 +222,10 @@ __device__ __forceinline__ int64_t sum_lanes(int64_t value) {
   return (int64_t)(low + (middle << 24) + (high << 48));
 }
 
-/* Adds what every warp has left to `total`, and what those before this one have left to `before`. */
-__device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], Sums &before, Totals &total) {
+/* Adds what every warp has left to `total` and `num_kv`, and what those before this one have left to `before`. A warp without
+ * tiles of the prefill queue has left no `kv_of_warp`. */
+__device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], const int64_t (&kv_of_warp)[kWarps], Sums &before,
+                                          Totals &total, int64_t &num_kv) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   Totals t = of_warp[min(lane, kWarps - 1)];
   bool counts = lane < kWarps, comes_before = lane < warp;
@@ -231,16 +236,19 @@ __device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], Sums 
   if (__any_sync(~0u, t.sums.tiles)) {
     before.tiles += __reduce_add_sync(~0u, comes_before ? t.sums.tiles : 0);
     total.sums.tiles += __reduce_add_sync(~0u, counts ? t.sums.tiles : 0);
+    num_kv += sum_lanes(counts && t.sums.tiles > 0 ? kv_of_warp[lane] : 0);
   }
   total.emptied += __reduce_add_sync(~0u, counts ? t.emptied : 0);
   total.least = min(total.least, __reduce_min_sync(~0u, t.least));
   total.most = max(total.most, __reduce_max_sync(~0u, t.most));
 }
 
-/* Sorts the requests into decodes and prefills. The caller synchronises before it reads the lists. */
+/* Sorts the requests into decodes and prefills; `num_kv` becomes the KV tiles of the latter (cgr__plan_work). The caller
+ * synchronises before it reads the lists. */
 __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const Batch &b, const int32_t *num_requests,
-                                                const Lists &l, int32_t *decodes) {
+                                                const Lists &l, int32_t *decodes, int64_t &num_kv) {
   __shared__ __align__(16) Totals scratch[2][kWarps]; /* in turn: a fast warp writes the next round's while a slow one reads */
+  __shared__ int64_t kv_scratch[2][kWarps];
   int turn = 0;
   int32_t num_live = *num_requests, round = 0;
   uint32_t ahead = 0;
@@ -259,12 +267,16 @@ __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const 
     upto.emptied = __reduce_add_sync(~0u, sums.emptied);
     upto.least = __reduce_min_sync(~0u, sums.least);
     upto.most = __reduce_max_sync(~0u, sums.most);
-    if ((threadIdx.x & 31) == 31)
+    int64_t kv = __any_sync(~0u, sums.sums.tiles) ? sum_lanes(own.queue.num_kv) : 0;
+    if ((threadIdx.x & 31) == 31) {
       scratch[turn][threadIdx.x >> 5] = upto;
+      if (upto.sums.tiles > 0)
+        kv_scratch[turn][threadIdx.x >> 5] = kv;
+    }
     Sums before = { total.sums.cost + upto.sums.cost - sums.sums.cost, total.sums.numbers + upto.sums.numbers - sums.sums.numbers,
                     total.sums.tiles + upto.sums.tiles - sums.sums.tiles };
     __syncthreads();
-    add_warps(scratch[turn], before, total);
+    add_warps(scratch[turn], kv_scratch[turn], before, total, num_kv);
     write_own(c, own, before, l, decodes);
   }
   if (threadIdx.x == 0) {
@@ -367,7 +379,7 @@ __device__ __forceinline__ void write_entry(cgr__plan_entry *to, const cgr__plan
 
 /* Fewer tiles than parts: each is cut into splits. Returns the number of entries. */
 __device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
-                                                cgr__plan_entry *entries) {
+                                                int32_t least_split, cgr__plan_entry *entries) {
   __shared__ int64_t of_sum[kWarps];
   __shared__ int32_t of_splits[2][kWarps];
   int lane = threadIdx.x & 31;
@@ -382,12 +394,13 @@ __device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const 
     of_sum[threadIdx.x >> 5] = own;
   __syncthreads();
   int64_t sum = sum_lanes(lane < kWarps ? of_sum[lane] : 0);
+  int64_t all = cgr__plan_all_splits(&c, num_tiles, sum, least_split);
   int32_t total = 0, turn = 0;
   for (int32_t base = 0; base < num_tiles; base += kThreads, turn ^= 1) {
     int32_t e = base + (int32_t)threadIdx.x, count = 0;
     if (e < num_tiles) {
       PrefillTile tile = find_tile(c, l, num_prefills, e);
-      count = cgr__plan_num_splits(&c, tile.kv.end - tile.kv.begin, sum);
+      count = cgr__plan_num_splits(&c, tile.kv.end - tile.kv.begin, sum, all);
     }
     int32_t first = sum_before(count, of_splits[turn], total);
     if (e < num_tiles)
@@ -412,10 +425,12 @@ __device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const 
   return total;
 }
 
-/* Whole tiles, by buckets of their cost, stable: each warp counts a stretch of them, then it knows their places. */
-__device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
-                                            cgr__plan_entry *entries) {
-  __shared__ int32_t places[CGR__PLAN_BUCKETS][kWarps]; /* entries of a bucket that a warp has; then the place of its next one */
+/* Tiles by buckets of their cost, stable, whole or in halves: each warp counts a stretch of them, then it knows their places.
+ * Returns the number of entries. */
+__device__ __forceinline__ int32_t write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
+                                               int32_t least_split, cgr__plan_entry *entries) {
+  __shared__ int32_t places[CGR__PLAN_BUCKETS][kWarps]; /* tiles of a bucket that a warp has; then those before its next one */
+  __shared__ int32_t num_long;                          /* tiles in buckets up to that of long ones */
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   int32_t each = ((num_tiles + kWarps - 1) / kWarps + 31) / 32 * 32, begin = warp * each, end = min(begin + each, num_tiles);
   for (int i = (int)threadIdx.x; i < CGR__PLAN_BUCKETS * kWarps; i += kThreads)
@@ -436,8 +451,13 @@ __device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const List
       (&places[2 * lane][0])[i] = at;
       at += count;
     }
+    __syncwarp();
+    int32_t longest = cgr__plan_long_bucket(least_split) + 1; /* the first bucket that is not long */
+    if (lane == 0)
+      num_long = longest == CGR__PLAN_BUCKETS ? num_tiles : places[longest][0];
   }
   __syncthreads();
+  cgr__plan_range halved = cgr__plan_halved(&c, num_tiles, num_long);
   for (int32_t base = begin; base < end; base += 32) {
     int32_t e = base + lane, bucket = -1;
     PrefillTile tile = {};
@@ -450,10 +470,15 @@ __device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const List
     __syncwarp();
     if (bucket >= 0 && rank == 0)
       places[bucket][warp] = at + __popc(same);
-    if (bucket >= 0)
-      write_entry(&entries[at + rank], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, 0, 1, 0));
+    if (bucket >= 0) {
+      cgr__plan_place to = cgr__plan_place_of(at + rank, halved);
+      for (int32_t split = 0; split < to.count; split++)
+        write_entry(&entries[to.entry + split],
+                    cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, to.first, to.count, split));
+    }
     __syncwarp();
   }
+  return num_tiles + halved.end - halved.begin;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
@@ -466,15 +491,16 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
   unsigned char *bytes = reinterpret_cast<unsigned char *>(plan);
   Batch b = { a.query_start_loc, a.seq_lens[c.length_set], a.padded_requests };
   Lists l = make_lists(memory, a.padded_requests, c.num_parts);
-  Totals total =
-      sort_requests(c, b, &a.counts[CGR_COUNT_REQUESTS], l, reinterpret_cast<int32_t *>(bytes + cgr__plan_decodes_offset(&c)));
+  int64_t num_kv = 0;
+  Totals total = sort_requests(c, b, &a.counts[CGR_COUNT_REQUESTS], l,
+                               reinterpret_cast<int32_t *>(bytes + cgr__plan_decodes_offset(&c)), num_kv);
   cgr__plan_header h = {};
   h.num_parts = c.num_parts;
   h.head_blocks = c.head_blocks;
   h.num_decodes = decodes_of(total.sums);
   h.num_emptied = total.emptied;
   h.cost = total.sums.cost;
-  int64_t mean = cgr__plan_mean(&c, h.cost);
+  int64_t mean = cgr__plan_mean(&c, h.cost, total.sums.tiles);
   h.snap = cgr__plan_snap(&c, mean);
   h.cost_per_part = cgr__plan_cost_per_part(&c, mean, h.snap, total.least == total.most ? total.most : 0);
   __syncthreads();
@@ -483,12 +509,12 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
 
   cgr__plan_entry *entries = reinterpret_cast<cgr__plan_entry *>(bytes + cgr__plan_entries_offset(&c));
   int32_t num_tiles = total.sums.tiles, num_prefills = prefills_of(total.sums);
-  h.num_entries = num_tiles;
-  if (num_tiles > 0 && cgr__plan_is_cut(&c, num_tiles)) {
+  if (num_tiles > 0) {
+    const cgr__plan_work work = { num_tiles, num_kv };
+    int32_t least = cgr__plan_least_split(&c, h.cost, &work);
     __syncthreads(); /* the cuts have been read */
-    h.num_entries = write_splits(c, l, num_prefills, num_tiles, entries);
-  } else if (num_tiles > 0) {
-    write_tiles(c, l, num_prefills, num_tiles, entries);
+    h.num_entries = cgr__plan_is_cut(&c, num_tiles) ? write_splits(c, l, num_prefills, num_tiles, least, entries)
+                                                    : write_tiles(c, l, num_prefills, num_tiles, least, entries);
   }
   h.num_items = h.num_entries * c.head_blocks;
   if (threadIdx.x == 0)

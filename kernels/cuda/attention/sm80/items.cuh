@@ -29,8 +29,14 @@ struct ItemShared {
   cgr__plan_walk walk; /* the place in the decode section after the last item found */
   ItemRecord ring[kRing];
   int32_t num_found; /* items of the decode section */
-  int32_t taken;     /* the next item of the prefill queue: requested one item ahead, because the answer takes time */
+  int32_t taken;     /* the next item of the prefill queue, if this CTA has taken it already (take_ahead); else -1 */
 };
+
+/* Thread 0: takes the CTA's next item of the prefill queue while it still works on another, because the answer takes time; but
+ * late, so that no item waits here while another CTA has nothing to do. */
+__device__ __forceinline__ void take_ahead(const cgr__attention_args &a, ItemShared &shared) {
+  shared.taken = atomicAdd(a.prefill_queue, 1);
+}
 
 /* The plan class, with constants for what an instance fixes. */
 template <bool kGeneral> __device__ __forceinline__ cgr__plan_class class_of(const cgr__attention_args &a) {
@@ -115,14 +121,14 @@ __device__ __forceinline__ bool find_decode_item(const cgr__attention_args &a, I
 /* Thread 0: the next item of the prefill queue becomes item `number`. `num_items`: of all stripes. */
 template <bool kGeneral>
 __device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, ItemShared &shared, int32_t number,
-                                                  int32_t num_items, bool is_first) {
+                                                  int32_t num_items) {
   const cgr__plan_class c = class_of<kGeneral>(a);
   ItemRecord &record = shared.ring[number % kRing];
-  int32_t i = is_first ? atomicAdd(a.prefill_queue, 1) : shared.taken;
+  int32_t i = shared.taken >= 0 ? shared.taken : atomicAdd(a.prefill_queue, 1);
+  shared.taken = -1;
   record.is_live = i < num_items;
   if (!record.is_live)
     return;
-  shared.taken = atomicAdd(a.prefill_queue, 1);
   const cgr__plan_entry *entries =
       reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
   const int32_t stripe = i % c.stripes, in_stripe = i / c.stripes;

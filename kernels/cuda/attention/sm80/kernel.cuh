@@ -96,6 +96,7 @@ __device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loade
     items.ring[0] = record;
     items.ring[1].is_live = 0; /* unless find_decode_item finds one */
     items.num_found = record.is_live;
+    items.taken = -1;
   }
   int stage = 0;
   for (bool has_tile = loader.live; has_tile && stage < Shape::kStages; stage++) {
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__M
   loader.queries = base + Shape::kStages * Shape::kStageBytes;
   loader.page_shift = __ffs(a.group.page_size) - 1;
   loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
-  bool may_be_more, is_first = true;
+  bool may_be_more;
   int num_filled = begin_decodes(a, loader, shared.items, base, append_first, may_be_more), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
     zero_unowned<kHeadDim, kGeneral>(a, num_requests, num_tokens, num_emptied);
@@ -151,8 +152,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__M
     }
     if (kHasPrefill && !loader.in_decodes) {
       if (threadIdx.x == 0)
-        find_prefill_item<kGeneral>(a, shared.items, i, num_items, is_first);
-      is_first = false;
+        find_prefill_item<kGeneral>(a, shared.items, i, num_items);
       __syncthreads();
       if (!record.is_live)
         break;
