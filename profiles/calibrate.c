@@ -1,5 +1,5 @@
 /* What the planner's costs should be (kernels/registry.c): the time of the device's attention kernel over plans whose parts are
- * all alike, with head dims 64 and 128.
+ * all alike, with head dims 64 and 128, and beside a prefill queue.
  *
  *   bazel-bin/profiles/calibrate [cuda:0|host]
  *
@@ -23,6 +23,11 @@
  * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
  * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
+ * 5. beside_prefill, prefill_tile and prefill_kv (head dims 64, 128 and 256): decodes in a quarter of the parts, one to each of
+ * as many multiprocessors, while all others have q tiles of the prefill queue, which they finish first. The decodes' time over
+ * their KV tiles is beside_prefill: the memory keeps up with so few. Then the same with so many q tiles that the decodes finish
+ * first by far: what the launch takes longer for half as many again, spread over all CTAs, is what q tiles cost; part 3's are the
+ * same without decodes.
  *
  * The host runs the parts one after the other: there times are divided by G. */
 #include <math.h>
@@ -57,6 +62,8 @@ typedef struct load {
   int32_t num_kv_heads, num_parts; /* num_parts 0: as many as the device holds */
   int32_t count, kv, query_len;    /* kv: KV tiles of a request */
   int32_t ends;                    /* KV tiles of one request more at the begin and of one at the end; 0: none */
+  int32_t prefills, prefill_kv;    /* more requests, of one q tile and so many KV tiles each */
+  int32_t decode_parts;            /* of a stripe, beside them; 0: as planned */
   bool shared_pages;
   const bench_plan_costs *costs;
 } load;
@@ -75,11 +82,13 @@ static int32_t num_nodes(const bench_attention *a, int32_t kv_of_part, int32_t p
 /* In microseconds, of one part. */
 static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_attention_result *result) {
   const machine *m = b->m;
-  int32_t count = l->count + (l->ends > 0 ? 2 : 0), parts = l->num_parts > 0 ? l->num_parts : b->num_parts;
+  int32_t decodes = l->count + (l->ends > 0 ? 2 : 0), count = decodes + l->prefills;
+  int32_t parts = l->num_parts > 0 ? l->num_parts : b->num_parts;
   int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
   for (int32_t i = 0; i < count; i++) {
-    query_lens[i] = l->query_len;
-    seq_lens[i] = b->kind->plan.tile_kv * (l->ends > 0 && (i == 0 || i == count - 1) ? l->ends : l->kv);
+    bool is_end = l->ends > 0 && (i == 0 || i == decodes - 1);
+    query_lens[i] = i < decodes ? l->query_len : b->kind->plan.tile_lines / Q_PER_KV;
+    seq_lens[i] = b->kind->plan.tile_kv * (i >= decodes ? l->prefill_kv : is_end ? l->ends : l->kv);
   }
   bench_attention a = { .dev = m->dev, .stream = m->stream, .cache = m->pool, .q = m->q, .out = m->out };
   a.num_q_heads = Q_PER_KV * l->num_kv_heads;
@@ -95,6 +104,7 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
   a.cold = !l->shared_pages;
   a.num_parts = l->num_parts;
   a.costs = l->costs;
+  a.decode_parts = l->decode_parts;
   a.nodes = m->is_host ? 2 : num_nodes(&a, kv_of_part, parts);
   a.replays = m->is_host ? 3 : 7;
   *result = bench_attention_run(&a);
@@ -295,6 +305,46 @@ static void print_single(const bench *b) {
          1000.0 * (last - first) / (many - few), first, few);
 }
 
+/* Decodes beside `prefills` q tiles of `prefill_kv` KV tiles each, for every KV head. In microseconds. */
+static double measure_beside(const bench *b, int32_t parts, int32_t decode_kv, int32_t prefills, int32_t prefill_kv) {
+  load l = { .num_kv_heads = b->num_kv_heads, .count = parts, .kv = decode_kv, .query_len = 1, .shared_pages = true };
+  l.prefills = prefills;
+  l.prefill_kv = prefill_kv;
+  l.decode_parts = parts;
+  bench_attention_result result;
+  double us = measure(b, &l, decode_kv, &result);
+  expect(result.decode_parts, parts, "parts in the decode section");
+  return us;
+}
+
+static void print_beside(const bench *b) {
+  int32_t parts_of_head = b->num_parts / b->num_kv_heads, decodes = parts_of_head / 4, others = parts_of_head - decodes;
+  int32_t few = b->m->max_kv / 4, many = b->m->max_kv / 2;
+  if (b->m->is_host || decodes == 0)
+    return;
+  double first = measure_beside(b, decodes, few, others, few / 8), last = measure_beside(b, decodes, many, 2 * others, few / 8);
+  double beside = 1000.0 * (last - first) / (many - few);
+  double longer = measure_beside(b, decodes, few / 4, 6 * others, few) - measure_beside(b, decodes, few / 4, 3 * others, few);
+  double shorter =
+      measure_beside(b, decodes, few / 4, 6 * others, few / 4) - measure_beside(b, decodes, few / 4, 3 * others, few / 4);
+  double rounds = 3.0 * others / parts_of_head, kv = 1000.0 * (longer - shorter) / rounds / (few - few / 4);
+  const cgr__plan_traits *t = &b->kind->plan;
+  int32_t w = b->head_dim <= 64 ? 0 : b->head_dim <= 128 ? 1 : 2;
+  printf("\n| kernel kind | head dim | decode parts of %d | beside_prefill ns (now) | prefill_tile ns (now) | prefill_kv ns "
+         "(now) |\n"
+         "|---|---:|---:|---:|---:|---:|\n| %s | %d | %d | %.0f (%d) | %.0f (%d) | %.0f (%d) |\n",
+         parts_of_head, b->kind->name, b->head_dim, decodes, beside, t->width[w].beside_prefill,
+         1000.0 * shorter / rounds - kv * (few / 4), t->width[w].prefill_tile, kv, t->width[w].prefill_kv);
+}
+
+static void calibrate_mixed(const machine *m, int32_t head_dim) {
+  bench b = { .m = m, .head_dim = head_dim };
+  b.kind = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &b.num_parts);
+  b.num_kv_heads = gcd(b.num_parts, MAX_KV_HEADS);
+  print_beside(&b);
+  fflush(stdout);
+}
+
 static void calibrate(const machine *m, int32_t head_dim) {
   bench b = { .m = m, .head_dim = head_dim };
   b.kind = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &b.num_parts);
@@ -314,7 +364,7 @@ static void open_machine(machine *m, const char *device) {
   m->is_host = info.kind == CGR_DEVICE_KIND_HOST;
   m->max_kv = m->is_host ? 32 : 256;
   int32_t parts, most = 0, lines = 0; /* lines: of q, in one launch */
-  for (int32_t head_dim = 64; head_dim <= 128; head_dim *= 2) {
+  for (int32_t head_dim = 64; head_dim <= 256; head_dim *= 2) {
     int32_t tile_lines = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &parts)->plan.tile_lines;
     lines = MAX_TILES * parts * tile_lines > lines ? MAX_TILES * parts * tile_lines : lines;
     most = parts > most ? parts : most;
@@ -322,8 +372,8 @@ static void open_machine(machine *m, const char *device) {
   /* The longest launch twice: as many KV tiles of 64 tokens, K and V, for each part. */
   m->pool_bytes = (size_t)2 * (size_t)m->max_kv * (size_t)most * 64 * 128 * 4;
   m->pool = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, m->pool_bytes / 2);
-  m->q = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 128);
-  m->out = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 128);
+  m->q = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 256);
+  m->out = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 256);
 }
 
 static void close_machine(machine *m) {
@@ -340,6 +390,8 @@ int main(int argc, char **argv) {
   bench_print_head(stdout, m.dev, "profiles/calibrate");
   calibrate(&m, 64);
   calibrate(&m, 128);
+  for (int32_t head_dim = 64; head_dim <= 256; head_dim *= 2)
+    calibrate_mixed(&m, head_dim);
   close_machine(&m);
   return 0;
 }

@@ -1,13 +1,13 @@
 /* One attention layer over decodes beside a chunk of a prompt: what it gains that the decode section leaves room for the prefill
- * queue (planners/attention/plan.h, A6 and A18). 32 query heads, 8 KV heads, head dim 128, bf16, pages of 16 tokens, shuffled;
+ * queue (planners/attention/plan.h, A6a). 32 query heads, 8 KV heads, head dim 128, bf16, pages of 16 tokens, shuffled;
  * attention alone, as in profiles/attention_cost.
  *
  *   bazel-bin/profiles/mixed_attention [cuda:0|host] [sweep|grid|all]
  *
  * sweep: two batches with the decode section cut into more and more parts; the planner's own choice must be within 3% of the
  * best. grid: 8 to 256 decodes at 1k to 32k tokens, chunks of 128 to 4096 tokens at position 0 and at the decodes' length, as far
- * as the floor is 60 us to 2 ms; serial is the plan of which all parts begin with the decode section, and no tile is cut by its
- * time. The floor is as in profiles/attention_cost.
+ * as the floor is 60 us to 2 ms; serial is the plan of which all parts begin with the decode section. The floor is as in
+ * profiles/attention_cost.
  *
  * On the host there is one small batch, to see that the program works. */
 #include <math.h>
@@ -61,7 +61,7 @@ static bench_attention_result measure(const machine *m, const bench_shape *s, in
   b.num_requests = count;
   b.query_lens = query_lens;
   b.seq_lens = seq_lens;
-  b.mixed_parts = parts;
+  b.decode_parts = parts;
   b.serial = serial;
   double nodes = 10000.0 / bench_shape_floor_us(s, m->bandwidth);
   b.nodes = m->is_host ? 2 : nodes < 4.0 ? 4 : (int32_t)nodes;
@@ -78,7 +78,7 @@ static void sweep_one(const machine *m, const bench_shape *s, const char *name) 
   double floor_us = bench_shape_floor_us(s, m->bandwidth);
   bench_attention_result serial = measure(m, s, 0, true), now = measure(m, s, 0, false);
   double best = now.us;
-  int32_t best_parts = now.mixed_parts;
+  int32_t best_parts = now.decode_parts;
   printf("\n## %s: floor %.1f us\n\n| parts of %d | us | over the floor |\n|---:|---:|---:|\n", name, floor_us, now.num_parts);
   printf("| serial | %.1f | %.2f |\n", serial.us, serial.us / floor_us);
   for (int32_t parts = 2; parts <= now.num_parts; parts += parts < 24 ? 1 : 3) {
@@ -87,7 +87,7 @@ static void sweep_one(const machine *m, const bench_shape *s, const char *name) 
     best_parts = us < best ? parts : best_parts;
     best = us < best ? us : best;
   }
-  printf("\nPlanned: %d parts, %.1f us, %.2f of the floor; %.3f of the best, which has %d.\n", now.mixed_parts, now.us,
+  printf("\nPlanned: %d parts, %.1f us, %.2f of the floor; %.3f of the best, which has %d.\n", now.decode_parts, now.us,
          now.us / floor_us, now.us / best, best_parts);
   fflush(stdout);
 }
@@ -111,8 +111,9 @@ static void grid_one(const machine *m, const bench_shape *s, sums *all) {
     return;
   bench_attention_result serial = measure(m, s, 0, true), now = measure(m, s, 0, false);
   double ratio = now.us / serial.us;
-  printf("| %d | %d | %d | %d | %.1f | %.1f | %.1f | %.2f | %.2f | %.3f%% |\n", s->decodes, s->decode_len, s->query_len,
-         s->context, floor_us, serial.us, now.us, ratio, now.us / floor_us, 100.0 * fmax(serial.error.out, now.error.out));
+  printf("| %d | %d | %d | %d | %.1f | %d | %.1f | %.1f | %.2f | %.2f | %.3f%% |\n", s->decodes, s->decode_len, s->query_len,
+         s->context, floor_us, now.decode_parts, serial.us, now.us, ratio, now.us / floor_us,
+         100.0 * fmax(serial.error.out, now.error.out));
   fflush(stdout);
   all->logs += log(ratio);
   all->worst = ratio > all->worst ? ratio : all->worst;
@@ -123,9 +124,9 @@ static void print_grid(const machine *m) {
   static const int32_t decodes[] = { 8, 32, 64, 256 }, contexts[] = { 1024, 4096, 8192, 32768 };
   static const int32_t chunks[] = { 128, 512, 2048, 4096 };
   sums all = { 0.0, 0.0, 0 };
-  printf(
-      "\n## Decodes beside a chunk\n\n| decodes | context | chunk | at | floor us | serial us | now us | over serial | over the "
-      "floor | error |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+  printf("\n## Decodes beside a chunk\n\n| decodes | context | chunk | at | floor us | parts | serial us | now us | over serial "
+         "| over the "
+         "floor | error |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
   for (int i = 0; i < 128 && !m->is_host; i++) {
     int32_t context = contexts[i / 8 % 4];
     bench_shape s = mix(decodes[i / 32], context, chunks[i / 2 % 4], i % 2 == 0 ? 0 : context);

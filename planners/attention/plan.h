@@ -13,17 +13,19 @@
  *   A5 order     The q tiles come one after the other, request by request and head block by head block. They cost W units in
  *                all.
  *   A6 part      Part p of G has the units [p Q, (p + 1) Q). Q is M = ceil(W / D), unless A9 raises it. D is G or, beside a
- *                prefill queue, mixed_parts: then the parts from D on have no units, and begin with the queue. (Stream-K, Osama
- *                et al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
- *   A7 cut       A cut moves to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at
- *                most the snap away, so no part works on a sliver.
- *   A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV tile.
- *   A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes the
- *                next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and
- *                max_splits is 0. It is raised by at most Q / 20 (95% of the D parts still work) and by at most the class's
- *                snap, or twice that if no tile is then cut and nothing is left to merge: longer parts cost more than a cut.
- *   A10 balance  A part costs at most M + cost_tile + 2 s. Here s is the snap or, when max_splits is not 0, the larger of the
- *                snap and half a split.
+ *                prefill queue, fewer (A6a): the parts from D on have no units, and begin with the queue. (Stream-K, Osama et
+ *                al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
+ *   A6a room     The queue costs C units, as it takes when both are at work. With D = W / ceil((W + C) / G), rounded, both end
+ *                together; D is at most mixed_parts, and at least G / 8. D is G all the same when that is faster: when W / D, or
+ * what the memory takes, W / memory_parts and a twentieth, is more than W / memory_parts + C / G + 2 q, the queue after the
+ * decode section. Here q is the fixed cost of a q tile. If memory_parts is not known, D is mixed_parts. A7 cut       A cut moves
+ * to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at most the snap away, so no part
+ * works on a sliver. A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV
+ * tile. A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes
+ * the next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and max_splits is 0.
+ * It is raised by at most Q / 20 (95% of the D parts still work) and by at most the class's snap, or twice that if no tile is
+ * then cut and nothing is left to merge: longer parts cost more than a cut. A10 balance  A part costs at most M + cost_tile + 2
+ * s. Here s is the snap or, when max_splits is not 0, the larger of the snap and half a split.
  *
  * Partials
  *   A11 merge    A tile that is cut leaves one partial per part. Partial first + i holds the i-th, in the order of the KV
@@ -41,12 +43,9 @@
  *   A16 order    The q tiles form a list of entries: the costliest bucket first, and the order of the batch within a bucket.
  *   A17 item     Item i is head block i mod H of entry i / H. CTAs take items until none is left: the order decides which CTA
  *                works on an item, never how.
- *   A18 splits   A tile is one item, or is cut into splits: never if the class is batch-invariant. A split should take 1/16 of
- * the step's time, (W + C) / G if C is what the queue costs, and have CGR__PLAN_LEAST_SPLIT KV tiles or more: at least S tiles by
- * that. With fewer tiles than parts, all are cut in proportion to their KV tiles, into splits of S or into as many as there are
- * parts, whichever are more; they stay in the order of the batch. Otherwise the last G / H tiles of 2 S and more are cut into
- * halves, if fewer than 2 G shorter tiles follow, which would fill the gaps at the end as well. Partials of a tile are at
- * neighbouring indices. All are at most 2 G, and follow those of the decode section.
+ *   A18 splits   A tile is one item, unless there are fewer tiles than parts and the class is not batch-invariant. Then each
+ *                tile is cut into splits in proportion to its KV tiles, in the order of the batch. Their partials are at
+ *                neighbouring indices, too. They are at most 2 G, and follow those of the decode section.
  *
  * Stripes
  *   A19 stripe   The rules above describe one stripe of L, and hold for each. Stripe l has the head blocks l, l + L, .. of the
@@ -66,9 +65,7 @@
 #include "base/host_device.h"
 #include "planners/attention/plan_class.h"
 
-#define CGR__PLAN_BUCKETS 64     /* of costs in the prefill queue */
-#define CGR__PLAN_LEAST_SPLIT 8  /* KV tiles of a split of the prefill queue, unless there are fewer tiles than parts */
-#define CGR__PLAN_SPLIT_SHARE 16 /* splits should take this part of a step's time */
+#define CGR__PLAN_BUCKETS 64 /* of costs in the prefill queue */
 
 typedef struct cgr__plan_header {
   int32_t num_parts, head_blocks;
@@ -79,7 +76,8 @@ typedef struct cgr__plan_header {
   int64_t cost;          /* W */
   int64_t cost_per_part; /* Q; 1 when W is 0 */
   int64_t snap;
-  int32_t reserved[4]; /* 0 */
+  int32_t decode_parts; /* D */
+  int32_t reserved[3];  /* 0 */
 } cgr__plan_header;
 
 /* A place in the decode section (A5): KV tile `kv` (counted from the first that the tile sees) of a head block of a request. */
@@ -227,9 +225,39 @@ CGR__HOST_DEVICE int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) 
   return snap > least ? snap : least;
 }
 
-/* A6. M; 1 when W is 0. `num_tiles`: q tiles of the prefill queue. */
-CGR__HOST_DEVICE int64_t cgr__plan_mean(const cgr__plan_class *c, int64_t cost, int64_t num_tiles) {
-  int32_t parts = num_tiles > 0 && c->mixed_parts > 0 ? c->mixed_parts : c->num_parts;
+/* What is known of the prefill queue before it is filled, for one head block: q tiles, and their KV tiles. */
+typedef struct cgr__plan_work {
+  int64_t num_tiles, num_kv;
+} cgr__plan_work;
+
+/* Adds a request of the prefill queue. Its first and its last tile stand for all. */
+CGR__HOST_DEVICE void cgr__plan_add_work(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, cgr__plan_work *work) {
+  int32_t tiles = cgr__plan_num_q_tiles(c, query_len);
+  cgr__plan_range first = cgr__plan_prefill_range(c, query_len, seq_len, 0),
+                  last = cgr__plan_prefill_range(c, query_len, seq_len, tiles - 1);
+  work->num_tiles += tiles;
+  work->num_kv += ((int64_t)tiles * (first.end - first.begin + last.end - last.begin) + 1) / 2;
+}
+
+/* A6a. D; `cost` is W. */
+CGR__HOST_DEVICE int32_t cgr__plan_decode_parts(const cgr__plan_class *c, int64_t cost, const cgr__plan_work *work) {
+  int64_t queue = c->head_blocks * (work->num_tiles * c->prefill_cost_tile + work->num_kv * c->prefill_cost_kv);
+  int64_t mean = cgr__plan_quotient(cost + queue + c->num_parts - 1, c->num_parts), least = (c->num_parts + 7) / 8;
+  if (c->mixed_parts == 0 || queue == 0 || cost == 0)
+    return c->num_parts;
+  if (c->memory_parts == 0)
+    return c->mixed_parts;
+  int64_t parts = cgr__plan_quotient(cost + mean / 2, mean);
+  parts = parts > least ? parts : least;
+  parts = parts < c->mixed_parts ? parts : c->mixed_parts;
+  int64_t together = cgr__plan_quotient(cost, parts), memory = cgr__plan_quotient(cost, c->memory_parts);
+  together = together > memory + memory / 20 ? together : memory + memory / 20;
+  int64_t in_turn = memory + cgr__plan_quotient(queue, c->num_parts) + 2 * (int64_t)c->prefill_cost_tile;
+  return together < in_turn ? (int32_t)parts : c->num_parts;
+}
+
+/* A6. M; 1 when W is 0. `parts` is D. */
+CGR__HOST_DEVICE int64_t cgr__plan_mean(int64_t cost, int32_t parts) {
   return cost > 0 ? cgr__plan_quotient(cost + parts - 1, parts) : 1;
 }
 
@@ -367,65 +395,17 @@ CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   return bucket > 0 ? bucket : 0;
 }
 
-/* What is known of the prefill queue before its order, for one head block: q tiles, and their KV tiles. */
-typedef struct cgr__plan_work {
-  int64_t num_tiles, num_kv;
-} cgr__plan_work;
-
-/* Adds a request of the prefill queue. Its first and its last tile stand for all. */
-CGR__HOST_DEVICE void cgr__plan_add_work(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, cgr__plan_work *work) {
-  int32_t tiles = cgr__plan_num_q_tiles(c, query_len);
-  cgr__plan_range first = cgr__plan_prefill_range(c, query_len, seq_len, 0),
-                  last = cgr__plan_prefill_range(c, query_len, seq_len, tiles - 1);
-  work->num_tiles += tiles;
-  work->num_kv += ((int64_t)tiles * (first.end - first.begin + last.end - last.begin) + 1) / 2;
-}
-
-/* A18. S; `cost` is W. INT32_MAX when times are not known. */
-CGR__HOST_DEVICE int32_t cgr__plan_least_split(const cgr__plan_class *c, int64_t cost, const cgr__plan_work *work) {
-  if (c->prefill_cost_kv == 0)
-    return INT32_MAX;
-  int64_t queue = work->num_tiles * c->prefill_cost_tile + work->num_kv * c->prefill_cost_kv;
-  int64_t time = cgr__plan_quotient(cost + c->head_blocks * queue, (int64_t)c->num_parts * CGR__PLAN_SPLIT_SHARE);
-  int64_t n = time > c->prefill_cost_tile ? cgr__plan_quotient(time - c->prefill_cost_tile, c->prefill_cost_kv) : 0;
-  n = n > CGR__PLAN_LEAST_SPLIT ? n : CGR__PLAN_LEAST_SPLIT;
-  return n < INT32_MAX ? (int32_t)n : INT32_MAX;
-}
-
-/* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that all are cut. */
+/* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
 CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
   return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
-/* A18. How many splits all tiles of all head blocks should make, before each is rounded up, when all are cut; `sum` is the number
- * of KV tiles of all of them for one head block. With `num_tiles` H more, which is less than G, they are at most 2 G. */
-CGR__HOST_DEVICE int64_t cgr__plan_all_splits(const cgr__plan_class *c, int64_t num_tiles, int64_t sum, int32_t least_split) {
-  int64_t splits = cgr__plan_quotient(sum * c->head_blocks, least_split);
-  int64_t most = 2 * (int64_t)c->num_parts - num_tiles * c->head_blocks;
-  splits = splits < most ? splits : most;
-  return splits > c->num_parts ? splits : c->num_parts;
-}
-
-/* A18. Splits of a tile of n KV tiles; `all` is cgr__plan_all_splits. */
-CGR__HOST_DEVICE int32_t cgr__plan_num_splits(const cgr__plan_class *c, int32_t n, int64_t sum, int64_t all) {
-  int64_t kv = sum * c->head_blocks;
-  int64_t splits = cgr__plan_quotient(n * all + kv - 1, kv);
+/* A18. Splits of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks
+ * together have at most G + H * num_tiles < 2 G splits. */
+CGR__HOST_DEVICE int32_t cgr__plan_num_splits(const cgr__plan_class *c, int32_t n, int64_t sum) {
+  int64_t all = sum * c->head_blocks;
+  int64_t splits = cgr__plan_quotient((int64_t)n * c->num_parts + all - 1, all);
   return splits < n ? (int32_t)splits : n;
-}
-
-/* A18. Which tiles are halved, of those in the order of A16: [first, end). */
-CGR__HOST_DEVICE cgr__plan_range cgr__plan_halved(const cgr__plan_class *c, int32_t num_tiles, int32_t num_long) {
-  int32_t most = c->num_parts / c->head_blocks;
-  cgr__plan_range halved;
-  halved.begin = halved.end = num_long;
-  if (c->max_splits == 0 && (int64_t)(num_tiles - num_long) * c->head_blocks < 2 * (int64_t)c->num_parts)
-    halved.begin = num_long > most ? num_long - most : 0;
-  return halved;
-}
-
-/* A18. The bucket of the shortest tiles that may be halved; -1: none may. */
-CGR__HOST_DEVICE int32_t cgr__plan_long_bucket(int32_t least_split) {
-  return least_split <= INT32_MAX / 2 ? cgr__plan_bucket(2 * least_split) : -1;
 }
 
 /* Split `split` of `count`; `first` is the number of splits before its tile. */
@@ -442,21 +422,6 @@ CGR__HOST_DEVICE cgr__plan_entry cgr__plan_make_entry(int32_t request, int32_t q
   entry.split = split;
   entry.reserved = 0;
   return entry;
-}
-
-/* A18. Where the entries of a tile are: 1, or 2 for its halves. */
-typedef struct cgr__plan_place {
-  int32_t entry, count, first; /* `first`: its first partial, with 2 */
-} cgr__plan_place;
-
-/* Of the tile that comes after `order` others in the order of A16. */
-CGR__HOST_DEVICE cgr__plan_place cgr__plan_place_of(int32_t order, cgr__plan_range halved) {
-  int32_t before = cgr__plan_min(order, halved.end) - halved.begin; /* halved tiles before it */
-  cgr__plan_place place;
-  place.entry = before > 0 ? order + before : order;
-  place.count = order >= halved.begin && order < halved.end ? 2 : 1;
-  place.first = 2 * before;
-  return place;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- items */

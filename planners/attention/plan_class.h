@@ -31,11 +31,13 @@ typedef struct cgr__plan_class {
                                are raised by at most this, or twice this if no tile is then cut, and never by more than 1/20 */
 
   /* The prefill queue: q tiles of the other requests, taken one by one. */
-  int32_t prefill_tile_q, prefill_tile_kv;    /* tokens of a q tile and of a KV tile */
-  int32_t prefill_cost_tile, prefill_cost_kv; /* of a q tile of the queue, and of each of its KV tiles; prefill_cost_kv 0: not
-                                                 known, and tiles are not cut by their time */
-  int32_t mixed_parts; /* parts that the decode section is cut into beside a prefill queue, 1 .. G; 0: G. So many, at work at
-                          once, read at the memory's rate, while the others begin with the queue */
+  int32_t prefill_tile_q, prefill_tile_kv; /* tokens of a q tile and of a KV tile */
+
+  /* Beside a prefill queue. Costs are in the units of the decode section's, as both take when both are at work. */
+  int32_t prefill_cost_tile, prefill_cost_kv; /* of a q tile of the queue, and of each of its KV tiles */
+  int32_t mixed_parts;  /* the most parts that the decode section is cut into, while the others begin with the queue, 1 .. G; 0:
+                           always G */
+  int32_t memory_parts; /* so many parts, all at work, take all of the memory's rate; 1 .. G; 0: not known */
 
   /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. With CGR__SEES_OTHER, which is
    * bidirectional and has neither windows nor chunks, all of it. */

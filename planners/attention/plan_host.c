@@ -26,8 +26,6 @@ int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, in
   int64_t short_tiles = long_requests < max_requests ? long_requests : max_requests;
   int64_t tiles = max_tokens / c->prefill_tile_q + short_tiles;
   int64_t splits = 2 * (int64_t)c->num_parts;
-  if (c->max_splits == 0 && c->prefill_cost_kv > 0)
-    tiles += c->num_parts / c->head_blocks; /* as many more may be halved */
   return tiles > splits ? tiles : splits;
 }
 
@@ -64,9 +62,10 @@ static int32_t equal_tiles(const scratch *s, int32_t num_decodes) {
   return num_decodes > 0 ? s->stretches[0].num_kv : 0;
 }
 
-static void cut_decodes(const cgr__plan_class *c, const scratch *s, int64_t q_tiles, cgr__plan_header *header) {
+static void cut_decodes(const cgr__plan_class *c, const scratch *s, const cgr__plan_work *queue, cgr__plan_header *header) {
   header->cost = s->stretches[header->num_decodes].begin;
-  int64_t mean = cgr__plan_mean(c, header->cost, q_tiles);
+  header->decode_parts = cgr__plan_decode_parts(c, header->cost, queue);
+  int64_t mean = cgr__plan_mean(header->cost, header->decode_parts);
   header->snap = cgr__plan_snap(c, mean);
   header->cost_per_part = cgr__plan_cost_per_part(c, mean, header->snap, equal_tiles(s, header->num_decodes));
   for (int32_t p = 0; p <= c->num_parts; p++)
@@ -99,12 +98,10 @@ typedef struct prefill_queue {
   const cgr__plan_class *c;
   const int32_t *query_start, *seq_lens;
   int32_t num_requests;
-  int64_t sum; /* of all tiles' KV tiles, when all are cut; else 0 */
-  int64_t all_splits;
+  int64_t sum; /* of all tiles' KV tiles, when they are cut; else 0 */
   cgr__plan_entry *entries;
   int32_t count;
-  int32_t order[CGR__PLAN_BUCKETS]; /* tiles before the next one of each bucket, when not all are cut */
-  cgr__plan_range halved;
+  int32_t place[CGR__PLAN_BUCKETS]; /* of the next entry of each bucket, when they are not */
 } prefill_queue;
 
 typedef void (*visit_tile)(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv);
@@ -126,49 +123,36 @@ static void add_kv(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_
 }
 
 static void put_splits(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
-  int32_t first = q->count, count = cgr__plan_num_splits(q->c, kv.end - kv.begin, q->sum, q->all_splits);
+  int32_t first = q->count, count = cgr__plan_num_splits(q->c, kv.end - kv.begin, q->sum);
   for (int32_t split = 0; split < count; split++)
     q->entries[q->count++] = cgr__plan_make_entry(request, q_tile, kv, first, count, split);
 }
 
 static void count_bucket(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
   (void)request, (void)q_tile;
-  q->order[cgr__plan_bucket(kv.end - kv.begin)]++;
+  q->place[cgr__plan_bucket(kv.end - kv.begin)]++;
 }
 
 static void put_tile(prefill_queue *q, int32_t request, int32_t q_tile, cgr__plan_range kv) {
-  cgr__plan_place to = cgr__plan_place_of(q->order[cgr__plan_bucket(kv.end - kv.begin)]++, q->halved);
-  for (int32_t split = 0; split < to.count; split++)
-    q->entries[to.entry + split] = cgr__plan_make_entry(request, q_tile, kv, to.first, to.count, split);
-  q->count += to.count;
+  q->entries[q->place[cgr__plan_bucket(kv.end - kv.begin)]++] = cgr__plan_make_entry(request, q_tile, kv, 0, 1, 0);
+  q->count++;
 }
 
-/* Turns the number of tiles of each bucket into the number of those before it; returns how many are in buckets up to `last`. */
-static int32_t sum_buckets(prefill_queue *q, int32_t last) {
-  int32_t before = 0, upto = 0;
-  for (int32_t b = 0; b < CGR__PLAN_BUCKETS; b++) {
-    int32_t count = q->order[b];
-    q->order[b] = before;
-    before += count;
-    upto = b == last ? before : upto;
-  }
-  return upto;
-}
-
-/* `cost`: of the decode section. */
-static void fill_prefills(prefill_queue *q, const cgr__plan_work *work, int64_t cost) {
-  if (work->num_tiles == 0)
+static void fill_prefills(prefill_queue *q, int64_t q_tiles) {
+  if (q_tiles == 0)
     return;
-  int32_t least = cgr__plan_least_split(q->c, cost, work);
-  if (cgr__plan_is_cut(q->c, work->num_tiles)) {
+  if (cgr__plan_is_cut(q->c, q_tiles)) {
     each_tile(q, add_kv);
-    q->all_splits = cgr__plan_all_splits(q->c, work->num_tiles, q->sum, least);
     each_tile(q, put_splits);
     return;
   }
   each_tile(q, count_bucket);
-  int32_t num_long = sum_buckets(q, cgr__plan_long_bucket(least));
-  q->halved = cgr__plan_halved(q->c, (int32_t)work->num_tiles, num_long);
+  int32_t place = 0;
+  for (int32_t b = 0; b < CGR__PLAN_BUCKETS; b++) {
+    int32_t count = q->place[b];
+    q->place[b] = place;
+    place += count;
+  }
   each_tile(q, put_tile);
 }
 
@@ -180,11 +164,11 @@ void cgr__plan_fill(const cgr__plan_class *c, const int32_t *query_start, const 
   scratch s = split_scratch(c, memory);
   *header = (cgr__plan_header){ .num_parts = c->num_parts, .head_blocks = c->head_blocks };
   cgr__plan_work work = sort_requests(c, query_start, seq_lens, num_requests, &s, header, decodes);
-  cut_decodes(c, &s, work.num_tiles, header);
+  cut_decodes(c, &s, &work, header);
   make_parts(c, &s, decodes, header->num_decodes, (cgr__plan_part *)(void *)(header + 1));
   prefill_queue q = { .c = c, .query_start = query_start, .seq_lens = seq_lens, .num_requests = num_requests };
   q.entries = (cgr__plan_entry *)(void *)(bytes + cgr__plan_entries_offset(c));
-  fill_prefills(&q, &work, header->cost);
+  fill_prefills(&q, work.num_tiles);
   header->num_entries = q.count;
   header->num_items = q.count * c->head_blocks;
 }

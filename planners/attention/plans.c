@@ -79,28 +79,25 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
   return 1;
 }
 
-/* The parts that the decode section of a class is cut into beside a prefill queue, and what the queue costs, for a layer of
- * `width` (its place in the traits). Costs are in units of a decode's, which are ns where memory streams at STREAM_RATE; all G L
- * CTAs together read at the rate of the device's. */
-#define STREAM_RATE 4560.0e9  /* bytes per second of an H200, for which traits are given */
 #define STREAM_OF_CLOCK 0.927 /* what a plain read gets of the rate that the memory's clock and bus allow (H100, H200) */
-#define MORE_PARTS 1.1        /* than are just enough */
 
-static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, int32_t width, cgr__plan_class *c) {
-  double rate = STREAM_OF_CLOCK * (double)device->memory_bandwidth, scale = rate / STREAM_RATE;
-  double kv_bytes = 4.0 * t->tile_kv * t->width[width].head_dim;
-  int32_t parts = (int32_t)(MORE_PARTS * t->width[width].beside_prefill * 1e-9 * rate / kv_bytes / c->stripes + 1.0);
-  c->mixed_parts = larger(1, smaller(parts, c->num_parts));
-  c->prefill_cost_tile = (int32_t)(scale * t->width[width].prefill_tile);
-  c->prefill_cost_kv = larger(1, (int32_t)(scale * t->width[width].prefill_kv));
+/* What a class does beside a prefill queue. Where a multiprocessor holds two CTAs, one of them has a part of the decode section
+ * at most: two get less of the memory each than one next to a prefill tile, and parts would end at different times. */
+static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l, cgr__plan_class *c) {
+  int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].beside_prefill;
+  double rate = STREAM_OF_CLOCK * (double)device->memory_bandwidth, kv_bytes = 4.0 * t->tile_kv * t->width[i].head_dim;
+  double parts = kv_ns * 1e-9 * rate / kv_bytes / c->stripes;
+  c->prefill_cost_tile = (int32_t)((int64_t)t->width[i].prefill_tile * c->cost_kv / kv_ns);
+  c->prefill_cost_kv = (int32_t)((int64_t)t->width[i].prefill_kv * c->cost_kv / kv_ns);
+  c->memory_parts = larger(1, parts < c->num_parts ? (int32_t)parts : c->num_parts);
+  c->mixed_parts = ctas > 1 ? larger(1, c->num_parts / ctas) : smaller(c->num_parts, c->memory_parts + 1);
 }
 
-/* Where the memory's rate is not known, and on the host, whose CTAs run one after the other: two parts of three, and tiles that
- * cost as much as those of the decode section. */
+/* Where the memory's rate is not known, and on the host, whose CTAs run one after the other. */
 static void guess_mixed(cgr__plan_class *c) {
-  c->mixed_parts = (2 * c->num_parts + 2) / 3;
   c->prefill_cost_tile = c->cost_tile;
   c->prefill_cost_kv = c->cost_kv;
+  c->mixed_parts = (c->num_parts + 1) / 2;
 }
 
 static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l,
@@ -130,7 +127,7 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_t
                         .length_set = l->length_set,
                         .max_requests = o->max_requests };
   if (device->memory_bandwidth > 0)
-    set_mixed(device, t, width_of(t, l), &c);
+    set_mixed(device, t, l, &c);
   else
     guess_mixed(&c);
   int64_t entries = cgr__plan_max_entries(&c, o->max_requests, o->max_tokens);

@@ -104,10 +104,14 @@ static void make_class(alone *a) {
     c->cost_kv = b->costs->cost_kv;
     c->snap = b->costs->snap;
   }
-  c->mixed_parts = b->serial ? c->num_parts : b->mixed_parts > 0 ? b->mixed_parts : c->mixed_parts;
-  c->prefill_cost_kv = b->serial ? 0 : c->prefill_cost_kv;
   a->result.num_parts = c->num_parts;
-  a->result.mixed_parts = c->mixed_parts;
+  if (b->serial)
+    c->mixed_parts = 0;
+  if (b->decode_parts > 0) { /* whatever the queue costs */
+    c->mixed_parts = b->decode_parts;
+    c->prefill_cost_tile = 1;
+    c->memory_parts = 0;
+  }
   a->args.plan_class = *c;
   cgr__attention_set_heads(&a->args, b->num_q_heads, b->num_kv_heads, cgr__plan_block_heads(&kind->plan, &layer));
   a->args.decode_lines = a->plans.decode_lines[0];
@@ -121,6 +125,7 @@ static void make_plan(alone *a) {
   void *plan = calloc(1, bytes), *scratch = malloc(cgr__plan_scratch_bytes(c));
   cgr__plan_fill(c, a->query_start, a->b->seq_lens, a->b->num_requests, scratch, plan);
   a->header = *(const cgr__plan_header *)plan;
+  a->result.decode_parts = a->header.decode_parts;
   const cgr__plan_part *parts = (const cgr__plan_part *)(const void *)((const cgr__plan_header *)plan + 1);
   const char *entries = (const char *)plan + cgr__plan_entries_offset(c);
   a->result.num_items = a->header.num_items * c->stripes;

@@ -31,8 +31,8 @@ typedef struct bench_attention {
 
   int32_t num_parts;             /* 0: as many as the device holds */
   const bench_plan_costs *costs; /* NULL: the kind's */
-  int32_t mixed_parts;           /* of a stripe; 0: as the class says */
-  bool serial;                   /* all parts begin with the decode section, and no tile is cut by its time */
+  int32_t decode_parts;          /* of a stripe, that have the decode section when there is a prefill queue; 0: as planned */
+  bool serial;                   /* all parts begin with the decode section */
   int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
   int32_t samples;               /* tokens that are compared with the reference, of one KV head each; less than 3: 3 */
 } bench_attention;
@@ -44,11 +44,11 @@ typedef struct bench_attention_error {
 } bench_attention_error;
 
 typedef struct bench_attention_result {
-  double us;                      /* of a node; the median over the replays */
-  int32_t cuts;                   /* parts that begin inside of a tile */
-  int32_t num_items;              /* of the prefill queue */
-  int32_t num_splits;             /* items of the prefill queue that are not a whole tile */
-  int32_t num_parts, mixed_parts; /* of a stripe: all, and those that the decode section was cut into if there was a queue */
+  double us;                       /* of a node; the median over the replays */
+  int32_t cuts;                    /* parts that begin inside of a tile */
+  int32_t num_items;               /* of the prefill queue */
+  int32_t num_splits;              /* items of the prefill queue that are not a whole tile */
+  int32_t num_parts, decode_parts; /* of a stripe: all, and those that have the decode section */
   bench_attention_error error;
 } bench_attention_result;
 

@@ -59,8 +59,9 @@ cgr__plan_class RandomClass(Random &random, const PlanBatch &batch, int32_t max_
   c.prefill_tile_q = random.OneIn(2) ? 1 << random.Pick(0, 6) : random.Pick32(1, 70);
   c.prefill_tile_kv = random.OneIn(2) ? 64 : random.Pick32(1, 200);
   c.mixed_parts = random.OneIn(3) ? 0 : random.Pick32(1, c.num_parts);
+  c.memory_parts = random.Pick32(0, c.num_parts);
   c.prefill_cost_tile = random.Pick32(0, unit);
-  c.prefill_cost_kv = random.OneIn(3) ? 0 : random.Pick32(1, unit);
+  c.prefill_cost_kv = random.Pick32(0, unit);
   const int32_t keys[] = { CGR__SEES_CACHE, CGR__SEES_CACHE, CGR__SEES_STEP, CGR__SEES_OTHER };
   c.sees = keys[random.Pick(0, 3)];
   c.bidirectional = c.sees == CGR__SEES_OTHER || random.OneIn(4);
@@ -236,7 +237,7 @@ TEST_P(KernelPlanner, PlansASmallBatchAsByHand) {
   Random random(1);
   Words got;
   int64_t at = Check(HandStep(4, 0), random, &got)[0];
-  ExpectWords(got, at, { 4, 2, 2, 3, 6, 1, 40, 0, 10, 0, 2, 0, 0, 0, 0, 0 }, "header");
+  ExpectWords(got, at, { 4, 2, 2, 3, 6, 1, 40, 0, 10, 0, 2, 0, 4, 0, 0, 0 }, "header");
   ExpectWords(got, at + 16, { 0, 0, 0, 0, 0, 2, 0, -1, -1, 0, 0, 2 }, "part 0");
   ExpectWords(got, at + 28, { 0, 0, 2, 0, 1, 1, 0, 1, 0, 2, 2, 2 }, "part 1");
   ExpectWords(got, at + 40, { 0, 1, 1, 1, 0, 0, 0, 3, 2, 2, -1, 0 }, "part 2");
@@ -309,6 +310,7 @@ TEST_P(KernelPlanner, PlansAsManyRequestsAsThereCanBe) {
     step.classes[1].max_splits = 16;
     step.classes[1].num_parts = parts[random.Pick(0, 8)];
     step.classes[1].mixed_parts = random.Pick32(0, step.classes[1].num_parts);
+    step.classes[1].memory_parts = random.Pick32(0, step.classes[1].num_parts);
     step.classes[1].max_entries = int32_t(cgr__plan_max_entries(&step.classes[1], CGR__MAX_REQUESTS, TokensOf(step.batch)));
     Check(step, random);
   }
@@ -326,6 +328,7 @@ TEST_P(KernelPlanner, CutsAFewTilesForManyParts) {
       step.classes.push_back(RandomClass(random, step.batch, 4));
       step.classes.back().num_parts = first + i;
       step.classes.back().mixed_parts = random.Pick32(0, first + i);
+      step.classes.back().memory_parts = random.Pick32(0, first + i);
       step.classes.back().max_entries = int32_t(cgr__plan_max_entries(&step.classes.back(), 4, TokensOf(step.batch)));
     }
     Check(step, random);
@@ -402,7 +405,7 @@ TEST_P(KernelPlanner, PlansNothingForEmptyBatches) {
       int32_t emptied = 0;
       for (int32_t len : given)
         emptied += len > 0;
-      ExpectWords(got, at, { 40, 8, 0, 0, 0, emptied, 0, 0, 1, 0, 1000, 0, 0, 0, 0, 0 }, "header");
+      ExpectWords(got, at, { 40, 8, 0, 0, 0, emptied, 0, 0, 1, 0, 1000, 0, 40, 0, 0, 0 }, "header");
       for (int64_t p = 0; p < 40; p++)
         ExpectWords(got, at + 16 + 12 * p, { 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, -1, 0 }, "part");
     }

@@ -285,8 +285,8 @@ TEST(Plans, NameTheLayerOfAKindTooMany) {
   }
 }
 
-// Items are counted in 32 bits. With 64 query heads to a KV head, every token is a separate tile for each KV head, each request
-// may have one more, and of a stripe's 33 parts, for 16 KV heads, as many halves may come.
+// Items are counted in 32 bits. With 64 query heads to a KV head, every token is a separate tile for each KV head, and each
+// request may have one more.
 TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
   const cgr__plan_options options = { 0, 4096, 1 << 24, false };
   cgr_device_info device = CudaInfo(90);
@@ -297,7 +297,7 @@ TEST(Plans, NameTheLayerWhosePlanIsTooLarge) {
   EXPECT_EQ(made.findings[0].layer, 1);
   EXPECT_STREQ(made.findings[0].field, "layers[1].num_kv_heads");
   std::string text = made.findings[0].text;
-  for (int64_t number : { int64_t{ 128 }, int64_t{ 1 } << 24, ((int64_t{ 1 } << 24) + 4096 + 33 / 16) * 128 })
+  for (int64_t number : { int64_t{ 128 }, int64_t{ 1 } << 24, ((int64_t{ 1 } << 24) + 4096) * 128 })
     EXPECT_NE(text.find(std::to_string(number)), std::string::npos) << text;
   EXPECT_NE(text.find("expected"), std::string::npos) << text;
   EXPECT_EQ(made.plans.num_classes, 1) << "the others have theirs";
@@ -309,7 +309,7 @@ TEST(Plans, LeaveRoomForThePrefillQueueToCountOn) {
   cgr_device_info device = CudaInfo(90);
   const int64_t most = INT32_MAX - 4 * int64_t{ CGR__MAX_PARTS };
   for (int32_t more : { 0, 1 }) {
-    const cgr__plan_options options = { 0, 4096, int32_t(most / 128) - 4096 - 33 / 16 + more, false };
+    const cgr__plan_options options = { 0, 4096, int32_t(most / 128) - 4096 + more, false };
     EXPECT_EQ(Make(device, { Layer(128 * 64, 128, 64) }, options).findings.size(), size_t(more));
   }
 }
@@ -455,7 +455,7 @@ TEST(Plans, HoldTheLinesOfAllThatShareOne) {
 
 // An H200 by hand: 264 CTAs, 33 for each of 8 heads. With 4 query heads to a KV head, a tile has 4 tokens (16 lines) in the
 // decode section and 16 (64 lines) in the prefill queue; 256 requests, 8192 tokens in all, fill the prefill queue with 512 whole
-// and 256 partial tiles, of which 33 may be halved.
+// and 256 partial tiles.
 TEST(Plans, OfAnH200AsByHand) {
   cgr__plans plans = Make(CudaInfo(90), { Layer(32, 8, 128), Layer(32, 8, 128) }).plans;
   const cgr__plan_class &c = plans.classes[0];
@@ -465,10 +465,10 @@ TEST(Plans, OfAnH200AsByHand) {
   EXPECT_EQ(c.stripes, 8);
   EXPECT_EQ(c.decode_query_len, 4);
   EXPECT_EQ(c.prefill_tile_q, 16);
-  EXPECT_EQ(c.max_entries, 801);
+  EXPECT_EQ(c.max_entries, 768);
   EXPECT_EQ(plans.decode_lines[0], 16);
   EXPECT_EQ(plans.prefill_lines[0], 64);
-  EXPECT_EQ(plans.plan_words, (64 + 33 * 48 + 256 * 4 + 801 * 32) / 4);
+  EXPECT_EQ(plans.plan_words, (64 + 33 * 48 + 256 * 4 + 768 * 32) / 4);
   EXPECT_EQ(plans.num_partials, 4 * 264);
   EXPECT_EQ(plans.num_counters, 4 * 264 + 2);
   EXPECT_EQ(plans.partial_vectors, 2 * 264 * 16 + 2 * 264 * 64);

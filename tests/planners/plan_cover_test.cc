@@ -76,7 +76,11 @@ void CheckHeader(const PlanCase &given, const Planned &planned) {
     tiles.push_back(c.cost_tile + static_cast<int64_t>(kv.end - kv.begin) * c.cost_kv);
     cost += c.head_blocks * tiles.back();
   }
-  int64_t parts = is_mixed && c.mixed_parts > 0 ? c.mixed_parts : c.num_parts;
+  const int64_t parts = header.decode_parts;
+  if (is_mixed && c.mixed_parts > 0)
+    ASSERT_TRUE(parts == c.num_parts || (parts > 0 && parts <= c.mixed_parts)) << parts << " of " << c.mixed_parts;
+  else
+    ASSERT_EQ(parts, c.num_parts);
   int64_t mean = cost == 0 ? 1 : (cost + parts - 1) / parts;
   int64_t snap = std::max<int64_t>((c.cost_kv + 1) / 2, std::min(std::max<int64_t>(c.snap, mean / 32), mean / 4));
   int64_t per_part = mean, most = mean / 20; // most: that parts are raised by

@@ -99,7 +99,7 @@ void CheckCosts(const PlanCase &given, const Planned &planned, const std::vector
     moves = std::max(moves, (static_cast<int64_t>(SplitOf(c, n)) * c.cost_kv + 1) / 2);
   if (c.max_splits == 0)
     moves = planned.header().snap;
-  int64_t working = planned.header().num_entries > 0 && c.mixed_parts > 0 ? c.mixed_parts : c.num_parts;
+  const int64_t working = planned.header().decode_parts;
   int64_t mean = std::max<int64_t>(1, (planned.header().cost + working - 1) / working);
   for (size_t p = 0; p < costs.size(); p++) {
     ASSERT_LE(costs[p], static_cast<int64_t>(p) < working ? mean + c.cost_tile + 2 * moves : 0) << "part " << p;

@@ -1,6 +1,5 @@
 // The order of the prefill queue (A16), and the splits (A18) of its tiles: the costliest bucket first, in the order of the batch
-// within a bucket. All are cut when there are too few for the CTAs, in proportion to their KV tiles; the last long ones are
-// halved when there are more.
+// within a bucket; cut only when there are too few for the CTAs, in proportion to their KV tiles.
 #include <algorithm>
 #include <vector>
 
@@ -37,103 +36,66 @@ int32_t Rank(int64_t n) {
   return rank;
 }
 
-// What a split should have: a sixteenth of the step's time, 8 KV tiles or more; INT32_MAX when times are not known.
-int64_t LeastSplit(const PlanCase &given, const Planned &planned) {
-  const cgr__plan_class &c = given.c;
-  int64_t tiles = 0, kv = 0;
-  if (c.prefill_cost_kv == 0)
-    return INT32_MAX;
-  for (size_t i = 0; i < given.num_requests(); i++)
-    if (given.IsPrefill(i)) {
-      std::vector<cgr__plan_range> of_request = TilesOf(given, i);
-      const cgr__plan_range first = of_request.front(), last = of_request.back();
-      tiles += static_cast<int64_t>(of_request.size());
-      kv += (static_cast<int64_t>(of_request.size()) * (first.end - first.begin + last.end - last.begin) + 1) / 2;
-    }
-  int64_t all = planned.header().cost + c.head_blocks * (tiles * c.prefill_cost_tile + kv * c.prefill_cost_kv);
-  int64_t share = all / (static_cast<int64_t>(c.num_parts) * 16);
-  return std::max<int64_t>(8, (share - c.prefill_cost_tile) / c.prefill_cost_kv);
-}
-
-// The entries from e on are the splits of `tile`, which share partials from `first` on.
-void CheckTile(const Planned &planned, const QTile &tile, int32_t count, int32_t first, int32_t e) {
-  int32_t at = tile.kv.begin;
-  for (int32_t split = 0; split < count; split++, e++) {
-    ASSERT_LT(e, planned.header().num_entries);
-    const cgr__plan_entry &entry = planned.entry(e);
-    ASSERT_EQ(entry.request, tile.request) << "entry " << e;
-    ASSERT_EQ(entry.q_tile, tile.q_tile) << "entry " << e;
-    ASSERT_EQ(entry.split, split) << "entry " << e;
-    ASSERT_EQ(entry.count, count) << "entry " << e;
-    ASSERT_EQ(entry.first, count > 1 ? first : -1) << "entry " << e;
-    ASSERT_EQ(entry.kv_begin, at) << "entry " << e;
-    int32_t size = entry.kv_end - entry.kv_begin;
-    ASSERT_TRUE(size == tile.n() / count || size == tile.n() / count + 1) << "entry " << e << " has " << size;
-    at = entry.kv_end;
-  }
-  ASSERT_EQ(at, tile.kv.end);
-}
-
-// In order; returns how many are halved.
-int32_t CheckSorted(const PlanCase &given, const Planned &planned, std::vector<QTile> tiles) {
-  const int64_t least = LeastSplit(given, planned), most = given.c.num_parts / given.c.head_blocks;
+void CheckWhole(const Planned &planned, std::vector<QTile> tiles) {
   std::stable_sort(tiles.begin(), tiles.end(), [](const QTile &a, const QTile &b) { return Rank(a.n()) > Rank(b.n()); });
-  int64_t num_long = std::count_if(tiles.begin(), tiles.end(),
-                                   [&](const QTile &tile) { return least < INT32_MAX && Rank(tile.n()) >= Rank(2 * least); });
-  int64_t others = static_cast<int64_t>(tiles.size()) - num_long;
-  bool halves = given.c.max_splits == 0 && others * given.c.head_blocks < 2 * static_cast<int64_t>(given.c.num_parts);
-  int32_t e = 0, halved = 0;
-  for (size_t i = 0; i < tiles.size() && !::testing::Test::HasFatalFailure(); i++) {
-    bool half = halves && static_cast<int64_t>(i) < num_long && static_cast<int64_t>(i) >= num_long - most;
-    CheckTile(planned, tiles[i], half ? 2 : 1, 2 * halved, e);
-    e += half ? 2 : 1;
-    halved += half;
+  ASSERT_EQ(planned.header().num_entries, static_cast<int32_t>(tiles.size()));
+  for (size_t e = 0; e < tiles.size(); e++) {
+    const cgr__plan_entry &entry = planned.entry(static_cast<int32_t>(e));
+    ASSERT_EQ(entry.request, tiles[e].request) << "entry " << e;
+    ASSERT_EQ(entry.q_tile, tiles[e].q_tile) << "entry " << e;
+    ASSERT_EQ(entry.kv_begin, tiles[e].kv.begin) << "entry " << e;
+    ASSERT_EQ(entry.kv_end, tiles[e].kv.end) << "entry " << e;
+    ASSERT_TRUE(entry.first == -1 && entry.count == 1 && entry.split == 0) << "entry " << e;
   }
-  EXPECT_EQ(planned.header().num_entries, e);
-  return halved;
 }
 
-// Cut in proportion. Returns how many splits there are.
-int32_t CheckSplits(const PlanCase &given, const Planned &planned, const std::vector<QTile> &tiles) {
-  int64_t sum = 0, parts = given.c.num_parts, items = static_cast<int64_t>(tiles.size()) * given.c.head_blocks;
+void CheckSplits(const PlanCase &given, const Planned &planned, const std::vector<QTile> &tiles) {
+  int64_t sum = 0;
   int32_t e = 0;
   for (const QTile &tile : tiles)
-    sum += tile.n() * static_cast<int64_t>(given.c.head_blocks);
-  int64_t by_time = sum / LeastSplit(given, planned), all = std::max(parts, std::min(by_time, 2 * parts - items));
+    sum += tile.n();
   for (const QTile &tile : tiles) {
-    // Its share of them, rounded up, and no split without a KV tile.
-    int64_t share = tile.n() * all;
-    int32_t count = static_cast<int32_t>(std::min<int64_t>(tile.n(), share / sum + (share % sum != 0)));
-    CheckTile(planned, tile, count, e, e);
-    e += count;
+    // Its share of the CTAs, rounded up, and no split without a KV tile.
+    int64_t share = static_cast<int64_t>(tile.n()) * given.c.num_parts, all = sum * given.c.head_blocks;
+    int32_t count = static_cast<int32_t>(std::min<int64_t>(tile.n(), share / all + (share % all != 0)));
+    int32_t at = tile.kv.begin, before = e;
+    for (int32_t split = 0; split < count; split++, e++) {
+      ASSERT_LT(e, planned.header().num_entries);
+      const cgr__plan_entry &entry = planned.entry(e);
+      ASSERT_EQ(entry.request, tile.request) << "entry " << e;
+      ASSERT_EQ(entry.q_tile, tile.q_tile) << "entry " << e;
+      ASSERT_EQ(entry.split, split) << "entry " << e;
+      ASSERT_EQ(entry.count, count) << "entry " << e;
+      ASSERT_EQ(entry.first, count > 1 ? before : -1) << "entry " << e;
+      ASSERT_EQ(entry.kv_begin, at) << "entry " << e;
+      int32_t size = entry.kv_end - entry.kv_begin;
+      ASSERT_TRUE(size == tile.n() / count || size == tile.n() / count + 1) << "entry " << e << " has " << size;
+      at = entry.kv_end;
+    }
+    ASSERT_EQ(at, tile.kv.end);
   }
-  EXPECT_EQ(planned.header().num_entries, e);
-  EXPECT_LE(static_cast<int64_t>(e) * given.c.head_blocks, 2 * parts);
-  return e;
+  ASSERT_EQ(e, planned.header().num_entries);
+  ASSERT_LT(static_cast<int64_t>(e) * given.c.head_blocks, 2 * static_cast<int64_t>(given.c.num_parts));
 }
 
 TEST(PlanPrefill, RandomBatches) {
-  int whole = 0, halved = 0, cut = 0, in_splits = 0, by_time = 0;
+  int whole = 0, cut = 0, in_splits = 0;
   ForRandomPlans(50000, [&](const PlanCase &given, Random &) {
     Planned planned(given);
     std::vector<QTile> tiles = PrefillTiles(given);
     bool is_cut = given.c.max_splits == 0 &&
                   tiles.size() * static_cast<size_t>(given.c.head_blocks) < static_cast<size_t>(given.c.num_parts);
-    if (is_cut) {
-      int32_t splits = CheckSplits(given, planned, tiles);
-      in_splits += static_cast<size_t>(splits) > tiles.size();
-      by_time += splits * given.c.head_blocks > given.c.num_parts + static_cast<int32_t>(tiles.size()) * given.c.head_blocks;
-    } else {
-      halved += CheckSorted(given, planned, tiles) > 0;
-    }
+    if (is_cut)
+      CheckSplits(given, planned, tiles);
+    else
+      CheckWhole(planned, tiles);
     whole += !is_cut && tiles.size() > 1;
     cut += is_cut && !tiles.empty();
+    in_splits += is_cut && static_cast<size_t>(planned.header().num_entries) > tiles.size();
   });
   EXPECT_GT(whole, 5000);
-  EXPECT_GT(halved, 100);
   EXPECT_GT(cut, 5000);
   EXPECT_GT(in_splits, 5000);
-  EXPECT_GT(by_time, 20);
 }
 
 PlanCase OneTileEach(const std::vector<int32_t> &kv_tiles) {
@@ -168,7 +130,7 @@ TEST(PlanPrefill, BordersOfBuckets) {
     std::vector<QTile> tiles;
     for (size_t i = 0; i < lengths.size(); i++)
       tiles.push_back({ static_cast<int32_t>(i), 0, { 0, lengths[i] } });
-    CheckSorted(given, planned, tiles);
+    CheckWhole(planned, tiles);
     ASSERT_FALSE(HasFailure());
   }
 }

@@ -188,8 +188,9 @@ inline cgr__plan_class RandomClass(Random &random) {
     c.cost_tile = random.Pick32(0, 1 << 20), c.cost_kv = random.Pick32(1, 1 << 20), c.snap = random.Pick32(0, 1 << 20);
   }
   c.mixed_parts = random.OneIn(3) ? 0 : random.Pick32(1, c.num_parts);
-  if (random.Pick(0, 2) > 0)
-    c.prefill_cost_tile = random.Pick32(0, 4 * c.cost_kv), c.prefill_cost_kv = random.Pick32(1, 2 * c.cost_kv);
+  c.memory_parts = random.Pick32(0, c.num_parts);
+  c.prefill_cost_tile = random.Pick32(0, 4 * std::min(c.cost_kv, 1 << 16));
+  c.prefill_cost_kv = random.Pick32(0, 2 * std::min(c.cost_kv, 1 << 16));
   const int32_t keys[] = { CGR__SEES_CACHE, CGR__SEES_CACHE, CGR__SEES_STEP, CGR__SEES_OTHER };
   c.sees = keys[random.Pick(0, 3)];
   c.bidirectional = c.sees == CGR__SEES_OTHER || random.OneIn(3);

@@ -27,8 +27,8 @@ public:
   PlanReading(const cgr__plan_class &c, const PlanBatch &batch) : c_(c), batch_(batch), seq_lens_(batch.seq_lens[c.length_set]) {
     for (size_t i = 0; i < batch.lens.size(); i++)
       Sort(int32_t(i));
-    const int64_t working = tiles_.empty() || c.mixed_parts == 0 ? c.num_parts : c.mixed_parts;
-    per_part_ = std::max<int64_t>(1, cost_ / working + (cost_ % working != 0));
+    decode_parts_ = DecodeParts();
+    per_part_ = std::max<int64_t>(1, cost_ / decode_parts_ + (cost_ % decode_parts_ != 0));
     snap_ = std::max<int64_t>(c.snap, per_part_ / 32);
     snap_ = std::max<int64_t>(std::min<int64_t>(snap_, per_part_ / 4), (c.cost_kv + 1) / 2);
     if (!decodes_.empty() && std::set<int64_t>(num_kv_.begin(), num_kv_.end()).size() == 1)
@@ -52,6 +52,7 @@ public:
     header.cost = cost_;
     header.cost_per_part = per_part_;
     header.snap = snap_;
+    header.decode_parts = int32_t(decode_parts_);
     Put(plan, &header, sizeof header);
     Put(plan + sizeof header, parts_.data(), parts_.size() * sizeof parts_[0]);
     Put(plan + cgr__plan_decodes_offset(&c_), decodes_.data(), decodes_.size() * sizeof decodes_[0]);
@@ -205,55 +206,45 @@ private:
       doublings++;
     return std::max<int64_t>(0, CGR__PLAN_BUCKETS - 1 - 4 * doublings - 4 * (n - power) / power);
   }
-  // The KV tiles of a split that takes a sixteenth of the time that the step takes; at least 8, and without end if unknown.
-  int64_t LeastSplit() const {
-    if (c_.prefill_cost_kv == 0)
-      return INT32_MAX;
-    const int64_t queue = int64_t(tiles_.size()) * c_.prefill_cost_tile + queue_kv_ * c_.prefill_cost_kv;
-    const int64_t share = (cost_ + c_.head_blocks * queue) / (int64_t{ 16 } * c_.num_parts) - c_.prefill_cost_tile;
-    return std::min<int64_t>(INT32_MAX, std::max<int64_t>(8, std::max<int64_t>(0, share) / c_.prefill_cost_kv));
-  }
-  void AddEntries(const PrefillTile &tile, int64_t count, int64_t first) {
-    int64_t n = tile.kv.size();
-    for (int64_t i = 0; i < count; i++)
-      entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin + n * i / count),
-                           int32_t(tile.kv.begin + n * (i + 1) / count), count > 1 ? int32_t(first) : -1, int32_t(count),
-                           int32_t(i), 0 });
-  }
-  // In the order of their buckets. Those of twice a split and more are long; the last of them are halved.
-  void FillSorted(int64_t least) {
-    std::stable_sort(tiles_.begin(), tiles_.end(),
-                     [](const PrefillTile &a, const PrefillTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
-    int64_t num_long = 0, halves = 0;
-    for (const PrefillTile &tile : tiles_)
-      num_long += 2 * least <= INT32_MAX && Bucket(tile.kv.size()) <= Bucket(2 * least);
-    bool few_short = (int64_t(tiles_.size()) - num_long) * c_.head_blocks < 2 * int64_t{ c_.num_parts };
-    int64_t halved = c_.max_splits == 0 && few_short ? std::min<int64_t>(num_long, c_.num_parts / c_.head_blocks) : 0;
-    for (int64_t i = 0; i < int64_t(tiles_.size()); i++) {
-      bool is_halved = i >= num_long - halved && i < num_long;
-      AddEntries(tiles_[size_t(i)], is_halved ? 2 : 1, halves);
-      halves += is_halved ? 2 : 0;
-    }
+  // How many parts work on the decode section: so many that it ends with the queue, unless one after the other is faster.
+  int64_t DecodeParts() const {
+    const int64_t all = c_.num_parts;
+    const int64_t queue = c_.head_blocks * (int64_t(tiles_.size()) * c_.prefill_cost_tile + queue_kv_ * c_.prefill_cost_kv);
+    if (queue == 0 || cost_ == 0 || c_.mixed_parts == 0)
+      return all;
+    if (c_.memory_parts == 0)
+      return c_.mixed_parts;
+    const int64_t mean = (cost_ + queue) / all + ((cost_ + queue) % all != 0);
+    int64_t parts = std::max((all + 7) / 8, (2 * cost_ + mean) / (2 * mean));
+    parts = std::min<int64_t>(c_.mixed_parts, parts);
+    const int64_t memory = cost_ / c_.memory_parts, together = std::max(cost_ / parts, memory + memory / 20);
+    return together < memory + queue / all + 2 * c_.prefill_cost_tile ? parts : all;
   }
   void FillEntries() {
-    int64_t all = int64_t(tiles_.size()) * c_.head_blocks, sum = 0, least = LeastSplit();
+    int64_t all = int64_t(tiles_.size()) * c_.head_blocks, sum = 0;
     if (c_.max_splits > 0 || all >= c_.num_parts) {
-      FillSorted(least);
+      std::stable_sort(tiles_.begin(), tiles_.end(),
+                       [](const PrefillTile &a, const PrefillTile &b) { return Bucket(a.kv.size()) < Bucket(b.kv.size()); });
+      for (const PrefillTile &tile : tiles_)
+        entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin), int32_t(tile.kv.end), -1, 1, 0, 0 });
       return;
     }
     for (const PrefillTile &tile : tiles_)
       sum += tile.kv.size() * c_.head_blocks;
-    int64_t wanted = std::max<int64_t>(c_.num_parts, std::min(sum / least, 2 * int64_t{ c_.num_parts } - all));
     for (const PrefillTile &tile : tiles_) {
-      int64_t n = tile.kv.size(), share = n * wanted;
-      AddEntries(tile, std::min(n, share / sum + (share % sum != 0)), int64_t(entries_.size()));
+      int64_t n = tile.kv.size(), share = n * c_.num_parts, first = int64_t(entries_.size());
+      int64_t count = std::min(n, share / sum + (share % sum != 0));
+      for (int64_t i = 0; i < count; i++)
+        entries_.push_back({ tile.request, tile.q_tile, int32_t(tile.kv.begin + n * i / count),
+                             int32_t(tile.kv.begin + n * (i + 1) / count), count > 1 ? int32_t(first) : -1, int32_t(count),
+                             int32_t(i), 0 });
     }
   }
 
   const cgr__plan_class &c_;
   const PlanBatch &batch_;
   const Words &seq_lens_;
-  int64_t cost_ = 0, per_part_ = 1, snap_ = 0, queue_kv_ = 0;
+  int64_t cost_ = 0, per_part_ = 1, snap_ = 0, queue_kv_ = 0, decode_parts_ = 0;
   int32_t num_emptied_ = 0;
   Words decodes_;
   std::vector<int64_t> num_kv_;       // of the decode section's requests

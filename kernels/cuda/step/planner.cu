@@ -379,7 +379,7 @@ __device__ __forceinline__ void write_entry(cgr__plan_entry *to, const cgr__plan
 
 /* Fewer tiles than parts: each is cut into splits. Returns the number of entries. */
 __device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
-                                                int32_t least_split, cgr__plan_entry *entries) {
+                                                cgr__plan_entry *entries) {
   __shared__ int64_t of_sum[kWarps];
   __shared__ int32_t of_splits[2][kWarps];
   int lane = threadIdx.x & 31;
@@ -394,13 +394,12 @@ __device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const 
     of_sum[threadIdx.x >> 5] = own;
   __syncthreads();
   int64_t sum = sum_lanes(lane < kWarps ? of_sum[lane] : 0);
-  int64_t all = cgr__plan_all_splits(&c, num_tiles, sum, least_split);
   int32_t total = 0, turn = 0;
   for (int32_t base = 0; base < num_tiles; base += kThreads, turn ^= 1) {
     int32_t e = base + (int32_t)threadIdx.x, count = 0;
     if (e < num_tiles) {
       PrefillTile tile = find_tile(c, l, num_prefills, e);
-      count = cgr__plan_num_splits(&c, tile.kv.end - tile.kv.begin, sum, all);
+      count = cgr__plan_num_splits(&c, tile.kv.end - tile.kv.begin, sum);
     }
     int32_t first = sum_before(count, of_splits[turn], total);
     if (e < num_tiles)
@@ -425,12 +424,10 @@ __device__ __forceinline__ int32_t write_splits(const cgr__plan_class &c, const 
   return total;
 }
 
-/* Tiles by buckets of their cost, stable, whole or in halves: each warp counts a stretch of them, then it knows their places.
- * Returns the number of entries. */
-__device__ __forceinline__ int32_t write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
-                                               int32_t least_split, cgr__plan_entry *entries) {
-  __shared__ int32_t places[CGR__PLAN_BUCKETS][kWarps]; /* tiles of a bucket that a warp has; then those before its next one */
-  __shared__ int32_t num_long;                          /* tiles in buckets up to that of long ones */
+/* Whole tiles, by buckets of their cost, stable: each warp counts a stretch of them, then it knows their places. */
+__device__ __forceinline__ void write_tiles(const cgr__plan_class &c, const Lists &l, int32_t num_prefills, int32_t num_tiles,
+                                            cgr__plan_entry *entries) {
+  __shared__ int32_t places[CGR__PLAN_BUCKETS][kWarps]; /* entries of a bucket that a warp has; then the place of its next one */
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   int32_t each = ((num_tiles + kWarps - 1) / kWarps + 31) / 32 * 32, begin = warp * each, end = min(begin + each, num_tiles);
   for (int i = (int)threadIdx.x; i < CGR__PLAN_BUCKETS * kWarps; i += kThreads)
@@ -451,13 +448,8 @@ __device__ __forceinline__ int32_t write_tiles(const cgr__plan_class &c, const L
       (&places[2 * lane][0])[i] = at;
       at += count;
     }
-    __syncwarp();
-    int32_t longest = cgr__plan_long_bucket(least_split) + 1; /* the first bucket that is not long */
-    if (lane == 0)
-      num_long = longest == CGR__PLAN_BUCKETS ? num_tiles : places[longest][0];
   }
   __syncthreads();
-  cgr__plan_range halved = cgr__plan_halved(&c, num_tiles, num_long);
   for (int32_t base = begin; base < end; base += 32) {
     int32_t e = base + lane, bucket = -1;
     PrefillTile tile = {};
@@ -470,15 +462,10 @@ __device__ __forceinline__ int32_t write_tiles(const cgr__plan_class &c, const L
     __syncwarp();
     if (bucket >= 0 && rank == 0)
       places[bucket][warp] = at + __popc(same);
-    if (bucket >= 0) {
-      cgr__plan_place to = cgr__plan_place_of(at + rank, halved);
-      for (int32_t split = 0; split < to.count; split++)
-        write_entry(&entries[to.entry + split],
-                    cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, to.first, to.count, split));
-    }
+    if (bucket >= 0)
+      write_entry(&entries[at + rank], cgr__plan_make_entry(tile.request, tile.q_tile, tile.kv, 0, 1, 0));
     __syncwarp();
   }
-  return num_tiles + halved.end - halved.begin;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- kernel */
@@ -500,7 +487,9 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
   h.num_decodes = decodes_of(total.sums);
   h.num_emptied = total.emptied;
   h.cost = total.sums.cost;
-  int64_t mean = cgr__plan_mean(&c, h.cost, total.sums.tiles);
+  const cgr__plan_work work = { total.sums.tiles, num_kv };
+  h.decode_parts = cgr__plan_decode_parts(&c, h.cost, &work);
+  int64_t mean = cgr__plan_mean(h.cost, h.decode_parts);
   h.snap = cgr__plan_snap(&c, mean);
   h.cost_per_part = cgr__plan_cost_per_part(&c, mean, h.snap, total.least == total.most ? total.most : 0);
   __syncthreads();
@@ -509,12 +498,12 @@ __global__ void __launch_bounds__(kThreads, 4) planner_kernel(const __grid_const
 
   cgr__plan_entry *entries = reinterpret_cast<cgr__plan_entry *>(bytes + cgr__plan_entries_offset(&c));
   int32_t num_tiles = total.sums.tiles, num_prefills = prefills_of(total.sums);
-  if (num_tiles > 0) {
-    const cgr__plan_work work = { num_tiles, num_kv };
-    int32_t least = cgr__plan_least_split(&c, h.cost, &work);
+  h.num_entries = num_tiles;
+  if (num_tiles > 0 && cgr__plan_is_cut(&c, num_tiles)) {
     __syncthreads(); /* the cuts have been read */
-    h.num_entries = cgr__plan_is_cut(&c, num_tiles) ? write_splits(c, l, num_prefills, num_tiles, least, entries)
-                                                    : write_tiles(c, l, num_prefills, num_tiles, least, entries);
+    h.num_entries = write_splits(c, l, num_prefills, num_tiles, entries);
+  } else if (num_tiles > 0) {
+    write_tiles(c, l, num_prefills, num_tiles, entries);
   }
   h.num_items = h.num_entries * c.head_blocks;
   if (threadIdx.x == 0)

@@ -245,10 +245,18 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
   copy_async_commit();
 }
 
-/* Merges the partials of a tile in the order of their partials, whichever part does it. A warp takes one line at a time, and
- * `room` of its partials (64 at most) at once, through its share of `scratch`, which is free shared memory. The loops are short
- * rather than unrolled: a CTA comes here once, if at all, so its instructions miss the cache, and a miss costs about as much as
- * fetching a partial. */
+/* values[i / 32] of lane i mod 32; i is less than 64, or the result does not count. */
+__device__ __forceinline__ float2 lane_of(const float2 (&values)[2], int32_t i) {
+  float2 low = make_float2(__shfl_sync(~0u, values[0].x, i), __shfl_sync(~0u, values[0].y, i));
+  float2 high = make_float2(__shfl_sync(~0u, values[1].x, i), __shfl_sync(~0u, values[1].y, i));
+  return i < 32 ? low : high;
+}
+
+/* Merges the partials of a tile in the order of their partials, whichever part does it. A warp takes every kAttentionWarps-th
+ * line: as many lines at once as `room` has space for their partials (64 at most), so that a tile of many lines waits for memory
+ * once or twice and not once for each, through its share of `scratch`, which is free shared memory. A line of more partials than
+ * that takes them in turns. The loops are short rather than unrolled: a CTA comes here once, if at all, so its instructions miss
+ * the cache, and a miss costs about as much as fetching a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                float *scratch, int32_t room) {
@@ -257,44 +265,61 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   const bool has_elements = lane * kElements < dim;
   int64_t stride = partial_line(a, item.first + 1, 0) - partial_line(a, item.first, 0); /* from partial to partial, in lines */
+  const int32_t most = item.count < room ? room / item.count : 1;                       /* lines at once */
   scratch += warp * room * kHeadDim;
 #pragma unroll 1
-  for (int32_t line = warp; line < q.lines; line += kAttentionWarps) {
+  for (int32_t begin = warp; begin < q.lines; begin += kAttentionWarps * most) {
+    const int32_t lines = min(most, (q.lines - begin + kAttentionWarps - 1) / kAttentionWarps);
     float max = -INFINITY, sum = 0.0f;
     Elements<kElements> o = {};
 #pragma unroll 1
     for (int32_t p = 0; p < item.count; p += room) {
-      int32_t count = min(room, item.count - p);
-      int64_t at = partial_line(a, item.first, line) + p * stride;
-      float2 own = make_float2(-INFINITY, 0.0f), next = own; /* the states of partials `lane` and 32 + lane */
-      if (lane < count)
-        own = state_of_partial(a, at + lane * stride);
-      if (lane + 32 < count)
-        next = state_of_partial(a, at + (lane + 32) * stride);
-      __syncwarp(); /* all lanes are done with the previous batch */
-      fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch), a.partial_out + at * dim, stride * dim, count, dim);
-#pragma unroll 1
-      for (int32_t first = 0; first < count; first += 32) {
-        const Weights weights(own, max);
-        copy_async_wait<0>(); /* also waits for the loader's tiles, issued earlier; the second time returns at once */
-        __syncwarp();
-        const int32_t weighed = min(32, count - first);
-#pragma unroll 4
-        for (int32_t u = 0; u < weighed; u++) {
-          float left = __shfl_sync(~0u, weights.left, u), right = __shfl_sync(~0u, weights.right, u);
-          float part = __shfl_sync(~0u, weights.sum, u);
-          Elements<kElements> x;
-          x.load(scratch + (first + u) * kHeadDim + lane * kElements);
-          sum = fold(left, right, sum, part);
+      const int32_t count = min(room, item.count - p), all = lines * count;
+      float2 states[2]; /* of what the scratch holds at `lane` and 32 + lane */
 #pragma unroll
-          for (int k = 0; k < kElements; k++)
-            o.x[k] = fold(left, right, o.x[k], x.x[k]);
+      for (int k = 0; k < 2; k++) {
+        int32_t at = lane + 32 * k, line = begin + at / count * kAttentionWarps;
+        states[k] = make_float2(-INFINITY, 0.0f);
+        if (at < all)
+          states[k] = state_of_partial(a, partial_line(a, item.first, line) + (p + at % count) * stride);
+      }
+      __syncwarp(); /* all lanes are done with the previous batch */
+#pragma unroll 1
+      for (int32_t i = 0; i < lines; i++) {
+        int64_t from = partial_line(a, item.first, begin + i * kAttentionWarps) + p * stride;
+        fetch_partials<kHeadDim>((uint32_t)__cvta_generic_to_shared(scratch + i * count * kHeadDim), a.partial_out + from * dim,
+                                 stride * dim, count, dim);
+      }
+      copy_async_wait<0>(); /* also waits for the loader's tiles, issued earlier */
+      __syncwarp();
+#pragma unroll 1
+      for (int32_t i = 0; i < lines; i++) {
+#pragma unroll 1
+        for (int32_t first = 0; first < count; first += 32) {
+          const int32_t at = i * count + first, weighed = min(32, count - first);
+          const float2 own = lane_of(states, at + lane);
+          const Weights weights(lane < weighed ? own : make_float2(-INFINITY, 0.0f), max);
+#pragma unroll 4
+          for (int32_t u = 0; u < weighed; u++) {
+            float left = __shfl_sync(~0u, weights.left, u), right = __shfl_sync(~0u, weights.right, u);
+            float part = __shfl_sync(~0u, weights.sum, u);
+            Elements<kElements> x;
+            x.load(scratch + (at + u) * kHeadDim + lane * kElements);
+            sum = fold(left, right, sum, part);
+#pragma unroll
+            for (int k = 0; k < kElements; k++)
+              o.x[k] = fold(left, right, o.x[k], x.x[k]);
+          }
         }
-        own = next; /* there are no third 32 */
+        if (p + count < item.count)
+          continue; /* the only line of this batch */
+        if (has_elements)
+          store_elements<kDtype, kGeneral>(a, q, begin + i * kAttentionWarps, lane * kElements, o, max, sum);
+        max = -INFINITY;
+        sum = 0.0f;
+        o = {};
       }
     }
-    if (has_elements)
-      store_elements<kDtype, kGeneral>(a, q, line, lane * kElements, o, max, sum);
   }
 }
 
