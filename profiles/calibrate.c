@@ -1,7 +1,7 @@
 /* What the planner's costs should be (kernels/registry.c): the time of the device's attention kernel over plans whose parts are
  * all alike, with head dims 64 and 128, and beside a prefill queue.
  *
- *   bazel-bin/profiles/calibrate [cuda:0|host]
+ *   bazel-bin/profiles/calibrate [cuda:0|host] [all|mixed]      mixed: only part 5
  *
  * All layers have 4 query heads to a KV head, bf16 and pages of 16 tokens, shuffled. A node of a graph is one launch
  * (profiles/support/attention_alone.h), and its time T the median over the graph's replays, divided by its nodes. Except where
@@ -23,15 +23,16 @@
  * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
  * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
- * 5. beside_prefill, prefill_tile and prefill_kv (head dims 64, 128 and 256): decodes in a quarter of the parts, one to each of
- * as many multiprocessors, while all others have q tiles of the prefill queue, which they finish first. The decodes' time over
- * their KV tiles is beside_prefill: the memory keeps up with so few. Then the same with so many q tiles that the decodes finish
- * first by far: what the launch takes longer for half as many again, spread over all CTAs, is what q tiles cost; part 3's are the
- * same without decodes.
+ * 5. beside_prefill, prefill_tile and prefill_kv (head dims 64, 128 and 256): decodes in a third of the parts, each alone on its
+ *    multiprocessor or next to a q tile, while all other parts have q tiles, which are done first; their requests read the same
+ *    pages. The decodes' time over their KV tiles is beside_prefill. Then the same with so many q tiles that the decodes are done
+ *    first by far: what the launch takes longer for twice as many, spread over all parts, is what q tiles cost. Part 3 has them
+ *    without decodes.
  *
  * The host runs the parts one after the other: there times are divided by G. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "profiles/support/attention_alone.h"
 
@@ -100,7 +101,7 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
   a.num_requests = count;
   a.query_lens = query_lens;
   a.seq_lens = seq_lens;
-  a.shared_pages = l->shared_pages;
+  a.num_shared = l->shared_pages ? count : l->prefills;
   a.cold = !l->shared_pages;
   a.num_parts = l->num_parts;
   a.costs = l->costs;
@@ -307,7 +308,7 @@ static void print_single(const bench *b) {
 
 /* Decodes beside `prefills` q tiles of `prefill_kv` KV tiles each, for every KV head. In microseconds. */
 static double measure_beside(const bench *b, int32_t parts, int32_t decode_kv, int32_t prefills, int32_t prefill_kv) {
-  load l = { .num_kv_heads = b->num_kv_heads, .count = parts, .kv = decode_kv, .query_len = 1, .shared_pages = true };
+  load l = { .num_kv_heads = b->num_kv_heads, .count = parts, .kv = decode_kv, .query_len = 1 };
   l.prefills = prefills;
   l.prefill_kv = prefill_kv;
   l.decode_parts = parts;
@@ -318,7 +319,7 @@ static double measure_beside(const bench *b, int32_t parts, int32_t decode_kv, i
 }
 
 static void print_beside(const bench *b) {
-  int32_t parts_of_head = b->num_parts / b->num_kv_heads, decodes = parts_of_head / 4, others = parts_of_head - decodes;
+  int32_t parts_of_head = b->num_parts / b->num_kv_heads, decodes = parts_of_head / 3, others = parts_of_head - decodes;
   int32_t few = b->m->max_kv / 4, many = b->m->max_kv / 2;
   if (b->m->is_host || decodes == 0)
     return;
@@ -388,8 +389,10 @@ int main(int argc, char **argv) {
   machine m;
   open_machine(&m, argc > 1 ? argv[1] : NULL);
   bench_print_head(stdout, m.dev, "profiles/calibrate");
-  calibrate(&m, 64);
-  calibrate(&m, 128);
+  if (argc < 3 || strcmp(argv[2], "mixed") != 0) {
+    calibrate(&m, 64);
+    calibrate(&m, 128);
+  }
   for (int32_t head_dim = 64; head_dim <= 256; head_dim *= 2)
     calibrate_mixed(&m, head_dim);
   close_machine(&m);

@@ -79,7 +79,8 @@ static void sweep_one(const machine *m, const bench_shape *s, const char *name) 
   bench_attention_result serial = measure(m, s, 0, true), now = measure(m, s, 0, false);
   double best = now.us;
   int32_t best_parts = now.decode_parts;
-  printf("\n## %s: floor %.1f us\n\n| parts of %d | us | over the floor |\n|---:|---:|---:|\n", name, floor_us, now.num_parts);
+  printf("\n## %s: floor %.1f us\n\n| decode parts of %d | us | over the floor |\n|---:|---:|---:|\n", name, floor_us,
+         now.num_parts);
   printf("| serial | %.1f | %.2f |\n", serial.us, serial.us / floor_us);
   for (int32_t parts = 2; parts <= now.num_parts; parts += parts < 24 ? 1 : 3) {
     double us = measure(m, s, parts, false).us;

@@ -16,16 +16,21 @@
  *                prefill queue, fewer (A6a): the parts from D on have no units, and begin with the queue. (Stream-K, Osama et
  *                al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
  *   A6a room     The queue costs C units, as it takes when both are at work. With D = W / ceil((W + C) / G), rounded, both end
- *                together; D is at most mixed_parts, and at least G / 8. D is G all the same when that is faster: when W / D, or
- * what the memory takes, W / memory_parts and a twentieth, is more than W / memory_parts + C / G + 2 q, the queue after the
- * decode section. Here q is the fixed cost of a q tile. If memory_parts is not known, D is mixed_parts. A7 cut       A cut moves
- * to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at most the snap away, so no part
- * works on a sliver. A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV
- * tile. A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes
- * the next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and max_splits is 0.
- * It is raised by at most Q / 20 (95% of the D parts still work) and by at most the class's snap, or twice that if no tile is
- * then cut and nothing is left to merge: longer parts cost more than a cut. A10 balance  A part costs at most M + cost_tile + 2
- * s. Here s is the snap or, when max_splits is not 0, the larger of the snap and half a split.
+ *                together. Less than G / 16, or G / 8 when the queue's tiles are cut (A18), does not pay, because the queue's
+ *                last round takes longer than the decode section: D is G. Otherwise D is raised to G / 8, then lowered to
+ *                mixed_parts. It is G all the same if W / D, or what the memory takes, W / memory_parts and a twentieth, is more
+ *                than W / memory_parts + C / G + 2 q, the queue after the decode section. Here q is the fixed cost of a q tile.
+ *                If memory_parts is not known, D is mixed_parts.
+ *   A7 cut       A cut moves to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at
+ *                most the snap away, so no part works on a sliver.
+ *   A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV tile.
+ *   A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes the
+ *                next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and
+ *                max_splits is 0. It is raised by at most Q / 20 (95% of the D parts
+ *                still work) and by at most the class's
+ *                snap, or twice that if no tile is then cut and nothing is left to merge: longer parts cost more than a cut.
+ *   A10 balance  A part costs at most M + cost_tile + 2 s. Here s is the snap or, when max_splits is not 0, the larger of the
+ *                snap and half a split.
  *
  * Partials
  *   A11 merge    A tile that is cut leaves one partial per part. Partial first + i holds the i-th, in the order of the KV
@@ -239,15 +244,23 @@ CGR__HOST_DEVICE void cgr__plan_add_work(const cgr__plan_class *c, int32_t query
   work->num_kv += ((int64_t)tiles * (first.end - first.begin + last.end - last.begin) + 1) / 2;
 }
 
+/* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
+CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
+  return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
+}
+
 /* A6a. D; `cost` is W. */
 CGR__HOST_DEVICE int32_t cgr__plan_decode_parts(const cgr__plan_class *c, int64_t cost, const cgr__plan_work *work) {
   int64_t queue = c->head_blocks * (work->num_tiles * c->prefill_cost_tile + work->num_kv * c->prefill_cost_kv);
   int64_t mean = cgr__plan_quotient(cost + queue + c->num_parts - 1, c->num_parts), least = (c->num_parts + 7) / 8;
+  int64_t some = cgr__plan_is_cut(c, work->num_tiles) ? least : c->num_parts / 16;
   if (c->mixed_parts == 0 || queue == 0 || cost == 0)
     return c->num_parts;
   if (c->memory_parts == 0)
     return c->mixed_parts;
   int64_t parts = cgr__plan_quotient(cost + mean / 2, mean);
+  if (parts < some)
+    return c->num_parts;
   parts = parts > least ? parts : least;
   parts = parts < c->mixed_parts ? parts : c->mixed_parts;
   int64_t together = cgr__plan_quotient(cost, parts), memory = cgr__plan_quotient(cost, c->memory_parts);
@@ -393,11 +406,6 @@ CGR__HOST_DEVICE int32_t cgr__plan_bucket(int32_t n) {
   uint32_t quarter = doublings >= 2 ? (uint32_t)n >> (doublings - 2) & 3 : ((uint32_t)n << (2 - doublings)) & 3;
   int32_t bucket = CGR__PLAN_BUCKETS - 1 - (4 * doublings + (int32_t)quarter);
   return bucket > 0 ? bucket : 0;
-}
-
-/* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
-CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tiles) {
-  return c->max_splits == 0 && num_tiles * c->head_blocks < c->num_parts;
 }
 
 /* A18. Splits of a tile of n KV tiles; `sum` is the number of KV tiles of all q tiles for one head block. All head blocks

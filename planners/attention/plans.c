@@ -126,7 +126,7 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_t
                         .max_splits = o->batch_invariant ? t->max_splits : 0,
                         .length_set = l->length_set,
                         .max_requests = o->max_requests };
-  if (device->memory_bandwidth > 0)
+  if (device->kind == CGR_DEVICE_KIND_CUDA && device->memory_bandwidth > 0)
     set_mixed(device, t, l, &c);
   else
     guess_mixed(&c);

@@ -27,12 +27,13 @@ typedef struct cgr__plan_traits {
   int32_t max_ctas;                 /* per multiprocessor, by registers of the kernel that takes most; shared_bytes
                                        holds the others to it. On the host: in all */
   struct {
-    int32_t head_dim, shared;         /* the larger of both head dims is at most this; bytes of shared memory of a CTA */
-    int32_t beside_prefill;           /* ns of a KV tile of the decode section, of a CTA next to one with a prefill tile */
-    int32_t prefill_tile, prefill_kv; /* ns of a q tile of the prefill queue, and of each of its KV tiles, when all have some */
-  } width[CGR__MAX_WIDTHS];           /* of its instances, ascending; none on the host, which has one for all */
-  int32_t max_splits;                 /* K in batch-invariant mode */
-  int32_t max_padding;                /* the most dynamic shared memory that a launch takes only to keep other CTAs away */
+    int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA */
+    /* When some CTAs have the decode section and the others q tiles (profiles/calibrate): ns of a KV tile of the former, as long
+     * as the memory keeps up; of a q tile, and of each of its KV tiles. */
+    int32_t beside_prefill, prefill_tile, prefill_kv;
+  } width[CGR__MAX_WIDTHS]; /* of its instances, ascending; none on the host, which has one for all */
+  int32_t max_splits;       /* K in batch-invariant mode */
+  int32_t max_padding;      /* the most dynamic shared memory that a launch takes only to keep other CTAs away */
 } cgr__plan_traits;
 
 /* Bytes of shared memory of a CTA that runs the layer; 0 when there is no such width. */

@@ -106,6 +106,11 @@ SECTIONS = [
     Section("Attention of mixed batches", "attention_cost", "mixed",
             "As above; the floor is bytes, or operations at 650 TFLOP/s, whichever takes longer. Target: of alone over the floor.",
             (*SIDES, "alone over the floor"), ("case",), has("case", "mixed"), ("alone over the floor", lambda *_: "1.15")),
+    Section("Decodes beside a chunk of a prompt", "mixed_attention", "grid",
+            "One layer as above, alone: decodes at a length beside one chunk at a position. Serial is the plan in which all parts begin with "
+            "the decodes; now is what the planner chose, with so many of 33 parts. Target: never slower than serial.",
+            ("parts", "floor", "serial", "now", "over serial", "over the floor"), ("decodes", "context", "chunk", "at"),
+            has("chunk"), ("over serial", lambda *_: "1.00")),
     Section("Attention of a prefill", "attention_cost", "prefill", "As above. Target: of alone; FlashAttention-3 took 234 us.",
             (*SIDES, "alone over the floor"), ("case",), has("case", "prefill"), ("alone", lambda *_: "228")),
     Section("Attention of other layers", "attention_cost", "",

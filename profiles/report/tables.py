@@ -96,6 +96,8 @@ SPECS = {  # fmt: skip
     "fork_cost": Spec(("forks", "side streams")), "wait_cost": Spec(("mode", "step, ms")),
     "tail_cost": Spec(("loop", "memory", "second thread", "side")),
     "page_cost": Spec(("pages", "caches"), {"one call, us": "one call", "a call for each, us": "a call for each"}),
+    "mixed_attention": Spec(("decodes", "context", "chunk", "at", "decode parts of 33"),
+                            {"floor us": "floor", "serial us": "serial", "now us": "now", "us": "now"}, titled=True),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
     "self_test_cost": Spec(("seed", "layers")), "tracing_cost": Spec(("ns a step",), target="median"),
     "nvtx_cost": Spec(("what", "config.nvtx"), titled=True),
@@ -107,11 +109,12 @@ SPECS = {  # fmt: skip
 }
 
 # Columns whose numbers are neither good nor bad, and units that a column's name does not tell.
-COUNTS = {"nodes", "nodes each", "graphs", "graphs each", "keys", "width", "late", "layers", "steps", "major faults", "minor faults",
+COUNTS = {"nodes", "parts", "nodes each", "graphs", "graphs each", "keys", "width", "late", "layers", "steps", "major faults", "minor faults",
           "preempted", "slept", "counting", "in prepare", "in the driver", "in the rest"}  # fmt: skip
 REFERENCES = {"floor", "skeleton", "least", "bare", "bare launch", "skeleton - bare", "least - skeleton", "model",
               "the same launches alone"}  # fmt: skip
 UNITS = {
+    "over serial": ("x", "lower"),
     "ratio": ("x", "lower"),
     "against the line": ("x", "lower"),
     "findings": ("count", "lower"),

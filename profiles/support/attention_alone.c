@@ -146,12 +146,12 @@ static int32_t pages_of(const bench_attention *b, int32_t request) {
 
 static void make_table(alone *a) {
   const bench_attention *b = a->b;
-  int64_t needed = 0, there = b->num_pages - 2, next = 0;
-  for (int32_t i = 0; i < b->num_requests; i++) {
+  for (int32_t i = 0; i < b->num_requests; i++)
     a->stride = pages_of(b, i) > a->stride ? pages_of(b, i) : a->stride;
+  int32_t own = b->num_requests - b->num_shared; /* requests with pages of their own */
+  int64_t needed = b->num_shared > 0 ? a->stride : 0, there = b->num_pages - 2, next = 0, shared = 0;
+  for (int32_t i = 0; i < own; i++)
     needed += pages_of(b, i);
-  }
-  needed = b->shared_pages ? a->stride : needed;
   if (needed > there)
     bench_fail("the pool has %lld pages, the batch needs %lld", (long long)there, (long long)needed);
   a->num_sets = !b->cold ? 1 : there / needed < b->nodes ? (int32_t)(there / needed) : b->nodes;
@@ -162,9 +162,14 @@ static void make_table(alone *a) {
   for (int32_t r = 0; r < num_rows; r++) {
     int32_t request = r % b->num_requests;
     rows[r] = r;
-    next = b->shared_pages ? r / b->num_requests * a->stride : next;
+    if (request == own)
+      shared = next; /* those of the set come after its others */
+    else if (request > own)
+      next = shared;
     for (int32_t p = 0; p < pages_of(b, request); p++)
       a->table[r * a->stride + p] = order[next++];
+    if (request == b->num_requests - 1 && own < b->num_requests)
+      next = shared + a->stride;
   }
   a->args.page_table = upload(a, a->table, bytes);
   a->rows = upload(a, rows, (size_t)num_rows * sizeof *rows);

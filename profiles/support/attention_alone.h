@@ -26,8 +26,8 @@ typedef struct bench_attention {
   const int32_t *query_lens, *seq_lens; /* [num_requests]; seq_lens with the new tokens */
 
   /* Pages are shuffled. Otherwise each request has pages of its own, which every node reads again. */
-  bool shared_pages; /* all requests read the same pages */
-  bool cold;         /* each node reads pages that the nodes before it have not read, as long as the pool lasts */
+  int32_t num_shared; /* so many of the last requests read the same pages */
+  bool cold;          /* each node reads pages that the nodes before it have not read, as long as the pool lasts */
 
   int32_t num_parts;             /* 0: as many as the device holds */
   const bench_plan_costs *costs; /* NULL: the kind's */

@@ -48,10 +48,13 @@ int32_t DecodeParts(int32_t decodes, int32_t length, int32_t chunk, int32_t cont
 // less than that and the queue's 271,845 one after the other.
 TEST(PlanRoom, IsLeftAsByHand) {
   EXPECT_EQ(DecodeParts(64, 4096, 2048, 0), 16);
-  EXPECT_EQ(DecodeParts(32, 8192, 512, 8192), 11); // W 8,256,000, C = 32 * 6956 + 4240 * 3826 = 16,444,832
-  EXPECT_EQ(DecodeParts(64, 4096, 128, 0), 33);    // the queue is done in no time after the decodes
-  EXPECT_EQ(DecodeParts(256, 4096, 2048, 0), 16);  // 45 parts' worth
-  EXPECT_EQ(DecodeParts(1, 1024, 4096, 1024), 5);  // an eighth at least
+  EXPECT_EQ(DecodeParts(32, 8192, 512, 8192), 11);  // W 8,256,000, C = 32 * 6956 + 4240 * 3826 = 16,444,832
+  EXPECT_EQ(DecodeParts(64, 4096, 128, 0), 33);     // the queue is done in no time after the decodes
+  EXPECT_EQ(DecodeParts(256, 4096, 2048, 0), 16);   // 45 parts' worth
+  EXPECT_EQ(DecodeParts(32, 4096, 4096, 0), 5);     // 3.6 are raised to an eighth
+  EXPECT_EQ(DecodeParts(32, 32768, 512, 65536), 7); // few tiles, which are cut
+  EXPECT_EQ(DecodeParts(8, 32768, 512, 32768), 33); // 3.8 are not enough for those
+  EXPECT_EQ(DecodeParts(8, 4096, 4096, 4096), 33);  // 0.4 never are
 }
 
 TEST(PlanRoom, NeedsAQueueAndDecodes) {
@@ -83,18 +86,19 @@ TEST(PlanRoom, IsFixedWhereTheMemorysRateIsNotKnown) {
   EXPECT_EQ(DecodeParts(given), 33);
 }
 
-// The more the queue costs, the fewer parts, once there is room at all.
+// The more the queue costs, the fewer parts, from where it pays to where it does not any more.
 TEST(PlanRoom, GrowsWithTheQueue) {
   for (int32_t context : { 0, 1024, 8192, 32768 }) {
-    bool has_room = false;
-    int32_t before = 33;
+    int32_t least = 33, most = 0;
     for (int32_t chunk = 32; chunk <= 8192; chunk += 32) {
       int32_t parts = DecodeParts(32, 8192, chunk, context);
-      ASSERT_TRUE(!has_room || parts <= before) << chunk << " at " << context << ": " << parts << " after " << before;
-      has_room = has_room || parts < 33;
-      before = parts;
+      if (parts == 33)
+        continue;
+      ASSERT_LE(parts, least) << chunk << " at " << context;
+      least = std::min(least, parts);
+      most = std::max(most, parts);
     }
-    EXPECT_TRUE(has_room) << context;
+    EXPECT_TRUE(least < 8 && most == 16) << context << ": " << least << " to " << most;
   }
 }
 
@@ -105,7 +109,7 @@ TEST(PlanRoom, LongestSequences) {
     given.c.head_blocks = 16;
     Add(&given, 4095, 1, 1 << 30);
     Add(&given, 1, chunk, 1 << 30);
-    EXPECT_EQ(DecodeParts(given), chunk == 1 << 20 ? 5 : 33);
+    EXPECT_EQ(DecodeParts(given), 33) << chunk;
   }
 }
 

@@ -215,8 +215,11 @@ private:
     if (c_.memory_parts == 0)
       return c_.mixed_parts;
     const int64_t mean = (cost_ + queue) / all + ((cost_ + queue) % all != 0);
-    int64_t parts = std::max((all + 7) / 8, (2 * cost_ + mean) / (2 * mean));
-    parts = std::min<int64_t>(c_.mixed_parts, parts);
+    const bool is_cut = c_.max_splits == 0 && int64_t(tiles_.size()) * c_.head_blocks < all;
+    const int64_t rounded = (2 * cost_ + mean) / (2 * mean);
+    if (rounded < (is_cut ? (all + 7) / 8 : all / 16))
+      return all;
+    const int64_t parts = std::min<int64_t>(c_.mixed_parts, std::max((all + 7) / 8, rounded));
     const int64_t memory = cost_ / c_.memory_parts, together = std::max(cost_ / parts, memory + memory / 20);
     return together < memory + queue / all + 2 * c_.prefill_cost_tile ? parts : all;
   }
