@@ -9,6 +9,9 @@
  * as the floor is 60 us to 2 ms; serial is the plan of which all parts begin with the decode section. The floor is as in
  * profiles/attention_cost.
  *
+ * How busy the memory and the tensor cores are is by the model: bytes over the streaming read's rate and operations over 650
+ * TFLOP/s, over the time that was measured.
+ *
  * On the host there is one small batch, to see that the program works. */
 #include <math.h>
 #include <stdlib.h>
@@ -106,15 +109,28 @@ typedef struct sums {
   int32_t count;
 } sums;
 
+/* By the floors: how much of the time the memory reads and the tensor cores multiply at their best, and both do at least;
+ * percent. */
+typedef struct busy {
+  double memory, products, both;
+} busy;
+
+static busy busy_of(const machine *m, const bench_shape *s, double us) {
+  busy b = { 1e8 * bench_shape_bytes(s) / m->bandwidth / us, 1e8 * bench_shape_flops(s) / BENCH_PEAK_FLOPS / us, 0.0 };
+  b.both = fmax(0.0, b.memory + b.products - 100.0);
+  return b;
+}
+
 static void grid_one(const machine *m, const bench_shape *s, sums *all) {
   double floor_us = bench_shape_floor_us(s, m->bandwidth);
   if (!m->is_host && (floor_us < LEAST_FLOOR || floor_us > MOST_FLOOR))
     return;
   bench_attention_result serial = measure(m, s, 0, true), now = measure(m, s, 0, false);
   double ratio = now.us / serial.us;
-  printf("| %d | %d | %d | %d | %.1f | %d | %.1f | %.1f | %.2f | %.2f | %.3f%% |\n", s->decodes, s->decode_len, s->query_len,
-         s->context, floor_us, now.decode_parts, serial.us, now.us, ratio, now.us / floor_us,
-         100.0 * fmax(serial.error.out, now.error.out));
+  const busy part = busy_of(m, s, now.us);
+  printf("| %d | %d | %d | %d | %.1f | %d | %.1f | %.1f | %.2f | %.2f | %.0f%% | %.0f%% | %.0f%% | %.3f%% |\n", s->decodes,
+         s->decode_len, s->query_len, s->context, floor_us, now.decode_parts, serial.us, now.us, now.us / floor_us, ratio,
+         part.memory, part.products, part.both, 100.0 * fmax(serial.error.out, now.error.out));
   fflush(stdout);
   all->logs += log(ratio);
   all->worst = ratio > all->worst ? ratio : all->worst;
@@ -125,9 +141,10 @@ static void print_grid(const machine *m) {
   static const int32_t decodes[] = { 8, 32, 64, 256 }, contexts[] = { 1024, 4096, 8192, 32768 };
   static const int32_t chunks[] = { 128, 512, 2048, 4096 };
   sums all = { 0.0, 0.0, 0 };
-  printf("\n## Decodes beside a chunk\n\n| decodes | context | chunk | at | floor us | parts | serial us | now us | over serial "
-         "| over the "
-         "floor | error |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+  printf(
+      "\n## Decodes beside a chunk\n\n| decodes | context | chunk | at | floor us | parts | serial us | now us | over the floor "
+      "| over serial | memory busy | tensor cores busy | both at least | error |\n"
+      "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
   for (int i = 0; i < 128 && !m->is_host; i++) {
     int32_t context = contexts[i / 8 % 4];
     bench_shape s = mix(decodes[i / 32], context, chunks[i / 2 % 4], i % 2 == 0 ? 0 : context);

@@ -226,7 +226,7 @@ static void compare_costs(run *r) {
   bench_series_close(&r->driver, &driver, &part_p99);
   bench_series_close(&ours, &median, &p99);
   bench_series_close(&r->prepare, &prepare, &prepare_p99);
-  printf("| %s | %d | %llu | %.2f (%.2f) | %.2f + %.2f | %.2f (%.2f) |",
+  printf("| %s | %d | %llu | %.2f (%.2f) | %.2f | %.2f | %.2f (%.2f) |",
          r->kind == CGR_KIND_NONE ? "eager" : cgr_graph_kind_name(r->kind),
          r->kind == CGR_KIND_NONE ? 0 : find_entry(r)->num_pieces, (unsigned long long)r->bytes, prepare, prepare_p99, own,
          driver, median, p99);
@@ -254,9 +254,10 @@ static void step_table(const char *device, int32_t steps, int32_t blocks) {
     bench_open(&engine, &o);
     if (i == 0) {
       printf("\n## Host time of a step of %d decodes and a chunk of %d tokens, microseconds: median (p99)\n"
-             "| step | graphs | bytes staged | prepare | launch: cgr + driver | prepare + launch | the same launches alone | "
+             "| step | graphs | bytes staged | prepare | launch, cgr | launch, driver | prepare + launch | the same launches "
+             "alone | "
              "goal: 1.1 x them + 0.5 |\n"
-             "|---|---:|---:|---:|---:|---:|---:|---:|\n",
+             "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
              DECODES, CHUNK);
     }
     bench_open_rows(&engine, REQUESTS, 0, CHUNKS * CHUNK);

@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#define PEAK_FLOPS 650e12 /* per second, of the floor */
-
 /* clang-format off */
 
 /* The peers' times are the best of each line of profiles/peers.json; a test compares. */
@@ -123,13 +121,13 @@ double bench_shape_flops(const bench_shape *s) {
 }
 
 double bench_shape_floor_us(const bench_shape *s, double bandwidth) {
-  return 1e6 * fmax(bench_shape_bytes(s) / bandwidth, bench_shape_flops(s) / PEAK_FLOPS);
+  return 1e6 * fmax(bench_shape_bytes(s) / bandwidth, bench_shape_flops(s) / BENCH_PEAK_FLOPS);
 }
 
 double bench_shape_target_us(const bench_shape *s, double bandwidth) {
   if (s->peer_us == 0.0)
     return 0.0;
-  bool reads = bench_shape_bytes(s) / bandwidth >= bench_shape_flops(s) / PEAK_FLOPS;
+  bool reads = bench_shape_bytes(s) / bandwidth >= bench_shape_flops(s) / BENCH_PEAK_FLOPS;
   double floor_us = bench_shape_floor_us(s, bandwidth), peer_us = s->peer_us * (reads ? BENCH_PEERS_BANDWIDTH / bandwidth : 1.0);
   return fmin(peer_us, s->floors > 0.0 ? s->floors * floor_us : 1.02 * floor_us + 6.0);
 }

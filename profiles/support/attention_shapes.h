@@ -8,6 +8,7 @@
 #include "cgr/cgr.h"
 
 #define BENCH_PAGE_SIZE 16
+#define BENCH_PEAK_FLOPS 650e12       /* per second, that the best kernels reach */
 #define BENCH_PEERS_BANDWIDTH 4.56e12 /* bytes per second that a plain read streamed at where the peers were measured */
 
 /* A batch: decodes, then chunks of prompts, then requests without new tokens. */

@@ -29,6 +29,8 @@ LABELS = {
     "fork_cost": ("forks", "side streams"),
     "wait_cost": ("mode", "step, ms"),
     "tail_cost": ("loop", "memory", "second thread", "side"),
+    "calibrate": ("KV tiles", "KV tiles per part", "kernel kind", "head dim", "fit over"),
+    "mixed_attention": ("decodes", "context", "chunk", "at", "decode parts of 33"),
     "mixed_cost": ("mode, keys", "step"),
     "self_test_cost": ("seed", "layers"),
     "llama_bench": ("model", "params", "dtype", "mode", "test", "requests", "p99"),

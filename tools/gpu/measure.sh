@@ -14,6 +14,7 @@ run step_cost.txt "$programs/step_cost" cuda:0 # four minutes
 run tail_cost.txt "$programs/tail_cost" cuda:0 1000 5 tight,0.3ms,1ms,5ms,touched,busy 8 10 # three minutes
 run back_to_back.txt "$programs/back_to_back" cuda:0 # a minute
 run attention_cost.txt "$programs/attention_cost" cuda:0 # three minutes
+run mixed_attention.txt "$programs/mixed_attention" cuda:0 all # a minute and a half
 run mixed_cost.txt "$programs/mixed_cost" cuda:0 300 50
 run fork_cost.txt "$programs/fork_cost" cuda:0 300 20
 run page_cost.txt "$programs/page_cost" cuda:0 300 20

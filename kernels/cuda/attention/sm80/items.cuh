@@ -32,10 +32,15 @@ struct ItemShared {
   int32_t taken;     /* the next item of the prefill queue, if this CTA has taken it already (take_ahead); else -1 */
 };
 
-/* Thread 0: takes the CTA's next item of the prefill queue while it still works on another, because the answer takes time; but
- * late, so that no item waits here while another CTA has nothing to do. */
+/* Thread 0: takes the CTA's next item of the prefill queue while it still works on another, because the answer takes time. */
 __device__ __forceinline__ void take_ahead(const cgr__attention_args &a, ItemShared &shared) {
   shared.taken = atomicAdd(a.prefill_queue, 1);
+}
+
+/* Whether item i of the queue is so far from the queue's end that its CTA may take the next one as soon as it begins. Near the
+ * end it takes it late, so that no item waits for a CTA while another has nothing to do. */
+__device__ __forceinline__ bool is_far_from_end(int32_t i, int32_t num_items) {
+  return i + 2 * (int32_t)(gridDim.x * gridDim.y) < num_items;
 }
 
 /* The plan class, with constants for what an instance fixes. */
@@ -129,6 +134,8 @@ __device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, 
   record.is_live = i < num_items;
   if (!record.is_live)
     return;
+  if (is_far_from_end(i, num_items))
+    take_ahead(a, shared);
   const cgr__plan_entry *entries =
       reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
   const int32_t stripe = i % c.stripes, in_stripe = i / c.stripes;

@@ -121,7 +121,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
     }
     if (last)
       break;
-    if (tile + kTakenBefore == item.kv_end && threadIdx.x == 0 && !loader.in_decodes)
+    if (tile + kTakenBefore == item.kv_end && threadIdx.x == 0 && !loader.in_decodes && shared.items.taken < 0)
       take_ahead(a, shared.items);
     __syncthreads();
     refill(a, loader, shared.items, k);
