@@ -14,8 +14,8 @@
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
    CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
 
-#define WIDTH(dim, beside_prefill, prefill_tile, prefill_kv) \
-  { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, beside_prefill, prefill_tile, prefill_kv }
+#define WIDTH(dim, with_prefill, prefill_tile, prefill_kv) \
+  { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, with_prefill, prefill_tile, prefill_kv }
 
 static const cgr__kernel_kind kinds[] = {
   { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8,

@@ -1,5 +1,5 @@
 /* What the planner's costs should be (kernels/registry.c): the time of the device's attention kernel over plans whose parts are
- * all alike, with head dims 64 and 128, and beside a prefill queue.
+ * all alike, with head dims 64 and 128, and with a prefill queue.
  *
  *   bazel-bin/profiles/calibrate [cuda:0|host] [all|mixed]      mixed: only part 5
  *
@@ -23,9 +23,9 @@
  * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
  * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
- * 5. beside_prefill, prefill_tile and prefill_kv (head dims 64, 128 and 256): decodes in a third of the parts, each alone on its
+ * 5. with_prefill, prefill_tile and prefill_kv (head dims 64, 128 and 256): decodes in a third of the parts, each alone on its
  *    multiprocessor or next to a q tile, while all other parts have q tiles, which are done first; their requests read the same
- *    pages. The decodes' time over their KV tiles is beside_prefill. Then the same with so many q tiles that the decodes are done
+ *    pages. The decodes' time over their KV tiles is with_prefill. Then the same with so many q tiles that the decodes are done
  *    first by far: what the launch takes longer for twice as many, spread over all parts, is what q tiles cost. Part 3 has them
  *    without decodes.
  *
@@ -64,7 +64,7 @@ typedef struct load {
   int32_t count, kv, query_len;    /* kv: KV tiles of a request */
   int32_t ends;                    /* KV tiles of one request more at the begin and of one at the end; 0: none */
   int32_t prefills, prefill_kv;    /* more requests, of one q tile and so many KV tiles each */
-  int32_t decode_parts;            /* of a stripe, beside them; 0: as planned */
+  int32_t decode_parts;            /* of a stripe, with a prefill queue; 0: as planned */
   bool shared_pages;
   const bench_plan_costs *costs;
 } load;
@@ -306,8 +306,8 @@ static void print_single(const bench *b) {
          1000.0 * (last - first) / (many - few), first, few);
 }
 
-/* Decodes beside `prefills` q tiles of `prefill_kv` KV tiles each, for every KV head. In microseconds. */
-static double measure_beside(const bench *b, int32_t parts, int32_t decode_kv, int32_t prefills, int32_t prefill_kv) {
+/* Decodes with `prefills` q tiles of `prefill_kv` KV tiles each, for every KV head. In microseconds. */
+static double measure_mixed(const bench *b, int32_t parts, int32_t decode_kv, int32_t prefills, int32_t prefill_kv) {
   load l = { .num_kv_heads = b->num_kv_heads, .count = parts, .kv = decode_kv, .query_len = 1 };
   l.prefills = prefills;
   l.prefill_kv = prefill_kv;
@@ -318,23 +318,23 @@ static double measure_beside(const bench *b, int32_t parts, int32_t decode_kv, i
   return us;
 }
 
-static void print_beside(const bench *b) {
+static void print_mixed(const bench *b) {
   int32_t parts_of_head = b->num_parts / b->num_kv_heads, decodes = parts_of_head / 3, others = parts_of_head - decodes;
   int32_t few = b->m->max_kv / 4, many = b->m->max_kv / 2;
   if (b->m->is_host || decodes == 0)
     return;
-  double first = measure_beside(b, decodes, few, others, few / 8), last = measure_beside(b, decodes, many, 2 * others, few / 8);
-  double beside = 1000.0 * (last - first) / (many - few);
-  double longer = measure_beside(b, decodes, few / 4, 6 * others, few) - measure_beside(b, decodes, few / 4, 3 * others, few);
+  double first = measure_mixed(b, decodes, few, others, few / 8), last = measure_mixed(b, decodes, many, 2 * others, few / 8);
+  double with = 1000.0 * (last - first) / (many - few);
+  double longer = measure_mixed(b, decodes, few / 4, 6 * others, few) - measure_mixed(b, decodes, few / 4, 3 * others, few);
   double shorter =
-      measure_beside(b, decodes, few / 4, 6 * others, few / 4) - measure_beside(b, decodes, few / 4, 3 * others, few / 4);
+      measure_mixed(b, decodes, few / 4, 6 * others, few / 4) - measure_mixed(b, decodes, few / 4, 3 * others, few / 4);
   double rounds = 3.0 * others / parts_of_head, kv = 1000.0 * (longer - shorter) / rounds / (few - few / 4);
   const cgr__plan_traits *t = &b->kind->plan;
   int32_t w = b->head_dim <= 64 ? 0 : b->head_dim <= 128 ? 1 : 2;
-  printf("\n| kernel kind | head dim | decode parts of %d | beside_prefill ns (now) | prefill_tile ns (now) | prefill_kv ns "
+  printf("\n| kernel kind | head dim | decode parts of %d | with_prefill ns (now) | prefill_tile ns (now) | prefill_kv ns "
          "(now) |\n"
          "|---|---:|---:|---:|---:|---:|\n| %s | %d | %d | %.0f (%d) | %.0f (%d) | %.0f (%d) |\n",
-         parts_of_head, b->kind->name, b->head_dim, decodes, beside, t->width[w].beside_prefill,
+         parts_of_head, b->kind->name, b->head_dim, decodes, with, t->width[w].with_prefill,
          1000.0 * shorter / rounds - kv * (few / 4), t->width[w].prefill_tile, kv, t->width[w].prefill_kv);
 }
 
@@ -342,7 +342,7 @@ static void calibrate_mixed(const machine *m, int32_t head_dim) {
   bench b = { .m = m, .head_dim = head_dim };
   b.kind = bench_attention_kind(m->dev, Q_PER_KV, 1, head_dim, &b.num_parts);
   b.num_kv_heads = gcd(b.num_parts, MAX_KV_HEADS);
-  print_beside(&b);
+  print_mixed(&b);
   fflush(stdout);
 }
 

@@ -1,4 +1,4 @@
-/* One attention layer over decodes beside a chunk of a prompt: what it gains that the decode section leaves room for the prefill
+/* One attention layer over decodes and a chunk of a prompt: what it gains that the decode section leaves room for the prefill
  * queue (planners/attention/plan.h, A6a). 32 query heads, 8 KV heads, head dim 128, bf16, pages of 16 tokens, shuffled;
  * attention alone, as in profiles/attention_cost.
  *
@@ -141,10 +141,9 @@ static void print_grid(const machine *m) {
   static const int32_t decodes[] = { 8, 32, 64, 256 }, contexts[] = { 1024, 4096, 8192, 32768 };
   static const int32_t chunks[] = { 128, 512, 2048, 4096 };
   sums all = { 0.0, 0.0, 0 };
-  printf(
-      "\n## Decodes beside a chunk\n\n| decodes | context | chunk | at | floor us | parts | serial us | now us | over the floor "
-      "| over serial | memory busy | tensor cores busy | both at least | error |\n"
-      "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+  printf("\n## Decodes with a chunk\n\n| decodes | context | chunk | at | floor us | parts | serial us | now us | over the floor "
+         "| over serial | memory busy | tensor cores busy | both at least | error |\n"
+         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
   for (int i = 0; i < 128 && !m->is_host; i++) {
     int32_t context = contexts[i / 8 % 4];
     bench_shape s = mix(decodes[i / 32], context, chunks[i / 2 % 4], i % 2 == 0 ? 0 : context);

@@ -12,7 +12,7 @@
  *   A4 cost      A q tile of n KV tiles costs cost_tile + n * cost_kv units.
  *   A5 order     The q tiles come one after the other, request by request and head block by head block. They cost W units in
  *                all.
- *   A6 part      Part p of G has the units [p Q, (p + 1) Q). Q is M = ceil(W / D), unless A9 raises it. D is G or, beside a
+ *   A6 part      Part p of G has the units [p Q, (p + 1) Q). Q is M = ceil(W / D), unless A9 raises it. D is G or, with a
  *                prefill queue, fewer (A6a): the parts from D on have no units, and begin with the queue. (Stream-K, Osama et
  *                al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
  *   A6a room     The queue costs C units, as it takes when both are at work. With D = W / ceil((W + C) / G), rounded, both end

@@ -33,7 +33,7 @@ typedef struct cgr__plan_class {
   /* The prefill queue: q tiles of the other requests, taken one by one. */
   int32_t prefill_tile_q, prefill_tile_kv; /* tokens of a q tile and of a KV tile */
 
-  /* Beside a prefill queue. Costs are in the units of the decode section's, as both take when both are at work. */
+  /* With a prefill queue. Costs are in the units of the decode section's, as both take when both are at work. */
   int32_t prefill_cost_tile, prefill_cost_kv; /* of a q tile of the queue, and of each of its KV tiles */
   int32_t mixed_parts;  /* the most parts that the decode section is cut into, while the others begin with the queue, 1 .. G; 0:
                            always G */

@@ -81,10 +81,10 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
 
 #define STREAM_OF_CLOCK 0.927 /* what a plain read gets of the rate that the memory's clock and bus allow (H100, H200) */
 
-/* What a class does beside a prefill queue. Where a multiprocessor holds two CTAs, one of them has a part of the decode section
+/* What a class does with a prefill queue. Where a multiprocessor holds two CTAs, one of them has a part of the decode section
  * at most: two get less of the memory each than one next to a prefill tile, and parts would end at different times. */
 static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l, cgr__plan_class *c) {
-  int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].beside_prefill;
+  int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].with_prefill;
   double rate = STREAM_OF_CLOCK * (double)device->memory_bandwidth, kv_bytes = 4.0 * t->tile_kv * t->width[i].head_dim;
   double parts = kv_ns * 1e-9 * rate / kv_bytes / c->stripes;
   c->prefill_cost_tile = (int32_t)((int64_t)t->width[i].prefill_tile * c->cost_kv / kv_ns);

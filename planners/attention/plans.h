@@ -30,7 +30,7 @@ typedef struct cgr__plan_traits {
     int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA */
     /* When some CTAs have the decode section and the others q tiles (profiles/calibrate): ns of a KV tile of the former, as long
      * as the memory keeps up; of a q tile, and of each of its KV tiles. */
-    int32_t beside_prefill, prefill_tile, prefill_kv;
+    int32_t with_prefill, prefill_tile, prefill_kv;
   } width[CGR__MAX_WIDTHS]; /* of its instances, ascending; none on the host, which has one for all */
   int32_t max_splits;       /* K in batch-invariant mode */
   int32_t max_padding;      /* the most dynamic shared memory that a launch takes only to keep other CTAs away */

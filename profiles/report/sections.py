@@ -106,8 +106,8 @@ SECTIONS = [
     Section("Attention of mixed batches", "attention_cost", "mixed",
             "As above; the floor is bytes, or operations at 650 TFLOP/s, whichever takes longer. Target: of alone over the floor.",
             (*SIDES, "alone over the floor"), ("case",), has("case", "mixed"), ("alone over the floor", lambda *_: "1.15")),
-    Section("Decodes beside a chunk of a prompt", "mixed_attention", "grid",
-            "One layer as above, alone: decodes at a length beside one chunk at a position. Serial is the plan in which all parts begin with "
+    Section("Decodes with a chunk of a prompt", "mixed_attention", "grid",
+            "One layer as above, alone: decodes at a length with one chunk at a position. Serial is the plan in which all parts begin with "
             "the decodes; now is what the planner chose, with so many of 33 parts. Target: never slower than serial.",
             ("parts", "floor", "serial", "now", "now over the floor", "over serial"), ("decodes", "context", "chunk", "at"),
             lambda c: "chunk" in c, ("over serial", lambda *_: "1.00")),

@@ -1,4 +1,4 @@
-// Room beside a prefill queue (A6a): the decode section takes so many parts that it ends with the queue, and no more than read at
+// Room for a prefill queue (A6a): the decode section takes so many parts that it ends with the queue, and no more than read at
 // the memory's rate.
 #include <algorithm>
 #include <vector>
