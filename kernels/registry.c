@@ -1,6 +1,7 @@
 #include "kernels/registry.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "base/limits.h"
 #include "cgr/names.h"
@@ -8,6 +9,7 @@
 #include "kernels/cuda/attention/sm80/kind.h"
 #include "kernels/host/kind.h"
 #include "kernels/planner.h"
+#include "kernels/quantise.h"
 
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
 #define ALL_FEATURES                                                                                           \
@@ -170,6 +172,7 @@ static void check_combinations(const question *q) {
 /* ---------------------------------------------------------------------------------------------------------------- append */
 
 #define MAX_APPEND_VECTORS (INT32_MAX - 1024)
+#define MAX_APPEND_HEADS (1 << 26) /* a warp for each, when the append quantises */
 
 /* The append counts vectors of 16 bytes in 32 bits: those of all tokens, of the wider of K and V. */
 static void check_append_vectors(const cgr_layer *l, int32_t max_tokens, cgr__findings *findings) {
@@ -182,20 +185,57 @@ static void check_append_vectors(const cgr_layer *l, int32_t max_tokens, cgr__fi
                       l->num_kv_heads, head_dim, max_tokens, (long long)vectors, MAX_APPEND_VECTORS);
 }
 
+/* One of the cache's views, from elements of the layer's dtype. */
+static void check_append_view(const cgr_layer *l, const cgr_kv_view *view, const char *name, cgr__findings *findings) {
+  char field[32];
+  const char *dtype = cgr_dtype_name((cgr_dtype)view->dtype);
+  snprintf(field, sizeof field, "%s.dtype", name);
+  if (!cgr__is_quantised(view->dtype) && view->dtype != l->dtype)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is %s and the layer's dtype %s, expected the same, or 8 bits",
+                      dtype, cgr_dtype_name((cgr_dtype)l->dtype));
+  snprintf(field, sizeof field, "%s.scale", name);
+  if (!cgr__is_quantised(view->dtype) && view->scale)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is given, expected NULL for a cache of %s", dtype);
+  if (view->dtype == CGR_DTYPE_I8 && !view->scale)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is NULL, expected factors for a cache of i8");
+  if (!cgr__scales_are_written(view))
+    return;
+  if (view->dtype != CGR_DTYPE_I8 && cgr__is_quantised(view->dtype))
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
+                      "has factors for each token, expected ones for all tokens in a cache of %s (scale_stride_page and "
+                      "scale_stride_token 0)",
+                      dtype);
+  else if (view->scale_stride_page == 0 || view->scale_stride_token == 0 || view->scale_stride_d != 0 ||
+           (view->scale_stride_head == 0 && l->num_kv_heads > 1))
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
+                      "has strides %lld, %lld, %lld, %lld, expected a factor for each page, token and head (the append writes "
+                      "them), or ones for all tokens (page and token 0)",
+                      (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
+                      (long long)view->scale_stride_d);
+}
+
+static void check_append_heads(const cgr_layer *l, int32_t max_tokens, cgr__findings *findings) {
+  if ((int64_t)l->num_kv_heads * max_tokens > MAX_APPEND_HEADS)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "num_kv_heads",
+                      "is %d, which with max_tokens %d is %lld heads to quantise, expected at most %d", l->num_kv_heads,
+                      max_tokens, (long long)l->num_kv_heads * max_tokens, MAX_APPEND_HEADS);
+}
+
 void cgr__append_check(const cgr_layer *l, int32_t max_tokens, cgr__findings *findings) {
-  size_t size = cgr_dtype_size((cgr_dtype)l->k.dtype);
-  bool known = l->k.dtype == CGR_DTYPE_FP32 || l->k.dtype == CGR_DTYPE_FP16 || l->k.dtype == CGR_DTYPE_BF16;
-  if (l->k.scale || l->v.scale)
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, l->k.scale ? "k.scale" : "v.scale", "is given, expected NULL");
-  if (!known || l->v.dtype != l->k.dtype || l->dtype != l->k.dtype)
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "k.dtype",
-                      "is %s, v.dtype %s and the layer's dtype %s, expected one of fp32, fp16 and bf16 for all three",
-                      cgr_dtype_name((cgr_dtype)l->k.dtype), cgr_dtype_name((cgr_dtype)l->v.dtype),
+  const bool known = l->dtype == CGR_DTYPE_FP32 || l->dtype == CGR_DTYPE_FP16 || l->dtype == CGR_DTYPE_BF16;
+  const bool is_quantised = cgr__is_quantised(l->k.dtype) || cgr__is_quantised(l->v.dtype);
+  const int32_t step = is_quantised ? 16 : 16 / (int32_t)cgr_dtype_size(known ? (cgr_dtype)l->dtype : CGR_DTYPE_FP32);
+  if (!known)
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "dtype", "is %s, expected fp32, fp16 or bf16",
                       cgr_dtype_name((cgr_dtype)l->dtype));
-  else if (l->head_dim != l->head_dim_v || (size_t)l->head_dim * size % 16 != 0)
+  else if (l->head_dim != l->head_dim_v || l->head_dim % step != 0)
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "head_dim",
-                      "is %d with head_dim_v %d, expected equal ones of a multiple of 16 bytes", l->head_dim, l->head_dim_v);
+                      "is %d with head_dim_v %d, expected equal ones, a multiple of %d", l->head_dim, l->head_dim_v, step);
+  check_append_view(l, &l->k, "k", findings);
+  check_append_view(l, &l->v, "v", findings);
   check_append_vectors(l, max_tokens, findings);
+  if (is_quantised)
+    check_append_heads(l, max_tokens, findings);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- choice */

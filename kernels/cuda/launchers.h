@@ -35,6 +35,10 @@ int cgr__cuda_epilogue_preload(void);
 int cgr__cuda_append(const void *args, cudaStream_t stream); /* cgr__append_args */
 int cgr__cuda_append_preload(void);
 
+/* The same for caches of 8 bits; the append calls it. */
+int cgr__cuda_append_quantised(const void *args, cudaStream_t stream); /* cgr__append_args */
+int cgr__cuda_append_quantised_preload(void);
+
 int cgr__cuda_attention(const void *args, cudaStream_t stream); /* cgr__attention_args */
 int cgr__cuda_attention_preload(void);
 

@@ -1,17 +1,62 @@
-/* The append: K and V of the new tokens go to their slots in the cache. */
+/* The append: K and V of the new tokens go to their slots in the cache, as they are or quantised. */
 #include <string.h>
 
 #include "base/convert.h"
 #include "kernels/host/launchers.h"
 #include "kernels/append.h"
+#include "kernels/quantise.h"
+
+/* Where one token goes. */
+typedef struct place {
+  int64_t page;
+  int32_t offset;
+} place;
 
 static void copy_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t head_dim,
-                       int32_t token, int64_t page, int32_t offset) {
+                       int32_t token, place at) {
   int64_t size = cgr__element_size(cache->dtype);
-  unsigned char *to = (unsigned char *)cache->base + (page * cache->stride_page + offset * cache->stride_token) * size;
+  unsigned char *to = (unsigned char *)cache->base + (at.page * cache->stride_page + at.offset * cache->stride_token) * size;
   const unsigned char *source = (const unsigned char *)from->data + token * from->stride_token * size;
   for (int32_t h = 0; h < args->num_kv_heads; h++)
     memcpy(to + h * cache->stride_head * size, source + h * from->stride_head * size, (size_t)(head_dim * size));
+}
+
+static float element(const void *row, int32_t dtype, int32_t d) {
+  if (dtype == CGR_DTYPE_FP32)
+    return ((const float *)row)[d];
+  uint16_t x = ((const uint16_t *)row)[d];
+  return dtype == CGR_DTYPE_BF16 ? cgr__bf16_to_float(x) : cgr__fp16_to_float(x);
+}
+
+static float largest(const void *row, int32_t dtype, int32_t n) {
+  float most = 0.0f;
+  for (int32_t d = 0; d < n; d++)
+    most = cgr__larger_magnitude(most, element(row, dtype, d));
+  return most;
+}
+
+static void quantise_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t head_dim,
+                           int32_t token, place at) {
+  int64_t size = cgr__element_size(from->dtype);
+  for (int32_t h = 0; h < args->num_kv_heads; h++) {
+    const unsigned char *row = (const unsigned char *)from->data + (token * from->stride_token + h * from->stride_head) * size;
+    uint8_t *to =
+        (uint8_t *)cache->base + at.page * cache->stride_page + at.offset * cache->stride_token + h * cache->stride_head;
+    if (cgr__scales_are_written(cache))
+      *cgr__scale_at(cache, at.page, at.offset, h, 0) = largest(row, from->dtype, head_dim) / CGR__I8_MOST;
+    for (int32_t d = 0; d < head_dim; d++) {
+      float scale = cache->scale ? *cgr__scale_at(cache, at.page, at.offset, h, d) : 1.0f;
+      to[d] = cgr__quantise(element(row, from->dtype, d), scale, cache->dtype);
+    }
+  }
+}
+
+static void put_token(const cgr__append_args *args, const cgr_kv_view *cache, const cgr_view *from, int32_t head_dim,
+                      int32_t token, place at) {
+  if (cgr__is_quantised(cache->dtype))
+    quantise_token(args, cache, from, head_dim, token, at);
+  else
+    copy_token(args, cache, from, head_dim, token, at);
 }
 
 void cgr__host_append(const void *pointer) {
@@ -20,11 +65,10 @@ void cgr__host_append(const void *pointer) {
     int64_t slot = args->slot_mapping[t];
     if (slot < 0)
       continue;
-    int64_t page = slot / args->page_size;
-    if (page >= args->num_pages)
+    place at = { slot / args->page_size, (int32_t)(slot % args->page_size) };
+    if (at.page >= args->num_pages)
       continue;
-    int32_t offset = (int32_t)(slot % args->page_size);
-    copy_token(args, &args->k_cache, &args->k, args->head_dim, t, page, offset);
-    copy_token(args, &args->v_cache, &args->v, args->head_dim_v, t, page, offset);
+    put_token(args, &args->k_cache, &args->k, args->head_dim, t, at);
+    put_token(args, &args->v_cache, &args->v, args->head_dim_v, t, at);
   }
 }

@@ -144,7 +144,7 @@ bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_
   int32_t before = f->count;
   if (!view->scale)
     return cgr__check_no_scale_strides(view, index, name, f);
-  if (!cgr__layer_appends_itself(setup, layer))
+  if (layer->backend == 0)
     return false; /* it is refused altogether */
   snprintf(scale, sizeof scale, "%s.scale", name);
   cgr__field field = cgr__field_of("layers", index, scale);

@@ -217,25 +217,62 @@ TEST_P(ConfigBackends, OneThatNoLayerNamesIsLogged) {
   }
 }
 
+// Caches of 8 bits, from elements of 16.
+void Quantise(Good &c, cgr_dtype k, cgr_dtype v) {
+  c.layers[1].dtype = CGR_DTYPE_BF16, c.layers[1].k.dtype = k, c.layers[1].v.dtype = v;
+}
+
+// A factor for each page, token and head of k, after all caches.
+void FactorsOfTokens(Good &c) {
+  cgr_kv_view &k = c.layers[1].k;
+  k.scale = reinterpret_cast<float *>(Good::Address(16));
+  k.scale_stride_page = Good::kPageSize * Good::kHeads, k.scale_stride_token = Good::kHeads, k.scale_stride_head = 1;
+}
+
 // Without CGR_BACKEND_APPENDS the library's append must be able to.
 TEST_P(ConfigBackends, TheAppendMustBeAble) {
-  static float scale;
   const ConfigMistakes dtypes = {
-    { kUnsupported, "layers[1].k.dtype ... fp8_e4m3 ... CGR_BACKEND_APPENDS",
+    { kUnsupported, "layers[1].dtype is fp8_e4m3, expected fp32, fp16 or bf16 ... CGR_BACKEND_APPENDS",
       [](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3; } },
-    { kUnsupported, "layers[1].k.dtype ... bf16, v.dtype fp16 and", [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
-    { kUnsupported, "layers[1].k.dtype ... the layer's dtype fp32, expected",
-      [](Good &c) { c.layers[1].dtype = CGR_DTYPE_FP32; } },
+    { kUnsupported, "layers[1].v.dtype is fp16 and the layer's dtype bf16, expected the same, or 8 bits",
+      [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
+    { kUnsupported, "layers[1].k.scale is NULL, expected factors for a cache of i8 ... CGR_BACKEND_APPENDS",
+      [](Good &c) { Quantise(c, CGR_DTYPE_I8, CGR_DTYPE_FP8_E4M3); } },
+    { kUnsupported, "layers[1].k.scale has factors for each token, expected ones for all tokens in a cache of fp8_e5m2",
+      [](Good &c) { Quantise(c, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_FP8_E5M2), FactorsOfTokens(c); } },
+    { kUnsupported, "layers[1].k.scale has strides 32, 2, 0, 0, expected a factor for each page, token and head",
+      [](Good &c) {
+        Quantise(c, CGR_DTYPE_I8, CGR_DTYPE_BF16), FactorsOfTokens(c);
+        c.layers[1].k.scale_stride_head = 0;
+      } },
+    { kUnsupported, "layers[1].k.scale is given, expected NULL for a cache of bf16 ... CGR_BACKEND_APPENDS",
+      [](Good &c) { c.layers[1].k.scale = reinterpret_cast<float *>(Good::Address(16)); } },
   };
   EachRefused(dtypes);
   EachRefused({
-      { kUnsupported, "layers[1].k.scale ... CGR_BACKEND_APPENDS", [](Good &c) { c.layers[1].k.scale = &scale; } },
-      { kUnsupported, "layers[1].v.scale ... CGR_BACKEND_APPENDS", [](Good &c) { c.layers[1].v.scale = &scale; } },
       { kUnsupported, "layers[1].head_dim is 64 with head_dim_v 32",
         [](Good &c) { c.backends[0].check = nullptr, c.layers[1].head_dim_v = 32; } }, // Check expects equal head dims
   });
   for (const Mistake<Good> &dtype : dtypes)
     Accepted([&](Good &c) { c.backends[0].flags = CGR_BACKEND_APPENDS, dtype.change(c); });
+}
+
+TEST_P(ConfigBackends, TheAppendQuantises) {
+  for (cgr_dtype dtype : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 })
+    Accepted([&](Good &c) { Quantise(c, dtype, CGR_DTYPE_BF16); });
+  Accepted([](Good &c) { Quantise(c, CGR_DTYPE_I8, CGR_DTYPE_BF16), FactorsOfTokens(c); });
+  Accepted([](Good &c) {
+    Quantise(c, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8);
+    c.layers[1].v.scale = reinterpret_cast<float *>(Good::Address(16));
+    c.layers[1].v.scale_stride_head = Good::kDim, c.layers[1].v.scale_stride_d = 1; // one for each channel
+  });
+  // Factors are looked at as those of a backend that appends.
+  Refused(
+      [](Good &c) {
+        Quantise(c, CGR_DTYPE_I8, CGR_DTYPE_BF16), FactorsOfTokens(c);
+        c.layers[1].k.scale = reinterpret_cast<float *>(c.layers[1].v.base);
+      },
+      CGR_ERROR_INVALID_ARGUMENT, "layers[1].k.scale overlaps layers[1].v");
 }
 
 // What the library's own kernels cannot do is the backend's to judge.

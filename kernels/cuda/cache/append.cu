@@ -3,6 +3,7 @@
 #include "kernels/cuda/launchers.h"
 #include "devices/cuda/launch.cuh"
 #include "kernels/append.h"
+#include "kernels/quantise.h"
 
 namespace cgr {
 namespace {
@@ -68,6 +69,8 @@ extern "C" int cgr__cuda_append(const void *args, cudaStream_t stream) {
   cgr::Append append = {};
   append.args = *static_cast<const cgr__append_args *>(args);
   const cgr__append_args &a = append.args;
+  if (cgr__is_quantised(a.k_cache.dtype) || cgr__is_quantised(a.v_cache.dtype))
+    return cgr__cuda_append_quantised(&a, stream);
   append.element_size = cgr::element_size(a.k_cache.dtype);
   int64_t k_bytes = (int64_t)a.head_dim * append.element_size, v_bytes = (int64_t)a.head_dim_v * append.element_size;
   if (append.element_size == 0 || a.k.dtype != a.k_cache.dtype || a.v.dtype != a.v_cache.dtype ||
@@ -85,4 +88,7 @@ extern "C" int cgr__cuda_append(const void *args, cudaStream_t stream) {
   return cgr::launch(cgr::append_kernel, &append, dim3(blocks), dim3(cgr::kThreads), 0, stream);
 }
 
-extern "C" int cgr__cuda_append_preload(void) { return cgr::preload_with_attention(cgr::append_kernel, 0); }
+extern "C" int cgr__cuda_append_preload(void) {
+  int error = cgr::preload_with_attention(cgr::append_kernel, 0);
+  return error ? error : cgr__cuda_append_quantised_preload();
+}

@@ -1,0 +1,73 @@
+/* What an element of 8 bits is, for caches that the append quantises: the element's value divided by its factor in fp32, rounded
+ * to nearest, ties to even, and saturated to the largest finite value. Divided, not multiplied by the inverse, as vLLM's
+ * reshape_and_cache does (csrc/quantization/w8a8/fp8/nvidia/quant_utils.cuh): bytes agree. FP8 formats are those of Micikevicius
+ * et al. 2022 (arXiv:2209.05433): e4m3 without infinities, up to 448, and e5m2, up to 57344. A NaN stays one. Integers are
+ * symmetric, -127 to 127, and have no NaN: it becomes 0. */
+#ifndef CGR_KERNELS_QUANTISE_H
+#define CGR_KERNELS_QUANTISE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/host_device.h"
+#include "cgr/attention.h"
+
+#define CGR__I8_MOST 127.0f
+
+CGR__HOST_DEVICE int cgr__is_quantised(int32_t dtype) {
+  return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2 || dtype == CGR_DTYPE_I8;
+}
+
+/* Whether each token of the cache has factors of its own. Then the append finds them, the largest magnitude of a head's elements
+ * over 127, and writes them; otherwise the engine gives them and no step writes them. */
+CGR__HOST_DEVICE int cgr__scales_are_written(const cgr_kv_view *view) {
+  return view->scale != NULL && (view->scale_stride_page != 0 || view->scale_stride_token != 0);
+}
+
+/* The larger of two magnitudes; a NaN does not count. */
+CGR__HOST_DEVICE float cgr__larger_magnitude(float most, float x) {
+  const float size = x < 0.0f ? -x : x;
+  return size > most ? size : most;
+}
+
+/* v rounded to an integer, ties to even, for magnitudes below 2^22: the processor rounds when 1.5 * 2^23 is added. */
+CGR__HOST_DEVICE float cgr__round_to_even(float v) { return (v + 12582912.0f) - 12582912.0f; }
+
+/* The code of x in a format of 1 sign bit, then an exponent of this bias, then `mantissa` bits; `most` is the largest code. */
+CGR__HOST_DEVICE uint8_t cgr__fp8_code(float x, int32_t mantissa, int32_t bias, uint32_t most) {
+  uint32_t bits, code, scale_bits = (uint32_t)(127 + bias - 1 + mantissa) << 23;
+  float magnitude, scale;
+  memcpy(&bits, &x, sizeof bits);
+  memcpy(&scale, &scale_bits, sizeof scale); /* 1 over the smallest subnormal */
+  uint32_t sign = bits >> 24 & 0x80u, shift = (uint32_t)(23 - mantissa);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u)
+    return (uint8_t)(sign | 0x7fu);
+  memcpy(&magnitude, &bits, sizeof magnitude);
+  if (bits < (uint32_t)(128 - bias) << 23) /* subnormal: the code counts smallest ones */
+    code = (uint32_t)cgr__round_to_even(magnitude * scale);
+  else
+    code = ((bits + ((1u << (shift - 1)) - 1) + (bits >> shift & 1u)) >> shift) - ((uint32_t)(127 - bias) << mantissa);
+  return (uint8_t)(sign | (code < most ? code : most));
+}
+
+CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {
+  float most = x > CGR__I8_MOST ? CGR__I8_MOST : x, v = most < -CGR__I8_MOST ? -CGR__I8_MOST : most;
+  return v == v ? (uint8_t)(int8_t)cgr__round_to_even(v) : 0;
+}
+
+/* The code of x / scale. An all-zero head has the factor 0 and codes 0. */
+CGR__HOST_DEVICE uint8_t cgr__quantise(float x, float scale, int32_t dtype) {
+  if (dtype == CGR_DTYPE_I8)
+    return cgr__i8_code(x / scale);
+  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_code(x / scale, 3, 7, 0x7eu) : cgr__fp8_code(x / scale, 2, 15, 0x7bu);
+}
+
+/* Where the factor of (page, token, head, d) is. */
+CGR__HOST_DEVICE float *cgr__scale_at(const cgr_kv_view *view, int64_t page, int32_t token, int32_t head, int32_t d) {
+  return view->scale + page * view->scale_stride_page + token * view->scale_stride_token + head * view->scale_stride_head +
+         d * view->scale_stride_d;
+}
+
+#endif

@@ -1,0 +1,180 @@
+// A cache of 8 bits that an engine's own backend reads: the library's append quantises k and v of the new tokens by the factors
+// of the views, in every kind of step; a factor for each token is found and written by it.
+#include <cstring>
+
+#include "cgr/inspect.h"
+#include "tests/support/devices.h"
+#include "tests/support/expect.h"
+#include "tests/support/getters.h"
+
+namespace cgr_test {
+namespace {
+
+enum { kPages = 8, kPage = 16, kHeads = 2, kDim = 32, kTokens = 8, kRow = kHeads * kDim };
+
+cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
+cgr_status Nothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
+
+uint16_t Bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return uint16_t(bits >> 16);
+}
+
+class QuantisedCache : public OverDevices {
+protected:
+  void SetUpOnDevice() override {
+    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_));
+    CGR_ASSERT_OK(cgr_stream_create(dev_, &stream_));
+    layer_.backend = 1, layer_.num_q_heads = layer_.num_kv_heads = kHeads, layer_.head_dim = kDim;
+    layer_.dtype = CGR_DTYPE_BF16;
+    for (cgr_kv_view *view : { &layer_.k, &layer_.v })
+      CGR_ASSERT_OK(
+          cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(kPages * kPage * kRow), CGR_DTYPE_FP8_E4M3, kPage, kHeads, kDim, view));
+    for (cgr_view *view : { &call_.q, &call_.k, &call_.v, &call_.out })
+      CGR_ASSERT_OK(cgr_view_make(Alloc(kTokens * kRow * 2), CGR_DTYPE_BF16, kHeads, kDim, view));
+  }
+  void TearDown() override {
+    if (dev_ == nullptr)
+      return;
+    CGR_EXPECT_OK(cgr_runtime_destroy(rt_));
+    for (void *memory : memory_)
+      CGR_EXPECT_OK(cgr_memory_free(dev_, memory));
+    CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
+    CGR_EXPECT_OK(cgr_device_close(dev_));
+  }
+  void *Alloc(size_t bytes) {
+    void *memory = nullptr;
+    CGR_EXPECT_OK(cgr_memory_alloc(dev_, bytes, &memory));
+    memory_.push_back(memory);
+    return memory;
+  }
+  template <class T> void Put(void *to, const std::vector<T> &from) {
+    CGR_ASSERT_OK(cgr_copy(dev_, to, from.data(), from.size() * sizeof(T), stream_));
+    CGR_ASSERT_OK(cgr_stream_synchronize(dev_, stream_));
+  }
+  template <class T> std::vector<T> Get(const void *from, size_t count) {
+    std::vector<T> to(count);
+    CGR_EXPECT_OK(cgr_copy(dev_, to.data(), from, count * sizeof(T), stream_));
+    CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
+    return to;
+  }
+  static cgr_status Record(cgr_recorder *recorder, void *engine) {
+    return cgr_record_attention(recorder, &static_cast<const QuantisedCache *>(engine)->call_);
+  }
+  cgr_status Create(int32_t mode) {
+    backend_.name = "reads_8_bits", backend_.support = Always, backend_.record = Nothing;
+    group_.num_pages = kPages;
+    cgr_config config = CGR_CONFIG_INIT;
+    config.device_handle = dev_, config.graph_mode = mode;
+    config.groups = &group_, config.num_groups = 1, config.layers = &layer_, config.num_layers = 1;
+    config.backends = &backend_, config.num_backends = 1;
+    config.max_requests = 4, config.max_tokens = kTokens, config.max_seq_len = 64;
+    return cgr_runtime_create(&config, &rt_);
+  }
+  void Start(int32_t mode) {
+    const int32_t pages[] = { 3, 5 };
+    int32_t region = -1;
+    CGR_ASSERT_OK(Create(mode));
+    for (const cgr_view *view : { &call_.k, &call_.v }) // for the audit
+      CGR_ASSERT_OK(cgr_region_register(rt_, view->data, kTokens * kRow * 2, &region));
+    const cgr_capture capture = CaptureOf(Record, this);
+    CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
+    CGR_ASSERT_OK(cgr_request_open(rt_, 7, &row_));
+    CGR_ASSERT_OK(cgr_request_set_pages(rt_, row_, 0, 0, pages, 2));
+  }
+  void Stop() {
+    CGR_ASSERT_OK(cgr_runtime_destroy(rt_));
+    rt_ = nullptr, row_ = -1;
+  }
+  void Step(int32_t count) {
+    const int32_t tokens[kTokens] = {};
+    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_step step = CGR_STEP_INIT;
+    batch.num_requests = 1, batch.rows = &row_, batch.query_lens = &count, batch.tokens = tokens;
+    CGR_ASSERT_OK(cgr_step_prepare(rt_, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(rt_, &step, stream_));
+    CGR_ASSERT_OK(cgr_step_wait(rt_, step.mark, -1, nullptr));
+  }
+  // Elements 1 to 8 of each sign, which both formats and the integers hold.
+  static std::vector<uint16_t> Elements(float first) {
+    std::vector<uint16_t> elements;
+    for (int i = 0; i < kTokens * kRow; i++)
+      elements.push_back(Bf16(first * float(1 + i % 8) * (i % 3 == 0 ? -1.0f : 1.0f)));
+    return elements;
+  }
+
+  cgr_device *dev_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  cgr_runtime *rt_ = nullptr;
+  cgr_group group_ = CGR_GROUP_INIT;
+  cgr_layer layer_ = CGR_LAYER_INIT;
+  cgr_backend backend_ = CGR_BACKEND_INIT;
+  cgr_attention call_ = CGR_ATTENTION_INIT;
+  int32_t row_ = -1;
+  std::vector<void *> memory_;
+};
+
+// 1.0 is 0x38 in e4m3 and 0x3c in e5m2; each doubling adds 8, or 4.
+TEST_P(QuantisedCache, HoldsCodesByTheFactorsOfItsHeads) {
+  for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
+    SCOPED_TRACE(mode);
+    layer_.v.dtype = CGR_DTYPE_FP8_E5M2;
+    layer_.v.scale = static_cast<float *>(Alloc(kHeads * 4));
+    layer_.v.scale_stride_head = 1;
+    ASSERT_NO_FATAL_FAILURE(Put(layer_.v.scale, std::vector<float>{ 1.0f, 0.25f }));
+    ASSERT_NO_FATAL_FAILURE(Put(layer_.k.base, std::vector<uint8_t>(kPages * kPage * kRow, 0xEE)));
+    ASSERT_NO_FATAL_FAILURE(Put(layer_.v.base, std::vector<uint8_t>(kPages * kPage * kRow, 0xEE)));
+    ASSERT_NO_FATAL_FAILURE(Start(mode));
+    for (void *data : { call_.k.data, call_.v.data })
+      ASSERT_NO_FATAL_FAILURE(Put(data, std::vector<uint16_t>(kTokens * kRow, Bf16(-2.0f))));
+    ASSERT_NO_FATAL_FAILURE(Step(3));
+    const std::vector<uint8_t> k = Get<uint8_t>(layer_.k.base, kPages * kPage * kRow), v = Get<uint8_t>(layer_.v.base, k.size());
+    for (int t = 0; t < 3; t++)
+      for (int i = 0; i < kRow; i++) {
+        const size_t at = size_t((3 * kPage + t) * kRow + i);
+        ASSERT_EQ(k[at], 0x80 | 0x40) << t << " " << i;
+        ASSERT_EQ(v[at], i < kDim ? 0x80 | 0x40 : 0x80 | 0x48) << t << " " << i;
+      }
+    EXPECT_EQ(k[size_t(3 * kPage + 3) * kRow], 0xEE) << "a token that is not of the step";
+    EXPECT_EQ(v[size_t(5 * kPage) * kRow], 0xEE);
+    ASSERT_NO_FATAL_FAILURE(Stop());
+  }
+}
+
+TEST_P(QuantisedCache, FindsAndWritesTheFactorOfEachToken) {
+  const size_t factors = kPages * kPage * kHeads;
+  layer_.k.dtype = CGR_DTYPE_I8, layer_.k.scale = static_cast<float *>(Alloc(factors * 4));
+  layer_.k.scale_stride_page = kPage * kHeads, layer_.k.scale_stride_token = kHeads, layer_.k.scale_stride_head = 1;
+  CGR_ASSERT_OK(
+      cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(kPages * kPage * kRow * 2), CGR_DTYPE_BF16, kPage, kHeads, kDim, &layer_.v));
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+  ASSERT_NO_FATAL_FAILURE(Put(layer_.k.scale, std::vector<float>(factors, -1.0f)));
+  ASSERT_NO_FATAL_FAILURE(Put(call_.k.data, Elements(127.0f / 8.0f)));
+  ASSERT_NO_FATAL_FAILURE(Put(call_.v.data, Elements(1.0f)));
+  ASSERT_NO_FATAL_FAILURE(Step(1));
+  ASSERT_NO_FATAL_FAILURE(Step(1));
+  const std::vector<float> got = Get<float>(layer_.k.scale, factors);
+  for (size_t i = 0; i < factors; i++)
+    EXPECT_EQ(got[i], i / kHeads == 3 * kPage || i / kHeads == 3 * kPage + 1 ? 1.0f : -1.0f) << i;
+  const std::vector<uint16_t> v = Get<uint16_t>(layer_.v.base, kPages * kPage * kRow), want = Elements(1.0f);
+  EXPECT_TRUE(std::equal(want.begin(), want.begin() + kRow, v.begin() + 3 * kPage * kRow)) << "16 bits are copied";
+  const std::vector<int8_t> k = Get<int8_t>(layer_.k.base, kPages * kPage * kRow);
+  EXPECT_EQ(k[size_t(3 * kPage) * kRow], -16) << "-15.875";
+  EXPECT_EQ(k[size_t(3 * kPage) * kRow + 7], 127);
+}
+
+TEST_P(QuantisedCache, PassesAnAudit) {
+  layer_.k.scale = layer_.v.scale = static_cast<float *>(Alloc(4));
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+  cgr_finding findings[4];
+  cgr_audit audit = CGR_AUDIT_INIT;
+  int32_t count = -1;
+  CGR_EXPECT_OK(cgr_runtime_audit(rt_, &audit, findings, 4, &count));
+  EXPECT_EQ(count, 0) << findings[0].text;
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(QuantisedCache);
+
+} // namespace
+} // namespace cgr_test
