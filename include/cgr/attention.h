@@ -150,11 +150,13 @@ typedef struct cgr_layer {
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE all is 0 but dtype. They overlap nothing, except that one
                                 may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is inside k) */
   int32_t q_dtype;           /* of q, if the engine quantises it before the call; 0: dtype. The library's own kernels take no other */
+  int32_t num_sinks;         /* elements of sinks and of alibi_slopes: num_q_heads, or 0, which is not compared. A model's file */
+  int32_t num_alibi_slopes;  /* may hold those of another layer */
   int32_t reserved;          /* 0 */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_layer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0.0f, NULL, NULL,        \
-    { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, 0, 0 }
+    { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, 0, 0, 0, 0 }
 
 /* ---------------------------------------------------------------------------------------------------- the attention call */
 

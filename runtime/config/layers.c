@@ -74,6 +74,18 @@ static void check_array(const float **values, int32_t i, const char *name, cgr__
   *values = NULL;
 }
 
+/* How many elements an array of a number for each query head has, if the engine tells it. */
+static void check_count(int32_t count, const float *values, int32_t num_q_heads, int32_t i, const char *name, cgr__findings *f) {
+  if (count == 0 || (values && (num_q_heads == 0 || count == num_q_heads)))
+    return;
+  if (!values)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name, "is %d, expected 0, as %s is NULL",
+                      count, name + sizeof "num_" - 1);
+  else
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, name).name,
+                      "is %d, expected num_q_heads, %d, or 0 to leave it open", count, num_q_heads);
+}
+
 static void check_layer_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   (void)cgr__is_one(f, cgr__field_of("layers", i, "flags").name, l->flags, &cgr__layer_flags);
   check_float(&l->scale, i, "scale", f);
@@ -83,6 +95,8 @@ static void check_layer_numbers(cgr_layer *l, int32_t i, cgr__findings *f) {
   check_window(&l->chunk, i, "chunk", f);
   check_array(&l->alibi_slopes, i, "alibi_slopes", f);
   check_array(&l->sinks, i, "sinks", f);
+  check_count(l->num_sinks, l->sinks, l->num_q_heads, i, "num_sinks", f);
+  check_count(l->num_alibi_slopes, l->alibi_slopes, l->num_q_heads, i, "num_alibi_slopes", f);
 }
 
 /* Where there is one group, no other can be meant. How many groups there are may not be known: that has a finding of its own.

@@ -245,6 +245,21 @@ TEST_P(ConfigLayers, SlopesAndSinksAreAligned) {
                     [&](Good &c, int64_t off) { c.layers[1].sinks = at(off); }, {}, { 1, 2, 3 }) });
 }
 
+// A file may hold the sinks of another layer: their number is compared, if it is told.
+TEST_P(ConfigLayers, SlopesAndSinksAreOneForEachHead) {
+  static const float values[4] = { 1, 2, 3, 4 };
+  const auto sinks = [](Good &c, int64_t count) { c.layers[1].sinks = values, c.layers[1].num_sinks = int32_t(count); };
+  const auto slopes = [](Good &c, int64_t count) {
+    c.layers[1].alibi_slopes = values, c.layers[1].num_alibi_slopes = int32_t(count);
+  };
+  EachField({ Field(kArgument, "layers[1].num_sinks is # ... num_q_heads, 4, or 0", sinks, { 0, 4 }, { -1, 1, 3, 5, INT32_MAX }),
+              Field(kArgument, "layers[1].num_alibi_slopes is # ... num_q_heads, 4, or 0", slopes, { 0, 4 }, { -4, 2, 8 }) });
+  EachRefused(
+      { { kArgument, "layers[1].num_sinks is 4, expected 0, as sinks is NULL", [](Good &c) { c.layers[1].num_sinks = 4; } },
+        { kArgument, "layers[1].num_alibi_slopes is 1, expected 0, as alibi_slopes is NULL",
+          [](Good &c) { c.layers[1].num_alibi_slopes = 1; } } });
+}
+
 TEST_P(ConfigLayers, ScaleAndSoftcapAreFiniteNumbers) {
   for (float good : { 0.0f, -0.0f, 1e-30f, 1.0f, 3e38f })
     Accepted([&](Good &c) { c.layers[1].scale = good; });
