@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/* Copies k and v of tokens [0, num_tokens) to their slots; slot -1, and any slot outside the pool, writes nothing. */
+/* Puts k and v of tokens [0, num_tokens) into their slots, copied, or quantised if the cache has 8 bits (quantise.h); slot -1,
+ * and any slot outside the pool, writes nothing. */
 typedef struct cgr__append_args {
   cgr_kv_view k_cache, v_cache;
   cgr_view k, v;               /* [num_tokens, num_kv_heads, head_dim or head_dim_v] */

@@ -1,8 +1,8 @@
 /* What an element of 8 bits is, for caches that the append quantises: the element's value divided by its factor in fp32, rounded
- * to nearest, ties to even, and saturated to the largest finite value. Divided, not multiplied by the inverse, as vLLM's
- * reshape_and_cache does (csrc/quantization/w8a8/fp8/nvidia/quant_utils.cuh): bytes agree. FP8 formats are those of Micikevicius
- * et al. 2022 (arXiv:2209.05433): e4m3 without infinities, up to 448, and e5m2, up to 57344. A NaN stays one. Integers are
- * symmetric, -127 to 127, and have no NaN: it becomes 0. */
+ * to nearest, ties to even, and saturated to the largest finite value. It divides rather than multiplying by the inverse, as
+ * vLLM's reshape_and_cache does (csrc/quantization/w8a8/fp8/nvidia/quant_utils.cuh), so that finite values get the same bytes.
+ * FP8 formats are those of Micikevicius et al. 2022 (arXiv:2209.05433): e4m3 without infinities, up to 448, and e5m2, up to
+ * 57344. A NaN stays one. Integers are symmetric, -127 to 127, and have no NaN: it becomes 0. */
 #ifndef CGR_KERNELS_QUANTISE_H
 #define CGR_KERNELS_QUANTISE_H
 
@@ -13,14 +13,14 @@
 #include "base/host_device.h"
 #include "cgr/attention.h"
 
-#define CGR__I8_MOST 127.0f
+#define CGR__I8_MAX 127.0f
 
 CGR__HOST_DEVICE int cgr__is_quantised(int32_t dtype) {
   return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2 || dtype == CGR_DTYPE_I8;
 }
 
-/* Whether each token of the cache has factors of its own. Then the append finds them, the largest magnitude of a head's elements
- * over 127, and writes them; otherwise the engine gives them and no step writes them. */
+/* Whether each token of the cache has factors of its own. Then the append finds and writes them (cgr_kv_view); otherwise the
+ * engine gives them, and no step writes them. */
 CGR__HOST_DEVICE int cgr__scales_are_written(const cgr_kv_view *view) {
   return view->scale != NULL && (view->scale_stride_page != 0 || view->scale_stride_token != 0);
 }
@@ -45,7 +45,7 @@ CGR__HOST_DEVICE uint8_t cgr__fp8_code(float x, int32_t mantissa, int32_t bias, 
   if (bits > 0x7f800000u)
     return (uint8_t)(sign | 0x7fu);
   memcpy(&magnitude, &bits, sizeof magnitude);
-  if (bits < (uint32_t)(128 - bias) << 23) /* subnormal: the code counts smallest ones */
+  if (bits < (uint32_t)(128 - bias) << 23) /* subnormal: the code is a multiple of the smallest one */
     code = (uint32_t)cgr__round_to_even(magnitude * scale);
   else
     code = ((bits + ((1u << (shift - 1)) - 1) + (bits >> shift & 1u)) >> shift) - ((uint32_t)(127 - bias) << mantissa);
@@ -53,7 +53,7 @@ CGR__HOST_DEVICE uint8_t cgr__fp8_code(float x, int32_t mantissa, int32_t bias, 
 }
 
 CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {
-  float most = x > CGR__I8_MOST ? CGR__I8_MOST : x, v = most < -CGR__I8_MOST ? -CGR__I8_MOST : most;
+  float most = x > CGR__I8_MAX ? CGR__I8_MAX : x, v = most < -CGR__I8_MAX ? -CGR__I8_MAX : most;
   return v == v ? (uint8_t)(int8_t)cgr__round_to_even(v) : 0;
 }
 

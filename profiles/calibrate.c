@@ -23,11 +23,10 @@
  * 3. For information: q tiles of 64 lines from the prefill queue, as in prefill. All requests read the same pages, which stay in
  * L2.
  * 4. For information: a CTA that has the device to itself. Compared with cost_kv it shows how much of that is waiting for others.
- * 5. with_prefill, prefill_tile and prefill_kv (head dims 64, 128 and 256): decodes in a third of the parts, each alone on its
- *    multiprocessor or next to a q tile, while all other parts have q tiles, which are done first; their requests read the same
- *    pages. The decodes' time over their KV tiles is with_prefill. Then the same with so many q tiles that the decodes are done
- *    first by far: what the launch takes longer for twice as many, spread over all parts, is what q tiles cost. Part 3 has them
- *    without decodes.
+ * 5. with_prefill, prefill_tile and prefill_kv, head dim 256 included: decodes in a third of the parts, each alone on its
+ * multiprocessor or next to a q tile, while all other parts have q tiles, which are done first; their requests read the same
+ * pages. The decodes' time over their KV tiles is with_prefill. Then there are many more q tiles than the decodes need to finish.
+ * Doubling their number lengthens the launch; that time, spread over all parts, is their cost. Part 3 has them without decodes.
  *
  * The host runs the parts one after the other: there times are divided by G. */
 #include <math.h>

@@ -1,16 +1,13 @@
-/* One attention layer over decodes and a chunk of a prompt: what it gains that the decode section leaves room for the prefill
- * queue (planners/attention/plan.h, A6a). 32 query heads, 8 KV heads, head dim 128, bf16, pages of 16 tokens, shuffled;
- * attention alone, as in profiles/attention_cost.
+/* One attention layer over decodes and a chunk of a prompt: how much faster it is when the decode section leaves parts to the
+ * prefill queue (planners/attention/plan.h, A6a). 32 query heads, 8 KV heads, head dim 128, bf16, pages of 16 tokens, shuffled;
+ * attention alone, as in profiles/attention_cost, which also has the floor.
  *
  *   bazel-bin/profiles/mixed_attention [cuda:0|host] [sweep|grid|all]
  *
- * sweep: two batches with the decode section cut into more and more parts; the planner's own choice must be within 3% of the
- * best. grid: 8 to 256 decodes at 1k to 32k tokens, chunks of 128 to 4096 tokens at position 0 and at the decodes' length, as far
- * as the floor is 60 us to 2 ms; serial is the plan of which all parts begin with the decode section. The floor is as in
- * profiles/attention_cost.
- *
- * How busy the memory and the tensor cores are is by the model: bytes over the streaming read's rate and operations over 650
- * TFLOP/s, over the time that was measured.
+ * sweep: two batches with the decode section cut into more and more parts, and how the planner's choice compares with the best.
+ * grid: 8 to 256 decodes at 1k to 32k tokens, chunks of 128 to 4096 tokens at position 0 and at the decodes' length, as far as
+ * the floor is 60 us to 2 ms. Serial is the plan in which all parts begin with the decode section. Busy times are modelled, not
+ * measured: bytes over the streaming read's rate, and operations over 650 TFLOP/s, as a share of the measured time.
  *
  * On the host there is one small batch, to see that the program works. */
 #include <math.h>
@@ -109,8 +106,7 @@ typedef struct sums {
   int32_t count;
 } sums;
 
-/* By the floors: how much of the time the memory reads and the tensor cores multiply at their best, and both do at least;
- * percent. */
+/* Modelled, in percent of the time: the memory reads, the tensor cores multiply, and the least share in which both do. */
 typedef struct busy {
   double memory, products, both;
 } busy;

@@ -21,8 +21,8 @@ struct cuda_device {
   CUcontext context; /* the primary one */
   CUstream internal; /* uploads graphs */
   int num_multiprocessors, shared_memory, compute_capability, kernel_capability, driver_version;
-  uint64_t memory_bandwidth;
-  bool streams_wait; /* its streams can wait for a word of 64 bits */
+  uint64_t memory_bandwidth; /* bytes per second; 0: not known */
+  bool streams_wait;         /* its streams can wait for a word of 64 bits */
   char name[64];
   struct cgr__allocations allocations;
   pthread_mutex_t lock;    /* guards calls and waiters */

@@ -107,7 +107,7 @@ static CUresult describe_device(struct cuda_device *cuda, int max_capability) {
   if (raw != CUDA_SUCCESS)
     return raw;
   cuda->streams_wait = waits;
-  /* A driver or a virtual GPU that does not tell leaves 0. */
+  /* 0 where the driver does not report them. */
   if (get_attribute(cuda, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, &clock) == CUDA_SUCCESS &&
       get_attribute(cuda, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, &bus) == CUDA_SUCCESS && clock > 0 && bus > 0)
     cuda->memory_bandwidth = 2 * (uint64_t)clock * 1000 * (uint64_t)bus / 8; /* kHz, bits; data moves on both edges */

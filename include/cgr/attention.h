@@ -25,16 +25,17 @@ typedef struct cgr_view {
 /* Where K or V of a layer is: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
  * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these
  * strides. The address and the strides are multiples of 16 bytes. `scale` is for caches of 8 bits: device memory, one factor per
- * (page, token, head, d) with strides in elements, 0 to broadcast; an element is its value times its factor, NULL is 1. Factors
- * overlap neither each other nor any cache. The same factors may serve several views if their page and token strides are 0, and
- * otherwise K and V that share memory.
+ * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it is
+ * the element. Factors overlap neither each other nor any cache. The same factors may serve several views if their page and token
+ * strides are 0, and otherwise K and V that share memory.
  *
- * The library's append quantises into caches of 8 bits (fp8_e4m3, fp8_e5m2, i8) for backends of the engine's that lack
- * CGR_BACKEND_APPENDS: an element becomes its value over the factor, divided in fp32, rounded to nearest, ties to even, and
- * saturated at 448, 57344 or 127. NaN stays NaN, and is 0 in i8. Factors for all tokens (page and token stride 0) are the
- * engine's, set before the step. If i8 has a factor for each page, token and head, the append finds it, the largest magnitude of
- * the head's elements over 127 (those that are no NaN), and writes it. head_dim is a multiple of 16 then. K and V may have dtypes
- * of their own. The library's own attention does not read such caches yet. */
+ * The library's append quantises into caches of 8 bits (fp8_e4m3, fp8_e5m2, i8) for an engine's backend without
+ * CGR_BACKEND_APPENDS. It divides each value by its factor in fp32, rounds to nearest, ties to even, and saturates at 448, 57344 or
+ * 127. NaN stays NaN; in i8 it becomes 0. The engine sets factors whose page and token strides are 0 before the step. An i8 view
+ * may have a factor for each page, token and head: the append sets it to the largest magnitude of the head's values, NaN left out,
+ * divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v in the call (fp32, fp16 or bf16). K and V
+ * may have different dtypes. CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors for each token. The library's own
+ * attention does not read such caches yet. */
 typedef struct cgr_kv_view {
   void *base;
   int32_t dtype; /* cgr_dtype */

@@ -76,7 +76,7 @@ typedef struct cgr_device_info {
   uint64_t memory_total;       /* bytes */
   uint64_t memory_free;        /* bytes, now */
   char name[64];
-  uint64_t memory_bandwidth;   /* bytes per second that the memory's clock and bus allow; 0: not known, and for the host */
+  uint64_t memory_bandwidth;   /* bytes per second: 2 x memory clock x bus width; 0: not known, and for the host */
 } cgr_device_info;
 #define CGR_DEVICE_INFO_INIT { (uint32_t)sizeof(cgr_device_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
 

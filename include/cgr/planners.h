@@ -18,7 +18,7 @@ extern "C" {
  *
  * Requests with at most decode_query_len new tokens are the decode section: one tile for each head block (the query heads of one
  * KV head, or some of them, that a kernel takes together), one after the other, cut into num_parts parts of equal cost; a
- * runtime's plan cuts it into fewer if there is a prefill queue, which the others begin with. The other
+ * runtime's plan may use fewer parts if there is a prefill queue, and the remaining parts begin with the queue. The other
  * requests are the prefill queue: tiles of prefill_tile_q new tokens, taken one by one, the costliest first; if there are fewer
  * than num_parts (and max_splits is not set), they are cut into splits and taken in the order of the batch. KV is counted in
  * tiles of decode_tile_kv or prefill_tile_kv tokens. Costs are in any unit; those of all requests of the decode section, times

@@ -28,7 +28,7 @@ static float element(const void *row, int32_t dtype, int32_t d) {
   return dtype == CGR_DTYPE_BF16 ? cgr__bf16_to_float(x) : cgr__fp16_to_float(x);
 }
 
-static float largest(const void *row, int32_t dtype, int32_t n) {
+static float largest_magnitude(const void *row, int32_t dtype, int32_t n) {
   float most = 0.0f;
   for (int32_t d = 0; d < n; d++)
     most = cgr__larger_magnitude(most, element(row, dtype, d));
@@ -43,7 +43,7 @@ static void quantise_token(const cgr__append_args *args, const cgr_kv_view *cach
     uint8_t *to =
         (uint8_t *)cache->base + at.page * cache->stride_page + at.offset * cache->stride_token + h * cache->stride_head;
     if (cgr__scales_are_written(cache))
-      *cgr__scale_at(cache, at.page, at.offset, h, 0) = largest(row, from->dtype, head_dim) / CGR__I8_MOST;
+      *cgr__scale_at(cache, at.page, at.offset, h, 0) = largest_magnitude(row, from->dtype, head_dim) / CGR__I8_MAX;
     for (int32_t d = 0; d < head_dim; d++) {
       float scale = cache->scale ? *cgr__scale_at(cache, at.page, at.offset, h, d) : 1.0f;
       to[d] = cgr__quantise(element(row, from->dtype, d), scale, cache->dtype);

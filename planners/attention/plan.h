@@ -15,20 +15,19 @@
  *   A6 part      Part p of G has the units [p Q, (p + 1) Q). Q is M = ceil(W / D), unless A9 raises it. D is G or, with a
  *                prefill queue, fewer (A6a): the parts from D on have no units, and begin with the queue. (Stream-K, Osama et
  *                al. 2023; the fixed cost per tile is as in FlashMLA's scheduler metadata.)
- *   A6a room     The queue costs C units, as it takes when both are at work. With D = W / ceil((W + C) / G), rounded, both end
- *                together. Less than G / 16, or G / 8 when the queue's tiles are cut (A18), does not pay, because the queue's
- *                last round takes longer than the decode section: D is G. Otherwise D is raised to G / 8, then lowered to
- *                mixed_parts. It is G all the same if W / D, or what the memory takes, W / memory_parts and a twentieth, is more
- *                than W / memory_parts + C / G + 2 q, the queue after the decode section. Here q is the fixed cost of a q tile.
- *                If memory_parts is not known, D is mixed_parts.
+ *   A6a share    The queue costs C units, at the costs that tiles have while decodes run. With D = W / ceil((W + C) / G),
+ *                rounded, both end together. Less than G / 16, or G / 8 when the queue's tiles are cut (A18), does not pay,
+ *                because the queue's last round takes longer than the decode section: D is G. Otherwise D is at least G / 8 and
+ *                at most mixed_parts. D is also G unless max(W / D, 21/20 R) < R + C / G + 2 q, where R is W / memory_parts and
+ *                q the fixed cost of a q tile. D is mixed_parts if memory_parts is not known, and G if mixed_parts is 0.
  *   A7 cut       A cut moves to the nearest border of a KV tile. It moves to the beginning or end of its q tile if that is at
  *                most the snap away, so no part works on a sliver.
  *   A8 snap      The snap is the larger of the class's snap and M / 32, but at most M / 4 and at least half a KV tile.
  *   A9 equal     When all q tiles cost the same, t, Q is raised so that they are not cut, or are all cut alike. It becomes the
  *                next multiple of t if t <= Q. It becomes ceil(t / floor(t / Q)) if t > Q, the snap is at least cost_kv and
- *                max_splits is 0. It is raised by at most Q / 20 (95% of the D parts
- *                still work) and by at most the class's
- *                snap, or twice that if no tile is then cut and nothing is left to merge: longer parts cost more than a cut.
+ *                max_splits is 0. It is raised by at most Q / 20 (95% of the D parts still work) and by at most the
+ *                class's snap, or twice that if no tile is then cut and nothing is left to merge: longer parts cost more than a
+ *                cut.
  *   A10 balance  A part costs at most M + cost_tile + 2 s. Here s is the snap or, when max_splits is not 0, the larger of the
  *                snap and half a split.
  *
@@ -230,12 +229,12 @@ CGR__HOST_DEVICE int64_t cgr__plan_snap(const cgr__plan_class *c, int64_t mean) 
   return snap > least ? snap : least;
 }
 
-/* What is known of the prefill queue before it is filled, for one head block: q tiles, and their KV tiles. */
+/* The work of the prefill queue, for one head block: q tiles, and their KV tiles. */
 typedef struct cgr__plan_work {
   int64_t num_tiles, num_kv;
 } cgr__plan_work;
 
-/* Adds a request of the prefill queue. Its first and its last tile stand for all. */
+/* Adds a request of the prefill queue. Its KV tiles are estimated from the mean of its first and last q tile. */
 CGR__HOST_DEVICE void cgr__plan_add_work(const cgr__plan_class *c, int32_t query_len, int32_t seq_len, cgr__plan_work *work) {
   int32_t tiles = cgr__plan_num_q_tiles(c, query_len);
   cgr__plan_range first = cgr__plan_prefill_range(c, query_len, seq_len, 0),

@@ -33,11 +33,10 @@ typedef struct cgr__plan_class {
   /* The prefill queue: q tiles of the other requests, taken one by one. */
   int32_t prefill_tile_q, prefill_tile_kv; /* tokens of a q tile and of a KV tile */
 
-  /* With a prefill queue. Costs are in the units of the decode section's, as both take when both are at work. */
+  /* With a prefill queue. Costs in the units of the decode section, measured while decodes and q tiles run together. */
   int32_t prefill_cost_tile, prefill_cost_kv; /* of a q tile of the queue, and of each of its KV tiles */
-  int32_t mixed_parts;  /* the most parts that the decode section is cut into, while the others begin with the queue, 1 .. G; 0:
-                           always G */
-  int32_t memory_parts; /* so many parts, all at work, take all of the memory's rate; 1 .. G; 0: not known */
+  int32_t mixed_parts;  /* the most parts with decodes while there is a prefill queue, 1 .. G; 0: always G */
+  int32_t memory_parts; /* parts that together saturate the memory, 1 .. G; 0: not known */
 
   /* What a query at position x sees: [x + 1 - window_left, x + 1 + window_right) of its sequence. With CGR__SEES_OTHER, which is
    * bidirectional and has neither windows nor chunks, all of it. */

@@ -31,7 +31,8 @@ int64_t cgr__plan_max_entries(const cgr__plan_class *c, int32_t max_requests, in
 
 /* ---------------------------------------------------------------------------------------------------- the decode section */
 
-/* Lists the requests of the decode section with their costs, and adds up the others. */
+/* Lists the requests of the decode section with their costs, and counts the emptied ones. Returns the work of the prefill
+ * queue. */
 static cgr__plan_work sort_requests(const cgr__plan_class *c, const int32_t *query_start, const int32_t *seq_lens,
                                     int32_t num_requests, const scratch *s, cgr__plan_header *header, int32_t *decodes) {
   cgr__plan_stretch *at = s->stretches;

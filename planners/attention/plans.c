@@ -79,13 +79,13 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
   return 1;
 }
 
-#define STREAM_OF_CLOCK 0.927 /* what a plain read gets of the rate that the memory's clock and bus allow (H100, H200) */
+#define READ_EFFICIENCY 0.927 /* the share of the memory's rate that a plain read reaches: 0.927 on an H200, 0.92 on an H100 */
 
-/* What a class does with a prefill queue. Where a multiprocessor holds two CTAs, one of them has a part of the decode section
- * at most: two get less of the memory each than one next to a prefill tile, and parts would end at different times. */
+/* Sets how a class shares the GPU with a prefill queue. Where a multiprocessor holds two CTAs, at most one has a part of the
+ * decode section. Two would each get less bandwidth than one next to a q tile, and the parts would end at different times. */
 static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l, cgr__plan_class *c) {
   int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].with_prefill;
-  double rate = STREAM_OF_CLOCK * (double)device->memory_bandwidth, kv_bytes = 4.0 * t->tile_kv * t->width[i].head_dim;
+  double rate = READ_EFFICIENCY * (double)device->memory_bandwidth, kv_bytes = 4.0 * t->tile_kv * t->width[i].head_dim;
   double parts = kv_ns * 1e-9 * rate / kv_bytes / c->stripes;
   c->prefill_cost_tile = (int32_t)((int64_t)t->width[i].prefill_tile * c->cost_kv / kv_ns);
   c->prefill_cost_kv = (int32_t)((int64_t)t->width[i].prefill_kv * c->cost_kv / kv_ns);
@@ -93,7 +93,7 @@ static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, 
   c->mixed_parts = ctas > 1 ? larger(1, c->num_parts / ctas) : smaller(c->num_parts, c->memory_parts + 1);
 }
 
-/* Where the memory's rate is not known, and on the host, whose CTAs run one after the other. */
+/* Halves the parts where the memory's rate is not known, and on the host, whose CTAs run one after the other. */
 static void guess_mixed(cgr__plan_class *c) {
   c->prefill_cost_tile = c->cost_tile;
   c->prefill_cost_kv = c->cost_kv;

@@ -108,7 +108,7 @@ SECTIONS = [
             (*SIDES, "alone over the floor"), ("case",), has("case", "mixed"), ("alone over the floor", lambda *_: "1.15")),
     Section("Decodes with a chunk of a prompt", "mixed_attention", "grid",
             "One layer as above, alone: decodes at a length with one chunk at a position. Serial is the plan in which all parts begin with "
-            "the decodes; now is what the planner chose, with so many of 33 parts. Target: never slower than serial.",
+            "the decodes; now is the planner's choice; parts is how many of 33 it gives to the decodes. Target: never slower than serial.",
             ("parts", "floor", "serial", "now", "now over the floor", "over serial"), ("decodes", "context", "chunk", "at"),
             lambda c: "chunk" in c, ("over serial", lambda *_: "1.00")),
     Section("Attention of a prefill", "attention_cost", "prefill", "As above. Target: of alone; FlashAttention-3 took 234 us.",

@@ -31,7 +31,7 @@ typedef struct bench_attention {
 
   int32_t num_parts;             /* 0: as many as the device holds */
   const bench_plan_costs *costs; /* NULL: the kind's */
-  int32_t decode_parts;          /* of a stripe, that have the decode section when there is a prefill queue; 0: as planned */
+  int32_t decode_parts;          /* parts of a stripe with decodes when there is a prefill queue; 0: as planned */
   bool serial;                   /* all parts begin with the decode section */
   int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
   int32_t samples;               /* tokens that are compared with the reference, of one KV head each; less than 3: 3 */

@@ -177,7 +177,7 @@ private:
   }
 };
 
-// Every bit pattern of 16 bits, over 64 factors from 2^-20 to 2^20: powers of two, others, and those around them.
+// Every bit pattern of 16 bits, over 64 factors: powers of two from 2^-20 to 2^20, and random ones.
 TEST_P(AppendQuantised, EveryElementOverManyFactors) {
   SeededRandom random;
   for (cgr_dtype source : { CGR_DTYPE_BF16, CGR_DTYPE_FP16 })
@@ -204,7 +204,7 @@ TEST_P(AppendQuantised, EveryElementOverManyFactors) {
     }
 }
 
-// Without factors, with one, with one for each element of a head.
+// With every arrangement of factors: none, one, for each head, each element, each token.
 TEST_P(AppendQuantised, WithFactorsOfEveryShape) {
   SeededRandom random;
   for (int round = 0; round < 60; round++) {
@@ -248,7 +248,7 @@ TEST_P(AppendQuantised, WithFactorsOfEveryShape) {
   }
 }
 
-// A cache of e4m3 that is read back and quantised again with the same factor keeps its codes.
+// The test's coder maps each value to its own code.
 TEST(AppendQuantisedCodes, AreTheirValues) {
   for (cgr_dtype dtype : kQuantised) {
     const Coder code(dtype);

@@ -1,5 +1,5 @@
-// Room for a prefill queue (A6a): the decode section takes so many parts that it ends with the queue, and no more than read at
-// the memory's rate.
+// Room for a prefill queue (A6a): the decode section takes so many parts that it ends with the queue, and at most
+// mixed_parts.
 #include <algorithm>
 #include <vector>
 
@@ -9,7 +9,7 @@ namespace {
 
 using namespace cgr_test;
 
-// One stripe of a layer with 8 KV heads of 4 query heads each, head dim 128, on an H100 (kernels/registry.c).
+// One stripe of a layer with 8 KV heads of 4 query heads each, head dim 128, as on an H100.
 PlanCase Stripe() {
   PlanCase given;
   given.c.num_parts = 33;
@@ -45,16 +45,16 @@ int32_t DecodeParts(int32_t decodes, int32_t length, int32_t chunk, int32_t cont
 
 // W = 64 (2000 + 64 * 2000) = 8,320,000; 128 q tiles of 1 to 32 KV tiles cost C = 128 * 6956 + 2112 * 3826 = 8,970,880. Both
 // together are 523,967 for each of 33 parts, of which the decodes fill 15.9. The memory takes 594,285 for them and a twentieth,
-// less than that and the queue's 271,845 one after the other.
+// less than that and the queue's 271,844 one after the other.
 TEST(PlanRoom, IsLeftAsByHand) {
   EXPECT_EQ(DecodeParts(64, 4096, 2048, 0), 16);
   EXPECT_EQ(DecodeParts(32, 8192, 512, 8192), 11);  // W 8,256,000, C = 32 * 6956 + 4240 * 3826 = 16,444,832
   EXPECT_EQ(DecodeParts(64, 4096, 128, 0), 33);     // the queue is done in no time after the decodes
-  EXPECT_EQ(DecodeParts(256, 4096, 2048, 0), 16);   // 45 parts' worth
+  EXPECT_EQ(DecodeParts(256, 4096, 2048, 0), 16);   // 26 parts, lowered to mixed_parts
   EXPECT_EQ(DecodeParts(32, 4096, 4096, 0), 5);     // 3.6 are raised to an eighth
   EXPECT_EQ(DecodeParts(32, 32768, 512, 65536), 7); // few tiles, which are cut
   EXPECT_EQ(DecodeParts(8, 32768, 512, 32768), 33); // 3.8 are not enough for those
-  EXPECT_EQ(DecodeParts(8, 4096, 4096, 4096), 33);  // 0.4 never are
+  EXPECT_EQ(DecodeParts(8, 4096, 4096, 4096), 33);  // 0.4 is less than a sixteenth
 }
 
 TEST(PlanRoom, NeedsAQueueAndDecodes) {
@@ -102,7 +102,7 @@ TEST(PlanRoom, GrowsWithTheQueue) {
   }
 }
 
-// With 2^30 tokens in each of 4096 sequences, a chunk of 2^20 of one of them costs thirty times the decodes, one of 1024 a 32nd.
+// With 2^30 tokens in each of 4096 sequences, a chunk of 2^20 of one of them costs thirty times the decodes, one of 1024 a 33rd.
 TEST(PlanRoom, LongestSequences) {
   for (int32_t chunk : { 1 << 20, 1 << 10 }) {
     PlanCase given = Stripe();

@@ -1,5 +1,5 @@
 // A cache of 8 bits that an engine's own backend reads: the library's append quantises k and v of the new tokens by the factors
-// of the views, in every kind of step; a factor for each token is found and written by it.
+// of the views, in every kind of step. It also finds and writes factors for each token.
 #include <cstring>
 
 #include "cgr/inspect.h"

@@ -1,5 +1,6 @@
 /* The append to caches of 8 bits: a warp for each head of a token, K and then V. A lane takes four neighbouring elements at a
- * time: 8 bytes of a 16-bit tensor, 4 of the cache. K or V that is not quantised is copied in the same steps. */
+ * time: 8 bytes of a 16-bit tensor or 16 of an fp32 one, 4 of the cache. If only one of K and V has 8 bits, the other is copied,
+ * 4 bytes a lane. */
 #include <cuda_fp16.h>
 
 #include "devices/cuda/launch.cuh"
@@ -11,12 +12,12 @@ namespace cgr {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 4; /* elements of a lane */
-constexpr int kWarp = 32 * kEach;
+constexpr int kLaneElements = 4; /* at a time */
+constexpr int kWarpElements = 32 * kLaneElements;
 
 struct Head {
   int64_t page;
-  int32_t token, offset, head; /* of the step; in the page */
+  int32_t token, offset, head; /* offset: of the token in the page */
 };
 
 /* Elements d .. d + 3 of a head. */
@@ -37,11 +38,11 @@ __device__ __forceinline__ float4 read_elements(const cgr_view &from, const Head
 }
 
 /* The largest magnitude of the head's elements, in all lanes; NaN does not count. */
-__device__ __forceinline__ float largest(const cgr_view &from, const Head &at, int32_t head_dim) {
+__device__ __forceinline__ float largest_magnitude(const cgr_view &from, const Head &at, int32_t head_dim) {
   float most = 0.0f;
-  for (int32_t d = (threadIdx.x & 31) * kEach; d < head_dim; d += kWarp) {
+  for (int32_t d = (threadIdx.x & 31) * kLaneElements; d < head_dim; d += kWarpElements) {
     const float4 x = read_elements(from, at, d);
-    const float elements[kEach] = { x.x, x.y, x.z, x.w };
+    const float elements[kLaneElements] = { x.x, x.y, x.z, x.w };
 #pragma unroll
     for (float element : elements)
       most = cgr__larger_magnitude(most, element);
@@ -56,19 +57,19 @@ __device__ __forceinline__ void quantise_head(const cgr_view &from, const cgr_kv
   const bool written = cgr__scales_are_written(&to), varies = to.scale != nullptr && to.scale_stride_d != 0;
   float scale = 1.0f;
   if (written)
-    scale = largest(from, at, head_dim) / CGR__I8_MOST;
+    scale = largest_magnitude(from, at, head_dim) / CGR__I8_MAX;
   else if (to.scale != nullptr)
     scale = *cgr__scale_at(&to, at.page, at.offset, at.head, 0);
   if (written && (threadIdx.x & 31) == 0)
     *cgr__scale_at(&to, at.page, at.offset, at.head, 0) = scale;
   uint8_t *bytes =
       static_cast<uint8_t *>(to.base) + at.page * to.stride_page + at.offset * to.stride_token + at.head * to.stride_head;
-  for (int32_t d = (threadIdx.x & 31) * kEach; d < head_dim; d += kWarp) {
+  for (int32_t d = (threadIdx.x & 31) * kLaneElements; d < head_dim; d += kWarpElements) {
     const float4 x = read_elements(from, at, d);
-    const float elements[kEach] = { x.x, x.y, x.z, x.w };
+    const float elements[kLaneElements] = { x.x, x.y, x.z, x.w };
     uint32_t packed = 0;
 #pragma unroll
-    for (int k = 0; k < kEach; k++) {
+    for (int k = 0; k < kLaneElements; k++) {
       const float own = varies ? *cgr__scale_at(&to, at.page, at.offset, at.head, d + k) : scale;
       packed |= (uint32_t)cgr__quantise(elements[k], own, to.dtype) << (8 * k);
     }
@@ -112,10 +113,11 @@ __global__ void __launch_bounds__(kThreads) append_quantised_kernel(const __grid
   put_head(a.v, a.v_cache, at, a.head_dim_v);
 }
 
-bool is_16_or_32(int32_t dtype) { return dtype == CGR_DTYPE_FP32 || dtype == CGR_DTYPE_FP16 || dtype == CGR_DTYPE_BF16; }
+bool is_input_dtype(int32_t dtype) { return dtype == CGR_DTYPE_FP32 || dtype == CGR_DTYPE_FP16 || dtype == CGR_DTYPE_BF16; }
 
 bool can_put(const cgr_view &from, const cgr_kv_view &to, int32_t head_dim) {
-  return is_16_or_32(from.dtype) && (cgr__is_quantised(to.dtype) || to.dtype == from.dtype) && head_dim > 0 && head_dim % 16 == 0;
+  return is_input_dtype(from.dtype) && (cgr__is_quantised(to.dtype) || to.dtype == from.dtype) && head_dim > 0 &&
+         head_dim % 16 == 0;
 }
 
 } // namespace

@@ -243,7 +243,7 @@ __device__ __forceinline__ void add_warps(const Totals (&of_warp)[kWarps], const
   total.most = max(total.most, __reduce_max_sync(~0u, t.most));
 }
 
-/* Sorts the requests into decodes and prefills; `num_kv` becomes the KV tiles of the latter (cgr__plan_work). The caller
+/* Sorts the requests into decodes and prefills; adds the KV tiles of the latter to `num_kv` (cgr__plan_work). The caller
  * synchronises before it reads the lists. */
 __device__ __forceinline__ Totals sort_requests(const cgr__plan_class &c, const Batch &b, const int32_t *num_requests,
                                                 const Lists &l, int32_t *decodes, int64_t &num_kv) {

@@ -246,17 +246,17 @@ __device__ __forceinline__ void fetch_partials(uint32_t scratch, const float *fr
 }
 
 /* values[i / 32] of lane i mod 32; i is less than 64, or the result does not count. */
-__device__ __forceinline__ float2 lane_of(const float2 (&values)[2], int32_t i) {
+__device__ __forceinline__ float2 value_of_lane(const float2 (&values)[2], int32_t i) {
   float2 low = make_float2(__shfl_sync(~0u, values[0].x, i), __shfl_sync(~0u, values[0].y, i));
   float2 high = make_float2(__shfl_sync(~0u, values[1].x, i), __shfl_sync(~0u, values[1].y, i));
   return i < 32 ? low : high;
 }
 
 /* Merges the partials of a tile in the order of their partials, whichever part does it. A warp takes every kAttentionWarps-th
- * line: as many lines at once as `room` has space for their partials (64 at most), so that a tile of many lines waits for memory
- * once or twice and not once for each, through its share of `scratch`, which is free shared memory. A line of more partials than
- * that takes them in turns. The loops are short rather than unrolled: a CTA comes here once, if at all, so its instructions miss
- * the cache, and a miss costs about as much as fetching a partial. */
+ * line. It fetches the partials of as many lines at once as fit into its share of `scratch`, free shared memory (`room` partials,
+ * at most 64), so it waits for memory once or twice for a tile, not once for each line. A line with more partials takes several
+ * batches. The loops are short rather than unrolled: a CTA comes here once, if at all, so its instructions miss the cache, and a
+ * miss costs about as much as fetching a partial. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                float *scratch, int32_t room) {
@@ -297,7 +297,7 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
 #pragma unroll 1
         for (int32_t first = 0; first < count; first += 32) {
           const int32_t at = i * count + first, weighed = min(32, count - first);
-          const float2 own = lane_of(states, at + lane);
+          const float2 own = value_of_lane(states, at + lane);
           const Weights weights(lane < weighed ? own : make_float2(-INFINITY, 0.0f), max);
 #pragma unroll 4
           for (int32_t u = 0; u < weighed; u++) {

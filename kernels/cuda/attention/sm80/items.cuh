@@ -37,8 +37,8 @@ __device__ __forceinline__ void take_ahead(const cgr__attention_args &a, ItemSha
   shared.taken = atomicAdd(a.prefill_queue, 1);
 }
 
-/* Whether item i of the queue is so far from the queue's end that its CTA may take the next one as soon as it begins. Near the
- * end it takes it late, so that no item waits for a CTA while another has nothing to do. */
+/* Whether more than two items for each CTA follow item i. Its CTA then takes its next item at once. Nearer the end it takes it
+ * late, so that no item waits for a busy CTA while another CTA is idle. */
 __device__ __forceinline__ bool is_far_from_end(int32_t i, int32_t num_items) {
   return i + 2 * (int32_t)(gridDim.x * gridDim.y) < num_items;
 }

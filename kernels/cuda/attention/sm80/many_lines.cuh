@@ -71,7 +71,7 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
-constexpr int32_t kTakenBefore = 3; /* KV tiles before an item's end, its next one is taken: about 4 us */
+constexpr int32_t kTakenBefore = 3; /* the next item is taken after the third KV tile from the end, about 4 us before the end */
 
 /* Works through all KV tiles of one item. `stage` is the stage of its first tile on entry, and of its last on return.
  *
