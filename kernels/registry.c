@@ -202,14 +202,12 @@ static void check_append_view(const cgr_layer *l, const cgr_kv_view *view, const
     return;
   if (view->dtype != CGR_DTYPE_I8 && cgr__is_quantised(view->dtype))
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
-                      "has factors for each token, expected ones for all tokens in a cache of %s (scale_stride_page and "
-                      "scale_stride_token 0)",
-                      dtype);
+                      "has page and token strides %lld, %lld, expected 0, 0 in a cache of %s: factors for all tokens",
+                      (long long)view->scale_stride_page, (long long)view->scale_stride_token, dtype);
   else if (view->scale_stride_page == 0 || view->scale_stride_token == 0 || view->scale_stride_d != 0 ||
            (view->scale_stride_head == 0 && l->num_kv_heads > 1))
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
-                      "has strides %lld, %lld, %lld, %lld, expected a factor for each page, token and head (the append writes "
-                      "them), or ones for all tokens (page and token 0)",
+                      "has strides %lld, %lld, %lld, %lld, expected a factor for each page, token and head, or page and token 0",
                       (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
                       (long long)view->scale_stride_d);
 }
@@ -226,7 +224,8 @@ void cgr__append_check(const cgr_layer *l, int32_t max_tokens, cgr__findings *fi
   const bool is_quantised = cgr__is_quantised(l->k.dtype) || cgr__is_quantised(l->v.dtype);
   const int32_t step = is_quantised ? 16 : 16 / (int32_t)cgr_dtype_size(known ? (cgr_dtype)l->dtype : CGR_DTYPE_FP32);
   if (!known)
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "dtype", "is %s, expected fp32, fp16 or bf16",
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "dtype",
+                      "is %s (0 takes the cache's), expected that of k and v in the call: fp32, fp16 or bf16",
                       cgr_dtype_name((cgr_dtype)l->dtype));
   else if (l->head_dim != l->head_dim_v || l->head_dim % step != 0)
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "head_dim",

@@ -60,11 +60,14 @@ private:
   std::vector<int> codes_;
 };
 
+// Of an fp32 tensor the elements here are the upper halves; the lower ones follow from them.
+uint32_t Wide(uint16_t bits) { return uint32_t(bits) << 16 | (bits * 40503u & 0xffffu); }
+
 float ToFloat(cgr_dtype dtype, uint16_t bits) {
-  uint32_t wide = uint32_t(bits) << 16;
+  uint32_t wide = dtype == CGR_DTYPE_FP32 ? Wide(bits) : uint32_t(bits) << 16;
   float x;
   std::memcpy(&x, &wide, sizeof x);
-  if (dtype == CGR_DTYPE_BF16)
+  if (dtype != CGR_DTYPE_FP16)
     return x;
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   double size = exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
@@ -87,7 +90,16 @@ struct Launch {
     const int64_t token = dim + gap, head = token * page_size, page = head * heads + (which == 1 ? 64 : 0);
     return of == 0 ? page : of == 1 ? token : head;
   }
-  size_t ElementBytes(int which) const { return cache[which] == source ? 2 : 1; }
+  size_t SourceBytes() const { return source == CGR_DTYPE_FP32 ? 4 : 2; }
+  size_t ElementBytes(int which) const { return cache[which] == source ? SourceBytes() : 1; }
+  Bytes Source(const uint16_t *from, size_t count) const {
+    Bytes tensor(count * SourceBytes());
+    for (size_t i = 0; i < count; i++) {
+      const uint32_t bits = source == CGR_DTYPE_FP32 ? Wide(from[i]) : from[i];
+      std::memcpy(&tensor[i * SourceBytes()], &bits, SourceBytes());
+    }
+    return tensor;
+  }
   size_t CacheBytes(int which) const { return size_t(Stride(which, 0) * pages) * ElementBytes(which); }
 };
 
@@ -98,7 +110,8 @@ protected:
   void Run(Launch *l) {
     cgr__append_args args = {};
     Array<int64_t> mapping(*bench_, l->slots);
-    Array<uint16_t> k(*bench_, l->elements[0]), v(*bench_, l->elements[1]);
+    Array<unsigned char> k(*bench_, l->Source(l->elements[0].data(), l->elements[0].size()));
+    Array<unsigned char> v(*bench_, l->Source(l->elements[1].data(), l->elements[1].size()));
     std::vector<std::unique_ptr<Array<unsigned char>>> caches;
     std::vector<std::unique_ptr<Array<float>>> scales;
     const int64_t row = l->elements[0].size() < size_t(l->dim) * size_t(l->heads) * l->slots.size() ? 0 : l->dim;
@@ -160,7 +173,8 @@ private:
     const int64_t at = page * l.Stride(which, 0) + offset * l.Stride(which, 1) + h * l.Stride(which, 2);
     const int64_t scale_at = page * strides[0] + offset * strides[1] + h * strides[2];
     if (l.cache[which] == l.source) {
-      std::memcpy(&(*want)[size_t(at) * 2], row, size_t(l.dim) * 2);
+      const Bytes bytes = l.Source(row, size_t(l.dim));
+      std::memcpy(&(*want)[size_t(at) * l.SourceBytes()], bytes.data(), bytes.size());
       return;
     }
     if (strides[1] != 0) {
@@ -177,10 +191,10 @@ private:
   }
 };
 
-// Every bit pattern of 16 bits, over 64 factors: powers of two from 2^-20 to 2^20, and random ones.
+// Every bit pattern of 16 bits, and as many of 32, over 64 factors: powers of two from 2^-20 to 2^20, and random ones.
 TEST_P(AppendQuantised, EveryElementOverManyFactors) {
   SeededRandom random;
-  for (cgr_dtype source : { CGR_DTYPE_BF16, CGR_DTYPE_FP16 })
+  for (cgr_dtype source : { CGR_DTYPE_BF16, CGR_DTYPE_FP16, CGR_DTYPE_FP32 })
     for (cgr_dtype dtype : kQuantised) {
       SCOPED_TRACE(cgr_dtype_name(dtype));
       const int32_t each = UnderChecker() ? 8 : 64;
@@ -211,7 +225,7 @@ TEST_P(AppendQuantised, WithFactorsOfEveryShape) {
     Launch l;
     l.heads = random.Pick32(1, 5), l.dim = 16 * random.Pick32(1, 20), l.page_size = 1 << random.Pick(0, 5), l.pages = 5;
     l.gap = 16 * random.Pick32(0, 2);
-    l.source = random.OneIn(2) ? CGR_DTYPE_BF16 : CGR_DTYPE_FP16;
+    l.source = random.OneIn(3) ? CGR_DTYPE_FP32 : random.OneIn(2) ? CGR_DTYPE_BF16 : CGR_DTYPE_FP16;
     std::vector<int64_t> all(size_t(l.pages * l.page_size));
     for (size_t i = 0; i < all.size(); i++)
       all[i] = int64_t(i);

@@ -232,13 +232,13 @@ void FactorsOfTokens(Good &c) {
 // Without CGR_BACKEND_APPENDS the library's append must be able to.
 TEST_P(ConfigBackends, TheAppendMustBeAble) {
   const ConfigMistakes dtypes = {
-    { kUnsupported, "layers[1].dtype is fp8_e4m3, expected fp32, fp16 or bf16 ... CGR_BACKEND_APPENDS",
+    { kUnsupported, "layers[1].dtype is fp8_e4m3 (0 takes the cache's) ... fp32, fp16 or bf16 ... CGR_BACKEND_APPENDS",
       [](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3; } },
     { kUnsupported, "layers[1].v.dtype is fp16 and the layer's dtype bf16, expected the same, or 8 bits",
       [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
     { kUnsupported, "layers[1].k.scale is NULL, expected factors for a cache of i8 ... CGR_BACKEND_APPENDS",
       [](Good &c) { Quantise(c, CGR_DTYPE_I8, CGR_DTYPE_FP8_E4M3); } },
-    { kUnsupported, "layers[1].k.scale has factors for each token, expected ones for all tokens in a cache of fp8_e5m2",
+    { kUnsupported, "layers[1].k.scale has page and token strides 32, 2, expected 0, 0 in a cache of fp8_e5m2",
       [](Good &c) { Quantise(c, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_FP8_E5M2), FactorsOfTokens(c); } },
     { kUnsupported, "layers[1].k.scale has strides 32, 2, 0, 0, expected a factor for each page, token and head",
       [](Good &c) {

@@ -60,7 +60,17 @@ protected:
     return to;
   }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
-    return cgr_record_attention(recorder, &static_cast<const QuantisedCache *>(engine)->call_);
+    const QuantisedCache *self = static_cast<const QuantisedCache *>(engine);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    cgr_buffer_view next = CGR_BUFFER_VIEW_INIT;
+    cgr_status status = cgr_record_get_info(recorder, &info);
+    if (status == CGR_OK)
+      status = cgr_record_buffer(recorder, CGR_BUFFER_NEXT_TOKENS, 0, &next);
+    if (status == CGR_OK) // a model that always answers 0
+      status = cgr_fill(self->dev_, next.data, 0, size_t(info.key.num_requests) * sizeof(int32_t), info.stream);
+    if (status == CGR_OK && self->spoilt_ != nullptr)
+      status = cgr_fill(self->dev_, self->spoilt_, 0, sizeof(float), info.stream);
+    return status == CGR_OK ? cgr_record_attention(recorder, &self->call_) : status;
   }
   cgr_status Create(int32_t mode) {
     backend_.name = "reads_8_bits", backend_.support = Always, backend_.record = Nothing;
@@ -111,6 +121,7 @@ protected:
   cgr_layer layer_ = CGR_LAYER_INIT;
   cgr_backend backend_ = CGR_BACKEND_INIT;
   cgr_attention call_ = CGR_ATTENTION_INIT;
+  float *spoilt_ = nullptr; // a factor that each step of the engine overwrites
   int32_t row_ = -1;
   std::vector<void *> memory_;
 };
@@ -162,6 +173,31 @@ TEST_P(QuantisedCache, FindsAndWritesTheFactorOfEachToken) {
   const std::vector<int8_t> k = Get<int8_t>(layer_.k.base, kPages * kPage * kRow);
   EXPECT_EQ(k[size_t(3 * kPage) * kRow], -16) << "-15.875";
   EXPECT_EQ(k[size_t(3 * kPage) * kRow + 7], 127);
+}
+
+// The self-test looks at factors that are written as it looks at keys and values.
+TEST_P(QuantisedCache, ASelfTestSeesWrittenFactors) {
+  const int32_t pages[] = { 2, 3, 4, 5, 6, 7 };
+  layer_.k.dtype = CGR_DTYPE_I8, layer_.k.scale = static_cast<float *>(Alloc(kPages * kPage * kHeads * 4));
+  layer_.k.scale_stride_page = kPage * kHeads, layer_.k.scale_stride_token = kHeads, layer_.k.scale_stride_head = 1;
+  for (float *spoilt : { static_cast<float *>(nullptr), layer_.k.scale + 3 }) { // of the read-trash page
+    cgr_self_test test = CGR_SELF_TEST_INIT;
+    cgr_finding findings[8];
+    int32_t count = -1;
+    spoilt_ = spoilt;
+    ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+    CGR_ASSERT_OK(cgr_request_close(rt_, row_));
+    test.num_pages = 6, test.pages = pages, test.max_token = 100, test.seed = 1;
+    const cgr_status status = cgr_runtime_self_test(rt_, &test, findings, 8, &count);
+    EXPECT_EQ(status, spoilt == nullptr ? CGR_OK : CGR_ERROR_SELF_TEST) << cgr_last_message();
+    if (spoilt != nullptr) {
+      ASSERT_GT(count, 0);
+      EXPECT_NE(std::string(findings[0].text).find("(layer 0, factors of keys), the read-trash page, was written"),
+                std::string::npos)
+          << findings[0].text;
+    }
+    ASSERT_NO_FATAL_FAILURE(Stop());
+  }
 }
 
 TEST_P(QuantisedCache, PassesAnAudit) {

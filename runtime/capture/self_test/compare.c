@@ -41,20 +41,22 @@ static int32_t compare_item(const cgr__test_item *item, const cgr__test_run *in_
   return -1;
 }
 
-/* A page in one of the caches: k counts keys and values of each. */
-static const char *cache_name(int32_t k) { return k % 2 ? "values" : "keys"; }
+static const char *tensor_name(int32_t tensor) {
+  static const char *const names[CGR__TEST_TENSORS] = { "keys", "values", "factors of keys", "factors of values" };
+  return names[tensor % CGR__TEST_TENSORS];
+}
 
 static int32_t test_page_at(const cgr__self_test *t, int32_t group, int32_t place) {
   return place == t->given.num_pages ? t->rt->setup.groups[group].read_trash_page
                                      : t->pages[(int64_t)group * t->given.num_pages + place];
 }
 
-/* The first of the pages that requests own, in all caches, which differs: k, and the place of the page; false: none. */
-static bool find_page(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, int32_t *cache, int32_t *place) {
-  for (int32_t k = 0; k < 2 * t->num_caches; k++) {
-    int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
-    for (int32_t p = 0; p < t->test_case.of.owned[group]; p++) {
-      *cache = k;
+/* The first of the pages that requests own, in all tensors, which differs, and its place; false: none. */
+static bool find_page(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, int32_t *tensor, int32_t *place) {
+  for (int32_t k = 0; k < cgr__test_num_tensors(t); k++) {
+    int32_t group = cgr__test_layer(t, k)->group;
+    for (int32_t p = 0; p < t->test_case.of.owned[group] && cgr__test_has_tensor(t, k); p++) {
+      *tensor = k;
       *place = cgr__test_place(t, &t->test_case.of, group, p);
       if (a->digests[(int64_t)k * cgr__test_num_pages(t) + *place] != b->digests[(int64_t)k * cgr__test_num_pages(t) + *place])
         return true;
@@ -63,19 +65,19 @@ static bool find_page(const cgr__self_test *t, const cgr__test_run *a, const cgr
   return false;
 }
 
-static void tell_page(cgr__self_test *t, int32_t cache, int32_t place, const char *what) {
-  int32_t layer = t->caches[cache / 2], group = t->rt->setup.layers[layer].group;
+static void tell_page(cgr__self_test *t, int32_t tensor, int32_t place, const char *what) {
+  int32_t layer = t->caches[tensor / CGR__TEST_TENSORS], group = t->rt->setup.layers[layer].group;
   t->findings.layer = layer;
   t->findings.group = group;
   cgr__findings_add(&t->findings, CGR_ERROR_SELF_TEST, cgr__key_name(&t->test_case.key).text, "page %d (layer %d, %s)%s",
-                    test_page_at(t, group, place), layer, cache_name(cache), what);
+                    test_page_at(t, group, place), layer, tensor_name(tensor), what);
   t->findings.layer = t->findings.group = -1;
 }
 
 bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b) {
   const cgr__test_case *c = &t->test_case;
-  int32_t cache, place;
-  bool differs = find_page(t, a, b, &cache, &place);
+  int32_t tensor, place;
+  bool differs = find_page(t, a, b, &tensor, &place);
   for (int32_t i = 0; i < c->num_items && !differs; i++)
     differs = compare_item(&c->items[i], a, b) >= 0;
   return differs;
@@ -83,11 +85,11 @@ bool cgr__test_differs(const cgr__self_test *t, const cgr__test_run *a, const cg
 
 int32_t cgr__test_compare(cgr__self_test *t, const cgr__test_run *a, const cgr__test_run *b, const char *in_a, const char *in_b) {
   const cgr__test_case *c = &t->test_case;
-  int32_t cache, place, count = 0;
+  int32_t tensor, place, count = 0;
   char text[128];
-  if (find_page(t, a, b, &cache, &place)) {
+  if (find_page(t, a, b, &tensor, &place)) {
     snprintf(text, sizeof text, ", which a request owns, differs %s and %s", in_a, in_b);
-    tell_page(t, cache, place, text);
+    tell_page(t, tensor, place, text);
     count++;
   }
   for (int32_t i = 0; i < c->num_items; i++) {
@@ -143,9 +145,9 @@ static bool is_owned(const cgr__self_test *t, int32_t group, int32_t place) {
 bool cgr__test_check_pages(cgr__self_test *t, int index) {
   char text[96];
   const uint64_t *now = t->runs[index].digests, *filled = t->filled[cgr__test_noise(index)];
-  for (int32_t k = 0; k < 2 * t->num_caches; k++) {
-    int32_t group = t->rt->setup.layers[t->caches[k / 2]].group;
-    for (int32_t p = 0; p < cgr__test_num_pages(t); p++) {
+  for (int32_t k = 0; k < cgr__test_num_tensors(t); k++) {
+    int32_t group = cgr__test_layer(t, k)->group;
+    for (int32_t p = 0; p < cgr__test_num_pages(t) && cgr__test_has_tensor(t, k); p++) {
       int64_t at = (int64_t)k * cgr__test_num_pages(t) + p;
       if (is_owned(t, group, p) || now[at] == filled[at])
         continue;

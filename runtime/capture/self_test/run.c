@@ -24,16 +24,21 @@ static const int32_t *list_of(const cgr__self_test *t, enum list list, int32_t g
   return lists + (size_t)list * cgr__test_list_length(t) + (size_t)group * (size_t)cgr__test_num_pages(t);
 }
 
-static cgr__pages_args pages_args(const cgr__self_test *t, int32_t cache, int v) {
-  const cgr_layer *l = &t->rt->setup.layers[t->caches[cache]];
+static cgr__pages_args pages_args(const cgr__self_test *t, int32_t tensor) {
+  const cgr_layer *l = cgr__test_layer(t, tensor);
+  const cgr_kv_view *view = cgr__test_view(t, tensor);
   uint64_t *digests = (uint64_t *)(void *)(t->device + cgr__test_digest_offset(t));
-  cgr__pages_args a = { .view = v ? l->v : l->k, .num_pages = t->given.num_pages };
+  cgr__pages_args a = { .view = *view, .num_pages = t->given.num_pages };
+  if (cgr__test_is_factor(tensor))
+    a.view = (cgr_kv_view){
+      view->scale, CGR_DTYPE_FP32, 0, view->scale_stride_page, view->scale_stride_token, view->scale_stride_head, NULL, 0, 0, 0, 0
+    };
   a.pages = list_of(t, LIST_PAGES, l->group);
-  a.digest = digests + ((size_t)cache * 2 + (size_t)v) * (size_t)cgr__test_num_pages(t);
-  a.seed = t->given.seed + (uint64_t)cache * 2 + (uint64_t)v;
+  a.digest = digests + (size_t)tensor * (size_t)cgr__test_num_pages(t);
+  a.seed = t->given.seed + (uint64_t)tensor;
   a.page_size = t->rt->setup.groups[l->group].page_size;
   a.num_heads = l->num_kv_heads;
-  a.head_dim = v ? l->head_dim_v : l->head_dim;
+  a.head_dim = cgr__test_is_factor(tensor) ? 1 : tensor % 2 ? l->head_dim_v : l->head_dim;
   a.element_size = (int32_t)cgr_dtype_size((cgr_dtype)a.view.dtype);
   return a;
 }
@@ -42,30 +47,32 @@ static cgr__pages_args pages_args(const cgr__self_test *t, int32_t cache, int v)
 static cgr_status digest_pages(cgr__self_test *t, bool of_case, uint64_t *digests) {
   const cgr__device_ops *ops = t->rt->dev->ops;
   int error = 0;
-  for (int32_t c = 0; c < t->num_caches && !error; c++)
-    for (int v = 0; v < 2 && !error; v++) {
-      cgr__pages_args args = pages_args(t, c, v);
-      args.num_pages++;
-      args.tokens = of_case ? list_of(t, LIST_AFTER, t->rt->setup.layers[t->caches[c]].group) : NULL;
-      error = ops->launch(t->rt->dev, &cgr__kernel_digest_pages, &args, t->rt->own_stream);
-    }
+  for (int32_t i = 0; i < cgr__test_num_tensors(t) && !error; i++) {
+    if (!cgr__test_has_tensor(t, i))
+      continue;
+    cgr__pages_args args = pages_args(t, i);
+    args.num_pages++;
+    args.tokens = of_case ? list_of(t, LIST_AFTER, cgr__test_layer(t, i)->group) : NULL;
+    error = ops->launch(t->rt->dev, &cgr__kernel_digest_pages, &args, t->rt->own_stream);
+  }
   if (!error && t->num_caches > 0)
-    error = ops->copy(t->rt->dev, digests, pages_args(t, 0, 0).digest, cgr__test_digest_bytes(t), t->rt->own_stream);
+    error = ops->copy(t->rt->dev, digests, pages_args(t, 0).digest, cgr__test_digest_bytes(t), t->rt->own_stream);
   return test_failed(t, error, "cgr_runtime_self_test: summing up the pages");
 }
 
 /* Every run has its own noise in all pages; written over it, what requests have in their cache is the same in each. */
 static cgr_status fill_pages(cgr__self_test *t, int run, bool of_case) {
   int error = 0;
-  for (int32_t c = 0; c < t->num_caches && !error; c++)
-    for (int v = 0; v < 2 && !error; v++) {
-      cgr__pages_args args = pages_args(t, c, v), context = args;
-      args.seed += (uint64_t)(cgr__test_noise(run) + 1) << 32;
-      context.tokens = list_of(t, LIST_BEFORE, t->rt->setup.layers[t->caches[c]].group);
-      error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &args, t->rt->own_stream);
-      if (!error && of_case)
-        error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &context, t->rt->own_stream);
-    }
+  for (int32_t i = 0; i < cgr__test_num_tensors(t) && !error; i++) {
+    if (!cgr__test_has_tensor(t, i))
+      continue;
+    cgr__pages_args args = pages_args(t, i), context = args;
+    args.seed += (uint64_t)(cgr__test_noise(run) + 1) << 32;
+    context.tokens = list_of(t, LIST_BEFORE, cgr__test_layer(t, i)->group);
+    error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &args, t->rt->own_stream);
+    if (!error && of_case)
+      error = t->rt->dev->ops->launch(t->rt->dev, &cgr__kernel_fill_pages, &context, t->rt->own_stream);
+  }
   return test_failed(t, error, "cgr_runtime_self_test: filling the pages");
 }
 

@@ -84,7 +84,7 @@ typedef struct cgr__test_case {
 
 /* What a run left. */
 typedef struct cgr__test_run {
-  uint64_t *digests;       /* [caches][2][num_pages + 1] */
+  uint64_t *digests;       /* [tensors][num_pages + 1] */
   unsigned char *content;  /* of the items */
   bool has_next;           /* what it has of the next step */
   cgr__record_calls calls; /* that made the step: of a replay those of its graph's capture, and those at breaks */
@@ -137,8 +137,26 @@ static inline int cgr__test_noise(int run) { return run % 3; }
 
 /* Pages of a group that are looked at: the given ones, and the read-trash page. */
 static inline int32_t cgr__test_num_pages(const cgr__self_test *t) { return t->given.num_pages + 1; }
+
+/* Tensors of a cache: keys, values, and the factors of each, which are looked at if every token has its own. */
+#define CGR__TEST_TENSORS 4
+static inline int32_t cgr__test_num_tensors(const cgr__self_test *t) { return CGR__TEST_TENSORS * t->num_caches; }
+static inline const cgr_layer *cgr__test_layer(const cgr__self_test *t, int32_t tensor) {
+  return &t->rt->setup.layers[t->caches[tensor / CGR__TEST_TENSORS]];
+}
+static inline bool cgr__test_is_factor(int32_t tensor) { return tensor % CGR__TEST_TENSORS >= 2; }
+static inline const cgr_kv_view *cgr__test_view(const cgr__self_test *t, int32_t tensor) {
+  return tensor % 2 ? &cgr__test_layer(t, tensor)->v : &cgr__test_layer(t, tensor)->k;
+}
+static inline bool cgr__test_has_tensor(const cgr__self_test *t, int32_t tensor) {
+  const cgr_kv_view *view = cgr__test_view(t, tensor);
+  bool each_head = view->scale_stride_head != 0 || cgr__test_layer(t, tensor)->num_kv_heads == 1;
+  return !cgr__test_is_factor(tensor) ||
+         (view->scale && view->scale_stride_page != 0 && view->scale_stride_token != 0 && each_head && view->scale_stride_d == 0);
+}
+
 static inline size_t cgr__test_digest_bytes(const cgr__self_test *t) {
-  return (size_t)t->num_caches * 2 * (size_t)cgr__test_num_pages(t) * sizeof(uint64_t);
+  return (size_t)cgr__test_num_tensors(t) * (size_t)cgr__test_num_pages(t) * sizeof(uint64_t);
 }
 
 /* Entries of a list of pages of all groups. */
