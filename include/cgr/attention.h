@@ -85,7 +85,7 @@ typedef struct cgr_group {
   int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
   int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1 */
   int32_t read_trash_page;   /* reserved: what a guarded read reads instead of a bad page. Never written; the engine fills it once
-                                with finite values (zeros, say) */
+                                with finite values (zeros, say), and its factors, if every token has its own */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
   const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's. As there, a page that
                                 replaces another below a row's length must have its tokens before the row's next step with tokens */

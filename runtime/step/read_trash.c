@@ -9,27 +9,40 @@
 
 #define LAUNCHES_BETWEEN 16 /* from one look to the next */
 
-/* K or V of a page. */
+/* What a layer has of a page: K, V, and the factors of each, if every token has its own. */
+enum { NUM_TENSORS = 4 };
 typedef struct page_of {
-  const cgr_kv_view *view;
+  cgr_kv_view view; /* of K or V; of factors, with their strides and a dim of 1 */
   int32_t page, num_tokens, num_heads, dim;
 } page_of;
 
-static page_of page_of_layer(const cgr__setup *setup, const cgr_layer *layer, bool is_v) {
+static page_of page_of_layer(const cgr__setup *setup, const cgr_layer *layer, int tensor) {
   const cgr_group *group = &setup->groups[layer->group];
-  return (page_of){ is_v ? &layer->v : &layer->k, group->read_trash_page, group->page_size, layer->num_kv_heads,
-                    is_v && layer->head_dim_v > 0 ? layer->head_dim_v : layer->head_dim };
+  const cgr_kv_view *view = tensor % 2 ? &layer->v : &layer->k;
+  const int32_t dim = tensor % 2 && layer->head_dim_v > 0 ? layer->head_dim_v : layer->head_dim;
+  page_of p = { *view, group->read_trash_page, group->page_size, layer->num_kv_heads, dim };
+  if (tensor < 2)
+    return p;
+  p.dim = 1;
+  p.view = (cgr_kv_view){ .base = view->scale,
+                          .dtype = CGR_DTYPE_FP32,
+                          .stride_page = view->scale_stride_page,
+                          .stride_token = view->scale_stride_token,
+                          .stride_head = view->scale_stride_head };
+  if (!view->scale || view->scale_stride_page == 0 || view->scale_stride_token == 0 || view->scale_stride_d != 0)
+    p.num_tokens = 0;
+  return p;
 }
 
-static size_t head_bytes(const page_of *p) { return (size_t)p->dim * cgr_dtype_size((cgr_dtype)p->view->dtype); }
+static size_t head_bytes(const page_of *p) { return (size_t)p->dim * cgr_dtype_size((cgr_dtype)p->view.dtype); }
 
 static size_t page_bytes(const page_of *p) { return (size_t)p->num_tokens * (size_t)p->num_heads * head_bytes(p); }
 
 size_t cgr__read_trash_bytes(const cgr__setup *setup) {
   size_t bytes = 0;
   for (int32_t i = 0; i < setup->config.num_layers; i++)
-    for (int v = 0; v < 2 && cgr__owns_cache(&setup->layers[i]); v++) {
-      const page_of p = page_of_layer(setup, &setup->layers[i], v == 1);
+    for (int k = 0; k < NUM_TENSORS && cgr__owns_cache(&setup->layers[i]); k++) {
+      const page_of p = page_of_layer(setup, &setup->layers[i], k);
       bytes += page_bytes(&p);
     }
   return bytes;
@@ -39,9 +52,9 @@ size_t cgr__read_trash_bytes(const cgr__setup *setup) {
 
 /* Packed as [token][head][d], or as [head][token][d] where the heads are further apart; in one copy if the page has no gaps. */
 static int copy_page(cgr_runtime *rt, const page_of *p, unsigned char *to, cudaStream_t stream) {
-  const int64_t size = (int64_t)cgr_dtype_size((cgr_dtype)p->view->dtype);
-  const unsigned char *from = (const unsigned char *)p->view->base + p->page * p->view->stride_page * size;
-  int64_t token = p->view->stride_token, head = p->view->stride_head, dim = p->dim;
+  const int64_t size = (int64_t)cgr_dtype_size((cgr_dtype)p->view.dtype);
+  const unsigned char *from = (const unsigned char *)p->view.base + p->page * p->view.stride_page * size;
+  int64_t token = p->view.stride_token, head = p->view.stride_head, dim = p->dim;
   bool heads_outside = head > token;
   int64_t outer = heads_outside ? head : token, inner = heads_outside ? token : head;
   int32_t num_outer = heads_outside ? p->num_heads : p->num_tokens, num_inner = heads_outside ? p->num_tokens : p->num_heads;
@@ -69,9 +82,9 @@ cgr_status cgr__read_trash_copy(cgr_runtime *rt, cudaStream_t stream) {
   r->stream = stream;
   r->unseen = true;
   for (int32_t i = 0; i < setup->config.num_layers; i++)
-    for (int v = 0; v < 2 && cgr__owns_cache(&setup->layers[i]); v++) {
-      const page_of p = page_of_layer(setup, &setup->layers[i], v == 1);
-      int error = copy_page(rt, &p, to, stream);
+    for (int k = 0; k < NUM_TENSORS && cgr__owns_cache(&setup->layers[i]); k++) {
+      const page_of p = page_of_layer(setup, &setup->layers[i], k);
+      int error = p.num_tokens > 0 ? copy_page(rt, &p, to, stream) : 0;
       CGR__TRY(cgr__runtime_device_error(rt, error, "cgr_step_launch: copying a read-trash page for the layer to check"));
       to += page_bytes(&p);
     }
@@ -105,20 +118,23 @@ static bool is_bad(int32_t dtype, const unsigned char *data, size_t i) {
 /* The first bad element of a page that was copied. */
 static bool find_bad(const page_of *p, const unsigned char *copy, int32_t *token, int32_t *head) {
   size_t count = (size_t)p->num_tokens * (size_t)p->num_heads * (size_t)p->dim, i = 0;
-  while (i < count && !is_bad(p->view->dtype, copy, i))
+  if (count == 0)
+    return false;
+  while (i < count && !is_bad(p->view.dtype, copy, i))
     i++;
   int32_t row = (int32_t)(i / (size_t)p->dim);
-  bool heads_outside = p->view->stride_head > p->view->stride_token;
+  bool heads_outside = p->view.stride_head > p->view.stride_token;
   *token = heads_outside ? row % p->num_tokens : row / p->num_heads;
   *head = heads_outside ? row / p->num_tokens : row % p->num_heads;
   return i < count;
 }
 
-static void report_bad_page(cgr_runtime *rt, int32_t layer, bool is_v, const page_of *p, int32_t token, int32_t head) {
+static void report_bad_page(cgr_runtime *rt, int32_t layer, int tensor, const page_of *p, int32_t token, int32_t head) {
+  static const char *const names[NUM_TENSORS] = { "k", "v", "k.scale", "v.scale" };
   (void)cgr__fail(CGR_ERROR_STATE,
                   "page %d of group %d, its read-trash page, had NaN or an infinity in layers[%d].%s, token %d, head %d, in step "
                   "%llu, expected finite numbers: the engine fills it once, and nothing writes it (cgr_group.read_trash_page)",
-                  p->page, rt->setup.layers[layer].group, layer, is_v ? "v" : "k", token, head,
+                  p->page, rt->setup.layers[layer].group, layer, names[tensor], token, head,
                   (unsigned long long)rt->read_trash.seq);
   snprintf(rt->read_trash.found, sizeof rt->read_trash.found, "%s", cgr_last_message());
   (void)cgr__runtime_report(rt, CGR_ERROR_STATE);
@@ -133,11 +149,11 @@ void cgr__read_trash_look(cgr_runtime *rt) {
   if (r->seq == 0 || cgr__ring_completed(&rt->lane.ring) < r->seq)
     return;
   for (int32_t i = 0; i < setup->config.num_layers; i++)
-    for (int v = 0; v < 2 && !found && cgr__owns_cache(&setup->layers[i]); v++) {
-      const page_of p = page_of_layer(setup, &setup->layers[i], v == 1);
+    for (int k = 0; k < NUM_TENSORS && !found && cgr__owns_cache(&setup->layers[i]); k++) {
+      const page_of p = page_of_layer(setup, &setup->layers[i], k);
       found = find_bad(&p, copy, &token, &head);
       if (found)
-        report_bad_page(rt, i, v == 1, &p, token, head);
+        report_bad_page(rt, i, k, &p, token, head);
       copy += page_bytes(&p);
     }
   r->unseen = false;

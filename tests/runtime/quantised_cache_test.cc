@@ -1,11 +1,13 @@
 // A cache of 8 bits that an engine's own backend reads: the library's append quantises k and v of the new tokens by the factors
 // of the views, in every kind of step. It also finds and writes factors for each token.
+#include <cmath>
 #include <cstring>
 
 #include "cgr/inspect.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 #include "tests/support/getters.h"
+#include "tests/support/violations.h"
 
 namespace cgr_test {
 namespace {
@@ -24,7 +26,8 @@ uint16_t Bf16(float x) {
 class QuantisedCache : public OverDevices {
 protected:
   void SetUpOnDevice() override {
-    CGR_ASSERT_OK(cgr_device_open(GetParam().name.c_str(), &GetParam().config, &dev_));
+    dev_ = violations_.Open(GetParam());
+    ASSERT_NE(dev_, nullptr);
     CGR_ASSERT_OK(cgr_stream_create(dev_, &stream_));
     layer_.backend = 1, layer_.num_q_heads = layer_.num_kv_heads = kHeads, layer_.head_dim = kDim;
     layer_.dtype = CGR_DTYPE_BF16;
@@ -42,10 +45,13 @@ protected:
       CGR_EXPECT_OK(cgr_memory_free(dev_, memory));
     CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
     CGR_EXPECT_OK(cgr_device_close(dev_));
+    EXPECT_EQ(violations_.All(), reports_);
   }
   void *Alloc(size_t bytes) {
     void *memory = nullptr;
     CGR_EXPECT_OK(cgr_memory_alloc(dev_, bytes, &memory));
+    CGR_EXPECT_OK(cgr_fill(dev_, memory, 0, bytes, stream_));
+    CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
     memory_.push_back(memory);
     return memory;
   }
@@ -69,7 +75,7 @@ protected:
     if (status == CGR_OK) // a model that always answers 0
       status = cgr_fill(self->dev_, next.data, 0, size_t(info.key.num_requests) * sizeof(int32_t), info.stream);
     if (status == CGR_OK && self->spoilt_ != nullptr)
-      status = cgr_fill(self->dev_, self->spoilt_, 0, sizeof(float), info.stream);
+      status = cgr_fill(self->dev_, self->spoilt_, 0x40, sizeof(float), info.stream);
     return status == CGR_OK ? cgr_record_attention(recorder, &self->call_) : status;
   }
   cgr_status Create(int32_t mode) {
@@ -114,6 +120,8 @@ protected:
     return elements;
   }
 
+  Violations violations_;
+  std::vector<std::string> reports_; // that the test has looked at
   cgr_device *dev_ = nullptr;
   cudaStream_t stream_ = nullptr;
   cgr_runtime *rt_ = nullptr;
@@ -198,6 +206,22 @@ TEST_P(QuantisedCache, ASelfTestSeesWrittenFactors) {
     }
     ASSERT_NO_FATAL_FAILURE(Stop());
   }
+}
+
+// A guarded read gives a code times its factor.
+TEST_P(QuantisedCache, AFactorOfTheReadTrashPageIsFinite) {
+  layer_.v.dtype = CGR_DTYPE_I8, layer_.v.scale = static_cast<float *>(Alloc(kPages * kPage * kHeads * 4));
+  layer_.v.scale_stride_page = kPage * kHeads, layer_.v.scale_stride_token = 1, layer_.v.scale_stride_head = kPage;
+  for (cgr_kv_view *view : { &layer_.k, &layer_.v })
+    ASSERT_NO_FATAL_FAILURE(Put(view->base, std::vector<uint8_t>(kPages * kPage * kRow)));
+  std::vector<float> factors(kPages * kPage * kHeads, 1.0f);
+  factors[kPage + 5] = NAN; // page 0, head 1, token 5
+  ASSERT_NO_FATAL_FAILURE(Put(layer_.v.scale, factors));
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+  ASSERT_NO_FATAL_FAILURE(Step(1));
+  reports_ = violations_.All();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_NE(reports_[0].find("layers[0].v.scale, token 5, head 1"), std::string::npos) << reports_[0];
 }
 
 TEST_P(QuantisedCache, PassesAnAudit) {
