@@ -66,34 +66,23 @@ enum { WARM, COLD, WITH_APPEND };
 
 /* In graphs of about 20 ms. */
 static double run_alone(const tensors *m, const bench_shape *s, int kind, double floor_us, bench_attention_error *most) {
-  int32_t count = bench_shape_requests(s), nodes = (int32_t)(20000.0 / floor_us), longest = 1;
-  int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
-  for (int32_t i = 0; i < count; i++) {
-    query_lens[i] = bench_shape_query_len(s, i);
-    seq_lens[i] = bench_shape_seq_len(s, i);
-    longest = seq_lens[i] > longest ? seq_lens[i] : longest;
-  }
+  int32_t nodes = (int32_t)(20000.0 / floor_us), longest = 1;
   bench_attention b = { .dev = m->dev, .stream = m->stream, .cache = m->cache, .q = m->q, .out = m->out };
-  b.num_q_heads = s->num_q_heads;
-  b.num_kv_heads = s->num_kv_heads;
-  b.head_dim = s->head_dim;
-  b.dtype = s->dtype;
-  b.page_size = BENCH_PAGE_SIZE;
+  bench_attention_set_shape(&b, s);
+  for (int32_t i = 0; i < b.num_requests; i++)
+    longest = b.seq_lens[i] > longest ? b.seq_lens[i] : longest;
   b.num_pages = kind == COLD ? m->all_pages : m->num_pages;
   b.cold = kind == COLD;
   b.k = kind == WITH_APPEND ? m->k : NULL;
   b.v = kind == WITH_APPEND ? m->v : NULL;
-  b.num_requests = count;
-  b.query_lens = query_lens;
-  b.seq_lens = seq_lens;
   b.nodes = m->is_host ? 2 : nodes < 4 ? 4 : nodes > 100 ? 100 : nodes;
   b.replays = m->is_host ? 1 : kind == WARM ? 20 : 10;
   b.samples = kind != WARM ? 3 : longest < 5461 ? 12 : 65536 / longest; /* long ones take a while */
   bench_attention_result result = bench_attention_run(&b);
   most->out = fmax(most->out, result.error.out);
   most->lse = fmax(most->lse, result.error.lse);
-  free(query_lens);
-  free(seq_lens);
+  free((void *)b.query_lens);
+  free((void *)b.seq_lens);
   return result.us;
 }
 

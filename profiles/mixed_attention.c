@@ -45,30 +45,17 @@ static bench_shape mix(int32_t decodes, int32_t length, int32_t chunk, int32_t c
 
 /* `parts` 0: as planned. */
 static bench_attention_result measure(const machine *m, const bench_shape *s, int32_t parts, bool serial) {
-  int32_t count = bench_shape_requests(s);
-  int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
-  for (int32_t i = 0; i < count; i++) {
-    query_lens[i] = bench_shape_query_len(s, i);
-    seq_lens[i] = bench_shape_seq_len(s, i);
-  }
   bench_attention b = { .dev = m->dev, .stream = m->stream, .cache = m->cache, .q = m->q, .out = m->out };
-  b.num_q_heads = s->num_q_heads;
-  b.num_kv_heads = s->num_kv_heads;
-  b.head_dim = s->head_dim;
-  b.dtype = s->dtype;
-  b.page_size = BENCH_PAGE_SIZE;
+  bench_attention_set_shape(&b, s);
   b.num_pages = m->num_pages;
-  b.num_requests = count;
-  b.query_lens = query_lens;
-  b.seq_lens = seq_lens;
   b.decode_parts = parts;
   b.serial = serial;
   double nodes = 10000.0 / bench_shape_floor_us(s, m->bandwidth);
   b.nodes = m->is_host ? 2 : nodes < 4.0 ? 4 : (int32_t)nodes;
   b.replays = m->is_host ? 1 : 3;
   bench_attention_result result = bench_attention_run(&b);
-  free(query_lens);
-  free(seq_lens);
+  free((void *)b.query_lens);
+  free((void *)b.seq_lens);
   return result;
 }
 

@@ -140,6 +140,23 @@ static void make_plan(alone *a) {
 
 /* ----------------------------------------------------------------------------------------------------- batch and buffers */
 
+void bench_attention_set_shape(bench_attention *b, const bench_shape *s) {
+  int32_t count = bench_shape_requests(s);
+  int32_t *query_lens = malloc((size_t)count * sizeof *query_lens), *seq_lens = malloc((size_t)count * sizeof *seq_lens);
+  for (int32_t i = 0; i < count; i++) {
+    query_lens[i] = bench_shape_query_len(s, i);
+    seq_lens[i] = bench_shape_seq_len(s, i);
+  }
+  b->num_q_heads = s->num_q_heads;
+  b->num_kv_heads = s->num_kv_heads;
+  b->head_dim = s->head_dim;
+  b->dtype = s->dtype;
+  b->page_size = BENCH_PAGE_SIZE;
+  b->num_requests = count;
+  b->query_lens = query_lens;
+  b->seq_lens = seq_lens;
+}
+
 static int32_t pages_of(const bench_attention *b, int32_t request) {
   return (b->seq_lens[request] + b->page_size - 1) / b->page_size;
 }

@@ -5,6 +5,7 @@
 #define CGR_PROFILES_SUPPORT_ATTENTION_ALONE_H
 
 #include "kernels/registry.h"
+#include "profiles/support/attention_shapes.h"
 #include "profiles/support/bench.h"
 
 /* Costs to plan with in place of the kind's: they decide where the decode section is cut, never what comes out. */
@@ -36,6 +37,9 @@ typedef struct bench_attention {
   int32_t nodes, replays;        /* a replay is a launch of the graph, or several when it is short */
   int32_t samples;               /* tokens that are compared with the reference, of one KV head each; less than 3: 3 */
 } bench_attention;
+
+/* Sets heads, head dim, dtype, page size and the lengths of its requests; the caller frees query_lens and seq_lens. */
+void bench_attention_set_shape(bench_attention *b, const bench_shape *s);
 
 /* The largest of what was compared with the fp64 reference. */
 typedef struct bench_attention_error {
