@@ -6,6 +6,8 @@
 
 #define cgr__cuda_append cgr__emulated_append
 #define cgr__cuda_append_preload cgr__emulated_append_preload
+#define cgr__cuda_append_quantised cgr__emulated_append_quantised
+#define cgr__cuda_append_quantised_preload cgr__emulated_append_quantised_preload
 #define cgr__cuda_attention cgr__emulated_attention
 #define cgr__cuda_attention_preload cgr__emulated_attention_preload
 #define cgr__cuda_check_values cgr__emulated_check_values
