@@ -240,7 +240,8 @@ CGR__HOST_DEVICE void cgr__plan_add_work(const cgr__plan_class *c, int32_t query
   cgr__plan_range first = cgr__plan_prefill_range(c, query_len, seq_len, 0),
                   last = cgr__plan_prefill_range(c, query_len, seq_len, tiles - 1);
   work->num_tiles += tiles;
-  work->num_kv += ((int64_t)tiles * (first.end - first.begin + last.end - last.begin) + 1) / 2;
+  int64_t ends = (int64_t)first.end - first.begin + last.end - last.begin;
+  work->num_kv += (tiles * ends + 1) / 2;
 }
 
 /* A18. Whether `num_tiles` (q tiles of the prefill queue, for one head block) are so few that they are cut. */
