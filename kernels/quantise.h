@@ -25,6 +25,23 @@ CGR__HOST_DEVICE int cgr__scales_are_written(const cgr_kv_view *view) {
   return view->scale != NULL && (view->scale_stride_page != 0 || view->scale_stride_token != 0);
 }
 
+/* The factors of a view in which each page, token and head has one of its own: as a cache of fp32, one element to a head. `base`
+ * is NULL when they are arranged otherwise, or there are none. */
+CGR__HOST_DEVICE cgr_kv_view cgr__factors_of_tokens(const cgr_kv_view *view, int32_t num_kv_heads) {
+  cgr_kv_view factors;
+  bool is_head = view->scale_stride_head != 0 || num_kv_heads == 1;
+  bool is_token = view->scale_stride_page != 0 && view->scale_stride_token != 0 && view->scale_stride_d == 0;
+  factors.base = is_head && is_token ? view->scale : NULL;
+  factors.dtype = CGR_DTYPE_FP32;
+  factors.reserved = 0;
+  factors.stride_page = view->scale_stride_page;
+  factors.stride_token = view->scale_stride_token;
+  factors.stride_head = view->scale_stride_head;
+  factors.scale = NULL;
+  factors.scale_stride_page = factors.scale_stride_token = factors.scale_stride_head = factors.scale_stride_d = 0;
+  return factors;
+}
+
 /* The larger of two magnitudes; a NaN does not count. */
 CGR__HOST_DEVICE float cgr__larger_magnitude(float most, float x) {
   const float size = x < 0.0f ? -x : x;

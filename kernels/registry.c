@@ -204,8 +204,7 @@ static void check_append_view(const cgr_layer *l, const cgr_kv_view *view, const
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
                       "has page and token strides %lld, %lld, expected 0, 0 in a cache of %s: factors for all tokens",
                       (long long)view->scale_stride_page, (long long)view->scale_stride_token, dtype);
-  else if (view->scale_stride_page == 0 || view->scale_stride_token == 0 || view->scale_stride_d != 0 ||
-           (view->scale_stride_head == 0 && l->num_kv_heads > 1))
+  else if (!cgr__factors_of_tokens(view, l->num_kv_heads).base)
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
                       "has strides %lld, %lld, %lld, %lld, expected a factor for each page, token and head, or page and token 0",
                       (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,

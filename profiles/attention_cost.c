@@ -229,11 +229,7 @@ static void run_other(const setting *at, const bench_shape *s) {
   times t = run_graphs(&m, s, bench_shape_floor_us(s, at->bandwidth));
   print_graphs(at, s, &t);
   print_verdict(at, s, &t);
-  void *memory[] = { m.cache, m.q, m.k, m.v, m.out };
-  for (int i = 0; i < 5; i++)
-    bench_check(cgr_memory_free(m.dev, memory[i]), "cgr_memory_free");
-  bench_check(cgr_stream_destroy(m.dev, m.stream), "cgr_stream_destroy");
-  bench_check(cgr_device_close(m.dev), "cgr_device_close");
+  bench_close_device(m.dev, m.stream, (void *[]){ m.cache, m.q, m.k, m.v, m.out }, 5);
 }
 
 static void print_columns(bool is_first) {

@@ -376,14 +376,6 @@ static void open_machine(machine *m, const char *device) {
   m->out = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)lines * 256);
 }
 
-static void close_machine(machine *m) {
-  void *tensors[] = { m->pool, m->q, m->out };
-  for (int i = 0; i < 3; i++)
-    bench_check(cgr_memory_free(m->dev, tensors[i]), "cgr_memory_free");
-  bench_check(cgr_stream_destroy(m->dev, m->stream), "cgr_stream_destroy");
-  bench_check(cgr_device_close(m->dev), "cgr_device_close");
-}
-
 int main(int argc, char **argv) {
   machine m;
   open_machine(&m, argc > 1 ? argv[1] : NULL);
@@ -394,6 +386,6 @@ int main(int argc, char **argv) {
   }
   for (int32_t head_dim = 64; head_dim <= 256; head_dim *= 2)
     calibrate_mixed(&m, head_dim);
-  close_machine(&m);
+  bench_close_device(m.dev, m.stream, (void *[]){ m.pool, m.q, m.out }, 3);
   return 0;
 }

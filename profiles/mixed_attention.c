@@ -153,14 +153,6 @@ static void open_machine(machine *m, const char *device) {
   m->out = bench_make_tensor(m->dev, m->stream, CGR_DTYPE_BF16, (size_t)4608 * 32 * 128);
 }
 
-static void close_machine(machine *m) {
-  void *tensors[] = { m->cache, m->q, m->out };
-  for (int i = 0; i < 3; i++)
-    bench_check(cgr_memory_free(m->dev, tensors[i]), "cgr_memory_free");
-  bench_check(cgr_stream_destroy(m->dev, m->stream), "cgr_stream_destroy");
-  bench_check(cgr_device_close(m->dev), "cgr_device_close");
-}
-
 int main(int argc, char **argv) {
   const char *what = argc > 2 ? argv[2] : "all";
   machine m;
@@ -175,6 +167,6 @@ int main(int argc, char **argv) {
     print_sweep(&m);
   if (grid)
     print_grid(&m);
-  close_machine(&m);
+  bench_close_device(m.dev, m.stream, (void *[]){ m.cache, m.q, m.out }, 3);
   return 0;
 }

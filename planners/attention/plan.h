@@ -252,12 +252,12 @@ CGR__HOST_DEVICE int cgr__plan_is_cut(const cgr__plan_class *c, int64_t num_tile
 /* A6a. D; `cost` is W. */
 CGR__HOST_DEVICE int32_t cgr__plan_decode_parts(const cgr__plan_class *c, int64_t cost, const cgr__plan_work *work) {
   int64_t queue = c->head_blocks * (work->num_tiles * c->prefill_cost_tile + work->num_kv * c->prefill_cost_kv);
-  int64_t mean = cgr__plan_quotient(cost + queue + c->num_parts - 1, c->num_parts), least = (c->num_parts + 7) / 8;
-  int64_t some = cgr__plan_is_cut(c, work->num_tiles) ? least : c->num_parts / 16;
   if (c->mixed_parts == 0 || queue == 0 || cost == 0)
     return c->num_parts;
   if (c->memory_parts == 0)
     return c->mixed_parts;
+  int64_t mean = cgr__plan_quotient(cost + queue + c->num_parts - 1, c->num_parts), least = (c->num_parts + 7) / 8;
+  int64_t some = cgr__plan_is_cut(c, work->num_tiles) ? least : c->num_parts / 16;
   int64_t parts = cgr__plan_quotient(cost + mean / 2, mean);
   if (parts < some)
     return c->num_parts;

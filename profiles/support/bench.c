@@ -313,3 +313,10 @@ void bench_print_head(FILE *out, cgr_device *dev, const char *program) {
           cgr_build_info());
   fprintf(out, "# date: %s\n# commit: %s\n", date, commit ? commit : "unknown");
 }
+
+void bench_close_device(cgr_device *dev, cudaStream_t stream, void *const *tensors, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    bench_check(cgr_memory_free(dev, tensors[i]), "cgr_memory_free");
+  bench_check(cgr_stream_destroy(dev, stream), "cgr_stream_destroy");
+  bench_check(cgr_device_close(dev), "cgr_device_close");
+}

@@ -23,6 +23,8 @@ void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2), no
 
 /* Device memory with random bf16 or fp16 in about [-1, 1). */
 void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, size_t elements);
+/* Frees the tensors, the stream and the device. */
+void bench_close_device(cgr_device *dev, cudaStream_t stream, void *const *tensors, int32_t count);
 
 /* The pages of a pool but the first two, its trash pages, shuffled: [num_pages - 2], to be freed. */
 int32_t *bench_make_page_order(int64_t num_pages);

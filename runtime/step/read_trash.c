@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/quantise.h"
 #include "kernels/values.h"
 #include "runtime/step/step.h"
 
@@ -20,17 +21,10 @@ static page_of page_of_layer(const cgr__setup *setup, const cgr_layer *layer, in
   const cgr_group *group = &setup->groups[layer->group];
   const cgr_kv_view *view = tensor % 2 ? &layer->v : &layer->k;
   const int32_t dim = tensor % 2 && layer->head_dim_v > 0 ? layer->head_dim_v : layer->head_dim;
-  page_of p = { *view, group->read_trash_page, group->page_size, layer->num_kv_heads, dim };
   if (tensor < 2)
-    return p;
-  p.dim = 1;
-  p.view = (cgr_kv_view){ .base = view->scale,
-                          .dtype = CGR_DTYPE_FP32,
-                          .stride_page = view->scale_stride_page,
-                          .stride_token = view->scale_stride_token,
-                          .stride_head = view->scale_stride_head };
-  if (!view->scale || view->scale_stride_page == 0 || view->scale_stride_token == 0 || view->scale_stride_d != 0)
-    p.num_tokens = 0;
+    return (page_of){ *view, group->read_trash_page, group->page_size, layer->num_kv_heads, dim };
+  page_of p = { cgr__factors_of_tokens(view, layer->num_kv_heads), group->read_trash_page, 0, layer->num_kv_heads, 1 };
+  p.num_tokens = p.view.base ? group->page_size : 0;
   return p;
 }
 

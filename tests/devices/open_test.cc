@@ -81,6 +81,8 @@ TEST(DeviceOpenTest, NoNamePicksTheBestThereIs) {
   ASSERT_EQ(cgr_device_open(nullptr, nullptr, &dev), CGR_OK);
   ASSERT_EQ(cgr_device_get_info(dev, &info), CGR_OK);
   EXPECT_EQ(info.kind, cgr__cuda_device_count() > 0 ? CGR_DEVICE_KIND_CUDA : CGR_DEVICE_KIND_HOST);
+  EXPECT_TRUE(info.kind == CGR_DEVICE_KIND_HOST ? info.memory_bandwidth == 0 : info.memory_bandwidth > 50000000000u)
+      << info.memory_bandwidth;
   EXPECT_EQ(cgr_device_close(dev), CGR_OK);
 }
 

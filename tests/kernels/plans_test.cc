@@ -475,5 +475,37 @@ TEST(Plans, OfAnH200AsByHand) {
   EXPECT_EQ(plans.partial_dim, 128);
 }
 
+// 2619 and 3201 MHz, 5120 and 6144 bits. A part next to q tiles takes 1150 ns for 32 KB, so 13.6 parts of each stripe saturate an
+// H100 and 19.99 an H200, but 16 may have decodes, one for each of 132 multiprocessors. A KV tile of the queue takes 2200 ns, a q
+// tile 4000, where one of the decode section's costs 2000 units.
+TEST(Plans, LeaveRoomByTheMemorysRate) {
+  const std::pair<uint64_t, int32_t> cards[] = { { 2 * 2619000000ull * 5120 / 8, 13 }, { 2 * 3201000000ull * 6144 / 8, 19 } };
+  for (const auto &[rate, memory_parts] : cards) {
+    cgr_device_info device = CudaInfo(90);
+    device.memory_bandwidth = rate;
+    const cgr__plans plans = Make(device, { Layer(32, 8, 128) }).plans;
+    EXPECT_EQ(plans.classes[0].memory_parts, memory_parts);
+    EXPECT_EQ(plans.classes[0].mixed_parts, 16);
+    EXPECT_EQ(plans.classes[0].prefill_cost_tile, 6956);
+    EXPECT_EQ(plans.classes[0].prefill_cost_kv, 3826);
+  }
+}
+
+// Wherever and whatever: at least one part, and no more than there are.
+TEST(Plans, LeaveRoomOnAnyDevice) {
+  ForSeeds(2000, [&](Random &random) {
+    cgr_device_info device = random.OneIn(4) ? HostInfo() : CudaInfo(90, 0, random.Pick32(1, 200));
+    device.memory_bandwidth = random.OneIn(3) ? 0 : uint64_t(random.Bits()) >> random.Pick(0, 40);
+    const cgr__plan_options options = { random.OneIn(2) ? 0 : random.Pick32(1, 600), 8, 64, false };
+    const int32_t heads = random.Pick32(1, 12);
+    const cgr__plans plans = Make(device, { Layer(heads, heads, 64 << random.Pick(0, 2)) }, options).plans;
+    const cgr__plan_class &c = plans.classes[0];
+    ASSERT_EQ(plans.num_classes, 1);
+    ASSERT_TRUE(c.mixed_parts >= 1 && c.mixed_parts <= c.num_parts) << c.mixed_parts << " of " << c.num_parts;
+    ASSERT_TRUE(c.memory_parts >= 0 && c.memory_parts <= c.num_parts) << c.memory_parts << " of " << c.num_parts;
+    ASSERT_GE(c.prefill_cost_kv, 1);
+  });
+}
+
 } // namespace
 } // namespace cgr_test

@@ -4,17 +4,11 @@
 #include <cstring>
 
 #include "cgr/inspect.h"
-#include "tests/support/devices.h"
-#include "tests/support/expect.h"
-#include "tests/support/getters.h"
-#include "tests/support/violations.h"
+#include "tests/support/quantised_case.h"
 
 namespace cgr_test {
 namespace {
 
-enum { kPages = 8, kPage = 16, kHeads = 2, kDim = 32, kTokens = 8, kRow = kHeads * kDim };
-
-cgr_graph_support Always(void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; }
 cgr_status Nothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
 
 uint16_t Bf16(float x) {
@@ -23,37 +17,20 @@ uint16_t Bf16(float x) {
   return uint16_t(bits >> 16);
 }
 
-class QuantisedCache : public OverDevices {
+class QuantisedCache : public QuantisedCase {
 protected:
+  static constexpr int kPages = 8, kDim = 32, kRow = kHeads * kDim;
+
   void SetUpOnDevice() override {
-    dev_ = violations_.Open(GetParam());
-    ASSERT_NE(dev_, nullptr);
-    CGR_ASSERT_OK(cgr_stream_create(dev_, &stream_));
-    layer_.backend = 1, layer_.num_q_heads = layer_.num_kv_heads = kHeads, layer_.head_dim = kDim;
-    layer_.dtype = CGR_DTYPE_BF16;
+    ASSERT_NO_FATAL_FAILURE(Open());
+    layer_.head_dim = kDim, layer_.dtype = CGR_DTYPE_BF16;
+    backend_.name = "reads_8_bits", backend_.record = Nothing;
+    group_.num_pages = kPages;
     for (cgr_kv_view *view : { &layer_.k, &layer_.v })
       CGR_ASSERT_OK(
           cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(kPages * kPage * kRow), CGR_DTYPE_FP8_E4M3, kPage, kHeads, kDim, view));
     for (cgr_view *view : { &call_.q, &call_.k, &call_.v, &call_.out })
       CGR_ASSERT_OK(cgr_view_make(Alloc(kTokens * kRow * 2), CGR_DTYPE_BF16, kHeads, kDim, view));
-  }
-  void TearDown() override {
-    if (dev_ == nullptr)
-      return;
-    CGR_EXPECT_OK(cgr_runtime_destroy(rt_));
-    for (void *memory : memory_)
-      CGR_EXPECT_OK(cgr_memory_free(dev_, memory));
-    CGR_EXPECT_OK(cgr_stream_destroy(dev_, stream_));
-    CGR_EXPECT_OK(cgr_device_close(dev_));
-    EXPECT_EQ(violations_.All(), reports_);
-  }
-  void *Alloc(size_t bytes) {
-    void *memory = nullptr;
-    CGR_EXPECT_OK(cgr_memory_alloc(dev_, bytes, &memory));
-    CGR_EXPECT_OK(cgr_fill(dev_, memory, 0, bytes, stream_));
-    CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
-    memory_.push_back(memory);
-    return memory;
   }
   template <class T> void Put(void *to, const std::vector<T> &from) {
     CGR_ASSERT_OK(cgr_copy(dev_, to, from.data(), from.size() * sizeof(T), stream_));
@@ -78,39 +55,13 @@ protected:
       status = cgr_fill(self->dev_, self->spoilt_, 0x40, sizeof(float), info.stream);
     return status == CGR_OK ? cgr_record_attention(recorder, &self->call_) : status;
   }
-  cgr_status Create(int32_t mode) {
-    backend_.name = "reads_8_bits", backend_.support = Always, backend_.record = Nothing;
-    group_.num_pages = kPages;
-    cgr_config config = CGR_CONFIG_INIT;
-    config.device_handle = dev_, config.graph_mode = mode;
-    config.groups = &group_, config.num_groups = 1, config.layers = &layer_, config.num_layers = 1;
-    config.backends = &backend_, config.num_backends = 1;
-    config.max_requests = 4, config.max_tokens = kTokens, config.max_seq_len = 64;
-    return cgr_runtime_create(&config, &rt_);
-  }
   void Start(int32_t mode) {
-    const int32_t pages[] = { 3, 5 };
     int32_t region = -1;
     CGR_ASSERT_OK(Create(mode));
     for (const cgr_view *view : { &call_.k, &call_.v }) // for the audit
       CGR_ASSERT_OK(cgr_region_register(rt_, view->data, kTokens * kRow * 2, &region));
     const cgr_capture capture = CaptureOf(Record, this);
     CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
-    CGR_ASSERT_OK(cgr_request_open(rt_, 7, &row_));
-    CGR_ASSERT_OK(cgr_request_set_pages(rt_, row_, 0, 0, pages, 2));
-  }
-  void Stop() {
-    CGR_ASSERT_OK(cgr_runtime_destroy(rt_));
-    rt_ = nullptr, row_ = -1;
-  }
-  void Step(int32_t count) {
-    const int32_t tokens[kTokens] = {};
-    cgr_batch batch = CGR_BATCH_INIT;
-    cgr_step step = CGR_STEP_INIT;
-    batch.num_requests = 1, batch.rows = &row_, batch.query_lens = &count, batch.tokens = tokens;
-    CGR_ASSERT_OK(cgr_step_prepare(rt_, &batch, &step));
-    CGR_ASSERT_OK(cgr_step_launch(rt_, &step, stream_));
-    CGR_ASSERT_OK(cgr_step_wait(rt_, step.mark, -1, nullptr));
   }
   // Elements 1 to 8 of each sign, which both formats and the integers hold.
   static std::vector<uint16_t> Elements(float first) {
@@ -120,18 +71,7 @@ protected:
     return elements;
   }
 
-  Violations violations_;
-  std::vector<std::string> reports_; // that the test has looked at
-  cgr_device *dev_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cgr_runtime *rt_ = nullptr;
-  cgr_group group_ = CGR_GROUP_INIT;
-  cgr_layer layer_ = CGR_LAYER_INIT;
-  cgr_backend backend_ = CGR_BACKEND_INIT;
-  cgr_attention call_ = CGR_ATTENTION_INIT;
   float *spoilt_ = nullptr; // a factor that each step of the engine overwrites
-  int32_t row_ = -1;
-  std::vector<void *> memory_;
 };
 
 // 1.0 is 0x38 in e4m3 and 0x3c in e5m2; each doubling adds 8, or 4.
@@ -194,7 +134,6 @@ TEST_P(QuantisedCache, ASelfTestSeesWrittenFactors) {
     int32_t count = -1;
     spoilt_ = spoilt;
     ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
-    CGR_ASSERT_OK(cgr_request_close(rt_, row_));
     test.num_pages = 6, test.pages = pages, test.max_token = 100, test.seed = 1;
     const cgr_status status = cgr_runtime_self_test(rt_, &test, findings, 8, &count);
     EXPECT_EQ(status, spoilt == nullptr ? CGR_OK : CGR_ERROR_SELF_TEST) << cgr_last_message();

@@ -26,13 +26,8 @@ static const int32_t *list_of(const cgr__self_test *t, enum list list, int32_t g
 
 static cgr__pages_args pages_args(const cgr__self_test *t, int32_t tensor) {
   const cgr_layer *l = cgr__test_layer(t, tensor);
-  const cgr_kv_view *view = cgr__test_view(t, tensor);
   uint64_t *digests = (uint64_t *)(void *)(t->device + cgr__test_digest_offset(t));
-  cgr__pages_args a = { .view = *view, .num_pages = t->given.num_pages };
-  if (cgr__test_is_factor(tensor))
-    a.view = (cgr_kv_view){
-      view->scale, CGR_DTYPE_FP32, 0, view->scale_stride_page, view->scale_stride_token, view->scale_stride_head, NULL, 0, 0, 0, 0
-    };
+  cgr__pages_args a = { .view = cgr__test_view(t, tensor), .num_pages = t->given.num_pages };
   a.pages = list_of(t, LIST_PAGES, l->group);
   a.digest = digests + (size_t)tensor * (size_t)cgr__test_num_pages(t);
   a.seed = t->given.seed + (uint64_t)tensor;

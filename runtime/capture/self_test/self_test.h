@@ -21,6 +21,7 @@
 #ifndef CGR_RUNTIME_CAPTURE_SELF_TEST_SELF_TEST_H
 #define CGR_RUNTIME_CAPTURE_SELF_TEST_SELF_TEST_H
 
+#include "kernels/quantise.h"
 #include "base/findings.h"
 #include "runtime/runtime.h"
 
@@ -145,14 +146,14 @@ static inline const cgr_layer *cgr__test_layer(const cgr__self_test *t, int32_t 
   return &t->rt->setup.layers[t->caches[tensor / CGR__TEST_TENSORS]];
 }
 static inline bool cgr__test_is_factor(int32_t tensor) { return tensor % CGR__TEST_TENSORS >= 2; }
-static inline const cgr_kv_view *cgr__test_view(const cgr__self_test *t, int32_t tensor) {
-  return tensor % 2 ? &cgr__test_layer(t, tensor)->v : &cgr__test_layer(t, tensor)->k;
+/* Its base is NULL when there is no such tensor. */
+static inline cgr_kv_view cgr__test_view(const cgr__self_test *t, int32_t tensor) {
+  const cgr_layer *l = cgr__test_layer(t, tensor);
+  const cgr_kv_view *view = tensor % 2 ? &l->v : &l->k;
+  return cgr__test_is_factor(tensor) ? cgr__factors_of_tokens(view, l->num_kv_heads) : *view;
 }
 static inline bool cgr__test_has_tensor(const cgr__self_test *t, int32_t tensor) {
-  const cgr_kv_view *view = cgr__test_view(t, tensor);
-  bool each_head = view->scale_stride_head != 0 || cgr__test_layer(t, tensor)->num_kv_heads == 1;
-  return !cgr__test_is_factor(tensor) ||
-         (view->scale && view->scale_stride_page != 0 && view->scale_stride_token != 0 && each_head && view->scale_stride_d == 0);
+  return cgr__test_view(t, tensor).base != NULL;
 }
 
 static inline size_t cgr__test_digest_bytes(const cgr__self_test *t) {
