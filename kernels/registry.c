@@ -42,7 +42,7 @@ static const cgr__kernel_kind kinds[] = {
               .max_splits = 16,
               .max_padding = CGR__MMA_MOST_PADDING,
               .width = { WIDTH(64, 1000, 4000, 1430), WIDTH(128, 1150, 4000, 2200),
-                         WIDTH(CGR__MMA_MAX_HEAD_DIM, 1600, 6000, 3300) } } },
+                         WIDTH(CGR__MMA_MAX_HEAD_DIM, 1600, 12300, 6570) } } },
 };
 
 #define NUM_KINDS (int32_t)(sizeof kinds / sizeof kinds[0])
