@@ -2,7 +2,8 @@
  * to nearest, ties to even, and saturated to the largest finite value. It divides rather than multiplying by the inverse, as
  * vLLM's reshape_and_cache does (csrc/quantization/w8a8/fp8/nvidia/quant_utils.cuh), so that finite values get the same bytes.
  * FP8 formats are those of Micikevicius et al. 2022 (arXiv:2209.05433): e4m3 without infinities, up to 448, and e5m2, up to
- * 57344. A NaN stays one. Integers are symmetric, -127 to 127, and have no NaN: it becomes 0. */
+ * 57344. A NaN becomes 0x7f whichever its sign, as by the processor's conversion. Integers are symmetric, -127 to 127, and have
+ * no NaN: it becomes 0. */
 #ifndef CGR_KERNELS_QUANTISE_H
 #define CGR_KERNELS_QUANTISE_H
 
@@ -60,7 +61,7 @@ CGR__HOST_DEVICE uint8_t cgr__fp8_code(float x, int32_t mantissa, int32_t bias, 
   uint32_t sign = bits >> 24 & 0x80u, shift = (uint32_t)(23 - mantissa);
   bits &= 0x7fffffffu;
   if (bits > 0x7f800000u)
-    return (uint8_t)(sign | 0x7fu);
+    return 0x7f;
   memcpy(&magnitude, &bits, sizeof magnitude);
   if (bits < (uint32_t)(128 - bias) << 23) /* subnormal: the code is a multiple of the smallest one */
     code = (uint32_t)cgr__round_to_even(magnitude * scale);

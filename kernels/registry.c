@@ -41,8 +41,8 @@ static const cgr__kernel_kind kinds[] = {
               .max_ctas = CGR__MMA_MAX_CTAS,
               .max_splits = 16,
               .max_padding = CGR__MMA_MOST_PADDING,
-              .width = { WIDTH(64, 1000, 4000, 1430), WIDTH(128, 1150, 4000, 2200),
-                         WIDTH(CGR__MMA_MAX_HEAD_DIM, 1600, 12300, 6570) } } },
+              .width = { WIDTH(64, 710, 3900, 1300), WIDTH(128, 920, 7000, 1800),
+                         WIDTH(CGR__MMA_MAX_HEAD_DIM, 1470, 7600, 7800) } } },
 };
 
 #define NUM_KINDS (int32_t)(sizeof kinds / sizeof kinds[0])

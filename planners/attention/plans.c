@@ -86,7 +86,7 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
 static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l, cgr__plan_class *c) {
   int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].with_prefill;
   double rate = READ_EFFICIENCY * (double)device->memory_bandwidth, kv_bytes = 4.0 * t->tile_kv * t->width[i].head_dim;
-  double parts = kv_ns * 1e-9 * rate / kv_bytes / c->stripes;
+  double parts = kv_ns * 1e-9 * rate / kv_bytes / c->stripes + 0.5;
   c->prefill_cost_tile = (int32_t)((int64_t)t->width[i].prefill_tile * c->cost_kv / kv_ns);
   c->prefill_cost_kv = (int32_t)((int64_t)t->width[i].prefill_kv * c->cost_kv / kv_ns);
   c->memory_parts = larger(1, parts < c->num_parts ? (int32_t)parts : c->num_parts);

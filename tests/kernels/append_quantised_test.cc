@@ -41,7 +41,7 @@ public:
   explicit Coder(cgr_dtype dtype) : dtype_(dtype), codes_(Codes(dtype)) {}
   uint8_t operator()(float quotient) const {
     if (std::isnan(quotient))
-      return dtype_ == CGR_DTYPE_I8 ? 0 : 0x7f | (std::signbit(quotient) ? 0x80 : 0);
+      return dtype_ == CGR_DTYPE_I8 ? 0 : 0x7f;
     const double size = std::fabs(double(quotient));
     auto above = std::lower_bound(codes_.begin(), codes_.end(), size,
                                   [&](int code, double value) { return ValueOf(dtype_, code) < value; });

@@ -475,19 +475,19 @@ TEST(Plans, OfAnH200AsByHand) {
   EXPECT_EQ(plans.partial_dim, 128);
 }
 
-// 2619 and 3201 MHz, 5120 and 6144 bits. A part next to q tiles takes 1150 ns for 32 KB, so 13.6 parts of each stripe saturate an
-// H100 and 19.99 an H200, but 16 may have decodes, one for each of 132 multiprocessors. A KV tile of the queue takes 2200 ns, a q
-// tile 4000, where one of the decode section's costs 2000 units.
+// 2619 and 3201 MHz, 5120 and 6144 bits. A part next to q tiles takes 920 ns for 32 KB, so 10.9 parts of each stripe saturate an
+// H100 and 15.996 an H200; 16 may have decodes, one for each of 132 multiprocessors. A KV tile of the queue takes 1800 ns, a q
+// tile 7000, where one of the decode section's costs 2000 units.
 TEST(Plans, LeaveRoomByTheMemorysRate) {
-  const std::pair<uint64_t, int32_t> cards[] = { { 2 * 2619000000ull * 5120 / 8, 13 }, { 2 * 3201000000ull * 6144 / 8, 19 } };
+  const std::pair<uint64_t, int32_t> cards[] = { { 2 * 2619000000ull * 5120 / 8, 11 }, { 2 * 3201000000ull * 6144 / 8, 16 } };
   for (const auto &[rate, memory_parts] : cards) {
     cgr_device_info device = CudaInfo(90);
     device.memory_bandwidth = rate;
     const cgr__plans plans = Make(device, { Layer(32, 8, 128) }).plans;
     EXPECT_EQ(plans.classes[0].memory_parts, memory_parts);
     EXPECT_EQ(plans.classes[0].mixed_parts, 16);
-    EXPECT_EQ(plans.classes[0].prefill_cost_tile, 6956);
-    EXPECT_EQ(plans.classes[0].prefill_cost_kv, 3826);
+    EXPECT_EQ(plans.classes[0].prefill_cost_tile, 15217);
+    EXPECT_EQ(plans.classes[0].prefill_cost_kv, 3913);
   }
 }
 

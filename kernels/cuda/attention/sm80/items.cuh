@@ -29,18 +29,22 @@ struct ItemShared {
   cgr__plan_walk walk; /* the place in the decode section after the last item found */
   ItemRecord ring[kRing];
   int32_t num_found; /* items of the decode section */
-  int32_t taken;     /* the next item of the prefill queue, if this CTA has taken it already (take_ahead); else -1 */
+  int32_t taken;     /* the next item of the prefill queue, if this CTA has taken it already; else -1 */
 };
 
-/* Thread 0: takes the CTA's next item of the prefill queue while it still works on another, because the answer takes time. */
-__device__ __forceinline__ void take_ahead(const cgr__attention_args &a, ItemShared &shared) {
-  shared.taken = atomicAdd(a.prefill_queue, 1);
-}
+constexpr int32_t kTakenBefore = 3; /* KV tiles before the end of an item: about 4 us */
 
-/* Whether more than two items for each CTA follow item i. Its CTA then takes its next item at once. Nearer the end it takes it
- * late, so that no item waits for a busy CTA while another CTA is idle. */
+/* Whether the CTA of item i takes its next item at once, because the answer takes time: while more than two items for each CTA
+ * follow. Nearer the end it takes it late, so that no item waits for a busy CTA while another CTA is idle. */
 __device__ __forceinline__ bool is_far_from_end(int32_t i, int32_t num_items) {
   return i + 2 * (int32_t)(gridDim.x * gridDim.y) < num_items;
+}
+
+/* Thread 0: takes the CTA's next item if it has not done so. The read is volatile, or the compiler would have all threads wait
+ * for it. */
+__device__ __forceinline__ void take_late(const cgr__attention_args &a, ItemShared &shared) {
+  if (*const_cast<volatile int32_t *>(&shared.taken) < 0)
+    shared.taken = atomicAdd(a.prefill_queue, 1);
 }
 
 /* The plan class, with constants for what an instance fixes. */
@@ -129,13 +133,12 @@ __device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, 
                                                   int32_t num_items) {
   const cgr__plan_class c = class_of<kGeneral>(a);
   ItemRecord &record = shared.ring[number % kRing];
-  int32_t i = shared.taken >= 0 ? shared.taken : atomicAdd(a.prefill_queue, 1);
-  shared.taken = -1;
+  int32_t i = shared.taken >= 0 ? shared.taken : atomicAdd(a.prefill_queue, 1), next = -1;
   record.is_live = i < num_items;
   if (!record.is_live)
     return;
   if (is_far_from_end(i, num_items))
-    take_ahead(a, shared);
+    next = atomicAdd(a.prefill_queue, 1);
   const cgr__plan_entry *entries =
       reinterpret_cast<const cgr__plan_entry *>(reinterpret_cast<const char *>(a.plan) + cgr__plan_entries_offset(&c));
   const int32_t stripe = i % c.stripes, in_stripe = i / c.stripes;
@@ -143,7 +146,10 @@ __device__ __forceinline__ void find_prefill_item(const cgr__attention_args &a, 
   int32_t query_len = a.query_start_loc[entry.request + 1] - a.query_start_loc[entry.request];
   cgr__plan_item item = cgr__plan_prefill_item(&c, &entry, in_stripe % c.head_blocks, query_len);
   cgr__plan_item_in_stripe(&c, stripe, &item);
+  if (next < 0 && item.kv_end - item.kv_begin < kTakenBefore)
+    next = atomicAdd(a.prefill_queue, 1);
   describe<kGeneral>(a, item, query_len, a.seq_lens[entry.request], record);
+  shared.taken = next;
 }
 
 } // namespace cgr

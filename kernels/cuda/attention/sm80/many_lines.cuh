@@ -71,8 +71,6 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
   }
 }
 
-constexpr int32_t kTakenBefore = 3; /* the next item is taken after the third KV tile from the end, about 4 us before the end */
-
 /* Works through all KV tiles of one item. `stage` is the stage of its first tile on entry, and of its last on return.
  *
  * When work on a tile begins, the copies of that tile and of those in the other stages have been issued, in two groups each. The
@@ -121,8 +119,8 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
     }
     if (last)
       break;
-    if (tile + kTakenBefore == item.kv_end && threadIdx.x == 0 && !loader.in_decodes && shared.items.taken < 0)
-      take_ahead(a, shared.items);
+    if (tile + kTakenBefore == item.kv_end && threadIdx.x == 0 && !loader.in_decodes)
+      take_late(a, shared.items);
     __syncthreads();
     refill(a, loader, shared.items, k);
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
