@@ -250,8 +250,10 @@ static void introduce_requests(const program *p) {
 static int report(program *p) {
   for (int32_t i = 0; i < p->num_requests; i++)
     p->meter.generated += (uint64_t)p->requests[i].num_generated;
-  if (p->options.stats)
+  if (p->options.stats) {
     TRY(llama_report_tables(stdout, &p->meter, p->engine->runtime));
+    TRY(llama_report_overlap(stdout, &p->meter, p->engine->runtime, p->model, p->dtype));
+  }
   TRY(write_metrics(p));
   TRY_CGR(cgr_runtime_stats(p->engine->runtime, &p->stats));
   TRY(llama_host_time_measure(p->engine, p->num_requests, p->on_host, &p->host_time));

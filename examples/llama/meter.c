@@ -44,6 +44,11 @@ int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_st
   meter->prompt += (uint64_t)work->prompt_tokens;
   meter->prompt_seconds += work->prompt_tokens ? seconds : 0.0;
   meter->generation_seconds += work->num_samples ? seconds : 0.0;
+  if (work->phase == LLAMA_MIXED) {
+    llama_load load = work->load;
+    load.seconds = seconds;
+    llama_load_add(&meter->mixed, &load);
+  }
   for (int32_t i = 0; i < result->num_requests; i++) {
     llama_request *r = llama_result_request(result, i);
     if (result->num_tokens[i] == 0 || r->ended_early)

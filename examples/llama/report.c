@@ -70,6 +70,31 @@ int llama_report_tables(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
   return print_graphs(out, runtime);
 }
 
+/* A multiprocessor of compute capability 9.0, in bf16: 650 TFLOP/s over 132 of them, which the best kernels reach on an H100 SXM.
+ */
+#define OPERATIONS_PER_SECOND_90 (650e12 / 132)
+
+int llama_report_overlap(FILE *out, const llama_meter *meter, cgr_runtime *runtime, const llama_model *model, int32_t dtype) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  cgr_device *device;
+  TRY_CGR(cgr_runtime_device(runtime, &device));
+  TRY_CGR(cgr_device_get_info(device, &info));
+  if (info.memory_bandwidth == 0 || meter->mixed.steps == 0)
+    return 0;
+  double bytes = (double)info.memory_bandwidth, operations = 0.0;
+  if (info.compute_capability == 90)
+    operations = OPERATIONS_PER_SECOND_90 * info.num_multiprocessors;
+  llama_overlap o = llama_overlap_of(&meter->mixed, model, (int32_t)cgr_dtype_size((cgr_dtype)dtype), bytes, operations);
+  fprintf(out, "\nmixed steps: the memory was busy for %.0f%% of their time", 100.0 * o.memory);
+  if (operations > 0.0)
+    fprintf(out, ", tensor cores for %.0f%%, both for at least %.0f%%", 100.0 * o.tensor_cores, 100.0 * o.both);
+  fprintf(out, "\n  (not measured: bytes over %.2f TB/s", 1e-12 * bytes);
+  if (operations > 0.0)
+    fprintf(out, ", operations over %.0f TFLOP/s", 1e-12 * operations);
+  fprintf(out, ")\n");
+  return 0;
+}
+
 static void json_kinds(FILE *out, llama_meter *meter) {
   const char *separator = "";
   fprintf(out, "\"kinds\": [");
@@ -116,6 +141,9 @@ int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime, const
   json_times(out, meter, time);
   fprintf(out, "\"steps\": %llu,\n", (unsigned long long)stats->steps);
   json_kinds(out, meter);
+  fprintf(out, "\"mixed\": {\"steps\": %lld, \"tokens\": %lld, \"keys\": %lld, \"pairs\": %lld, \"seconds\": %.6f},\n",
+          (long long)meter->mixed.steps, (long long)meter->mixed.tokens, (long long)meter->mixed.keys,
+          (long long)meter->mixed.pairs, meter->mixed.seconds);
   fprintf(out, "\"reasons\": {");
   const char *separator = "";
   for (int kind = 0; kind < 3; kind++)

@@ -246,8 +246,11 @@ int llama_scheduler_compose(llama_scheduler *s, llama_work *work) {
   work->batch.rows = s->rows[0];
   work->phase = num_decodes == s->num_chosen ? LLAMA_DECODE : num_decodes == 0 ? LLAMA_PREFILL : LLAMA_MIXED;
   work->prompt_tokens = s->num_tokens - num_decodes;
-  for (int32_t i = 0; i < s->num_chosen; i++)
+  work->load.steps = s->num_chosen > 0;
+  for (int32_t i = 0; i < s->num_chosen; i++) {
     work->num_samples += !(s->flags[i] & CGR_REQUEST_PARTIAL);
+    llama_load_add_request(&work->load, s->chosen[i]->computed, s->query_lens[i]);
+  }
   work->batch.tokens = all_tokens_last(s) ? NULL : s->tokens;
   if (work->phase != LLAMA_DECODE) {
     work->batch.query_lens = s->query_lens;

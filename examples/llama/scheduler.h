@@ -15,7 +15,7 @@
 
 #include <cgr/cgr.h>
 
-#include "examples/llama/config.h"
+#include "examples/llama/overlap.h"
 
 #define LLAMA_MAX_RUNTIMES 2
 
@@ -70,6 +70,7 @@ typedef struct llama_work {
   llama_phase phase;
   int32_t prompt_tokens; /* in the batch */
   int32_t num_samples;   /* requests that get a token */
+  llama_load load;       /* without its time */
 } llama_work;
 
 typedef struct llama_scheduler llama_scheduler;

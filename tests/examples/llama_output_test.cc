@@ -88,7 +88,19 @@ TEST(LlamaOutput, WritesTheSameAsJson) {
          "\"between_tokens_us\": \\{\"median\": ", "\"reasons\": \\{\"eager internal\": [0-9]+, \"full ",
          "\"host_us\": \\{\"requests\": 3, \"replayed\": [0-9.]+, \"eager\": [0-9.]+, \"bare_launch\": 0.000, \"nodes\": [1-9]" })
     EXPECT_MATCHES(json, pattern);
+  EXPECT_SAYS(json, "\"mixed\": {\"steps\": 0, \"tokens\": 0, ");
   EXPECT_EQ(json.find("disabled"), std::string::npos) << "it counts steps that no request asked for";
+}
+
+// With chunks of 4, the first request's second token goes with tokens 4 to 7 of the other's prompt, and its third with the
+// last 2.
+TEST(LlamaOutput, CountsWhatMixedStepsDo) {
+  const CountingFolder folder;
+  ASSERT_EQ(
+      RunModel(folder, "--prompt-ids 1 --prompt-ids 1,2,3,4,5,6,7,8,9 -n 4 --chunk 4 --quiet --json " + folder.File("out.json"))
+          .status,
+      0);
+  EXPECT_SAYS(folder.Read("out.json"), "\"mixed\": {\"steps\": 2, \"tokens\": 8, \"keys\": 21, \"pairs\": 44, \"seconds\": ");
 }
 
 // -------------------------------------------------------------------------------------------------------------------- the text
