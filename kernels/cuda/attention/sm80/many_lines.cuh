@@ -102,7 +102,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
   state.reset();
 
   for (int32_t tile = item.kv_begin;; tile++) {
-    bool last = tile + 1 == item.kv_end;
+    const int32_t left = item.kv_end - tile; /* read before the products: after them all would wait for it */
     uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kTileBytes;
     int32_t absolute = tile * kTileKv;
     copy_async_wait<2 * Shape::kStages - 2>(); /* K and V are here */
@@ -117,9 +117,9 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
       softmax<kHeadDim>(s, state, kGeneral ? 1.0f : scale);
       accumulate<kDtype, kHeadDim>(state, s, v);
     }
-    if (last)
+    if (left == 1)
       break;
-    if (tile + kTakenBefore == item.kv_end && threadIdx.x == 0 && !loader.in_decodes)
+    if (left == kTakenBefore && threadIdx.x == 0 && !loader.in_decodes)
       take_late(a, shared.items);
     __syncthreads();
     refill(a, loader, shared.items, k);
