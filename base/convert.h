@@ -55,10 +55,12 @@ static inline uint16_t cgr__float_to_fp16(float x) {
   return (uint16_t)(sign | ((bits - 0x38000000u + 0xfffu + odd) >> 13));
 }
 
-/* Bytes of an element of the dtypes that attention knows; 0 for any other. */
+/* Bytes of an element of the dtypes that attention knows, those of its caches included; 0 for any other. */
 static inline int64_t cgr__element_size(int32_t dtype) {
   if (dtype == CGR_DTYPE_FP32)
     return 4;
+  if (dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2)
+    return 1;
   return dtype == CGR_DTYPE_BF16 || dtype == CGR_DTYPE_FP16 ? 2 : 0;
 }
 

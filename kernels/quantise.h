@@ -20,6 +20,12 @@ CGR__HOST_DEVICE int cgr__is_quantised(int32_t dtype) {
   return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2 || dtype == CGR_DTYPE_I8;
 }
 
+/* Whether the view has codes of fp8 whose factors, if there are any, are static: one for all elements, or one for each head. */
+CGR__HOST_DEVICE int cgr__scale_is_static(const cgr_kv_view *view) {
+  return (view->dtype == CGR_DTYPE_FP8_E4M3 || view->dtype == CGR_DTYPE_FP8_E5M2) && view->scale_stride_page == 0 &&
+         view->scale_stride_token == 0 && view->scale_stride_d == 0;
+}
+
 /* Whether each token of the cache has factors of its own. Then the append finds and writes them (cgr_kv_view); otherwise the
  * engine gives them, and no step writes them. */
 CGR__HOST_DEVICE int cgr__scales_are_written(const cgr_kv_view *view) {
@@ -68,6 +74,30 @@ CGR__HOST_DEVICE uint8_t cgr__fp8_code(float x, int32_t mantissa, int32_t bias, 
   else
     code = ((bits + ((1u << (shift - 1)) - 1) + (bits >> shift & 1u)) >> shift) - ((uint32_t)(127 - bias) << mantissa);
   return (uint8_t)(sign | (code < most ? code : most));
+}
+
+/* The value of a code, exactly: the inverse of cgr__fp8_code. With 3 bits of mantissa the format has no infinities, and NaN only
+ * where all bits but the sign are set; with 2 it has both as IEEE formats do. */
+CGR__HOST_DEVICE float cgr__fp8_value(uint8_t code, int32_t mantissa, int32_t bias) {
+  const uint32_t magnitude = code & 0x7fu, shift = (uint32_t)(23 - mantissa), normal = 1u << mantissa;
+  const uint32_t special = mantissa == 3 ? 0x7fu : 0x7cu; /* this and larger ones are no finite numbers */
+  const uint32_t step_bits = (uint32_t)(128 - bias - mantissa) << 23;
+  uint32_t bits = (magnitude << shift) + ((uint32_t)(127 - bias) << 23);
+  float value, step; /* step: the smallest subnormal */
+  memcpy(&step, &step_bits, sizeof step);
+  value = (float)magnitude * step;
+  if (magnitude >= normal)
+    memcpy(&value, &bits, sizeof value);
+  if (magnitude >= special) {
+    bits = magnitude == 0x7cu ? 0x7f800000u : 0x7fc00000u;
+    memcpy(&value, &bits, sizeof value);
+  }
+  return code & 0x80u ? -value : value;
+}
+
+/* The value of a code of fp8_e4m3 or fp8_e5m2. */
+CGR__HOST_DEVICE float cgr__fp8_decode(uint8_t code, int32_t dtype) {
+  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_value(code, 3, 7) : cgr__fp8_value(code, 2, 15);
 }
 
 CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {

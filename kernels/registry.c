@@ -12,6 +12,8 @@
 #include "kernels/quantise.h"
 
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
+#define FP8_DTYPES (DTYPE(FP8_E4M3) | DTYPE(FP8_E5M2))
+#define FP8_HEAD_DIM_STEP 16 /* head dims of 8-bit caches are multiples of this: whole vectors of 16 bytes */
 #define ALL_FEATURES                                                                                           \
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
    CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
@@ -20,8 +22,8 @@
   { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, with_prefill, prefill_tile, prefill_kv }
 
 static const cgr__kernel_kind kinds[] = {
-  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), 8,
-    CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
+  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16),
+    FP8_DTYPES, 8, CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__HOST_TILE_LINES,
               .decode_lines = 16,
               .tile_kv = CGR__HOST_TILE_KV,
@@ -30,8 +32,8 @@ static const cgr__kernel_kind kinds[] = {
               .snap = 2000,
               .max_ctas = 8,
               .max_splits = 16 } },
-  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), 8, CGR__MMA_MAX_HEAD_DIM, 8,
-    ALL_FEATURES,
+  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), FP8_DTYPES, 8,
+    CGR__MMA_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__MMA_TILE_LINES,
               .decode_lines = CGR__MMA_FEW_LINES,
               .tile_kv = CGR__MMA_TILE_KV,
@@ -63,34 +65,70 @@ static bool lacks_feature(const question *q, uint32_t feature) { return !(q->kin
 
 static bool values_differ(int32_t a, int32_t b) { return a != 0 && b != 0 && a != b; }
 
-static void check_dtypes(const question *q) {
+static const char *dtypes_text(const cgr__kernel_kind *kind) {
+  return kind->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16";
+}
+
+/* Whether the kind reads caches of this dtype as codes of 8 bits. */
+static bool reads_codes(const question *q, int32_t dtype) { return q->kind->cache_dtypes & 1u << dtype; }
+
+static void check_cache_dtype(const question *q) {
   const cgr_layer *l = q->layer;
-  if (l->k.dtype != 0 && !(q->kind->dtypes & 1u << l->k.dtype))
-    REFUSE(q, "k.dtype", "is %s, expected %s on this device", cgr_dtype_name((cgr_dtype)l->k.dtype),
-           q->kind->dtypes & DTYPE(FP32) ? "fp32, fp16 or bf16" : "fp16 or bf16");
+  const char *name = cgr_dtype_name((cgr_dtype)l->k.dtype);
+  if (reads_codes(q, l->k.dtype) && l->flags & CGR_LAYER_NO_CACHE)
+    REFUSE(q, "k.dtype", "is %s with CGR_LAYER_NO_CACHE, expected %s: only caches have 8 bits", name, dtypes_text(q->kind));
+  else if (l->k.dtype != 0 && !reads_codes(q, l->k.dtype) && !(q->kind->dtypes & 1u << l->k.dtype))
+    REFUSE(q, "k.dtype", "is %s, expected %s%s on this device", name, dtypes_text(q->kind),
+           q->kind->cache_dtypes ? ", or fp8_e4m3 or fp8_e5m2 for a cache," : "");
   if (values_differ(l->v.dtype, l->k.dtype))
-    REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype),
-           cgr_dtype_name((cgr_dtype)l->k.dtype));
-  if (values_differ(l->dtype, l->k.dtype) && lacks_feature(q, CGR__FEATURE_CACHE_DTYPE))
-    REFUSE(q, "dtype", "is %s, expected %s as in the cache", cgr_dtype_name((cgr_dtype)l->dtype),
-           cgr_dtype_name((cgr_dtype)l->k.dtype));
+    REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype), name);
+}
+
+/* Of q, k and v in the call: with a cache of 16 or 32 bits they have its dtype. */
+static void check_call_dtypes(const question *q) {
+  const cgr_layer *l = q->layer;
+  const char *cache = cgr_dtype_name((cgr_dtype)l->k.dtype), *name = cgr_dtype_name((cgr_dtype)l->dtype);
+  if (!reads_codes(q, l->k.dtype)) {
+    if (values_differ(l->dtype, l->k.dtype) && lacks_feature(q, CGR__FEATURE_CACHE_DTYPE))
+      REFUSE(q, "dtype", "is %s, expected %s as in the cache", name, cache);
+  } else if (!(l->flags & CGR_LAYER_NO_CACHE) && l->dtype != 0 && !(q->kind->dtypes & 1u << l->dtype)) {
+    REFUSE(q, "dtype", "is %s (0 takes the cache's), expected %s with a cache of %s", name, dtypes_text(q->kind), cache);
+  }
   if (values_differ(l->q_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_Q_DTYPE))
-    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->q_dtype),
-           cgr_dtype_name((cgr_dtype)l->dtype));
+    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->q_dtype), name);
   if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE))
-    REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype),
-           cgr_dtype_name((cgr_dtype)l->dtype));
-  if (l->k.scale && lacks_feature(q, CGR__FEATURE_CACHE_SCALES))
-    REFUSE(q, "k.scale", "is given, expected NULL in this version");
-  if (l->v.scale && lacks_feature(q, CGR__FEATURE_CACHE_SCALES))
-    REFUSE(q, "v.scale", "is given, expected NULL in this version");
+    REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype), name);
+}
+
+/* Kernels multiply whole sums by the factors of codes, so all elements of a KV head have one. */
+static void check_scale(const question *q, const cgr_kv_view *view, const char *name) {
+  if (!view->scale || !lacks_feature(q, CGR__FEATURE_CACHE_SCALES))
+    return;
+  if (view->dtype != 0 && !reads_codes(q, view->dtype))
+    REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)view->dtype));
+  else if (!cgr__scale_is_static(view))
+    REFUSE(q, name,
+           "has strides %lld, %lld, %lld, %lld of page, token, head and d, expected 0, 0, any and 0: one factor for all, or "
+           "one for each head",
+           (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
+           (long long)view->scale_stride_d);
+}
+
+static void check_dtypes(const question *q) {
+  check_cache_dtype(q);
+  check_call_dtypes(q);
+  check_scale(q, &q->layer->k, "k.scale");
+  check_scale(q, &q->layer->v, "v.scale");
 }
 
 static void check_head_dim(const question *q, const char *name, int32_t dim) {
   const cgr__kernel_kind *kind = q->kind;
-  if (dim != 0 && (dim < kind->min_head_dim || dim > kind->max_head_dim || dim % kind->head_dim_step != 0))
-    REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device", dim, kind->min_head_dim, kind->max_head_dim,
-           kind->head_dim_step);
+  const bool codes = reads_codes(q, q->layer->k.dtype);
+  const int32_t step = codes ? FP8_HEAD_DIM_STEP : kind->head_dim_step;
+  const int32_t least = codes && kind->min_head_dim < step ? step : kind->min_head_dim;
+  if (dim != 0 && (dim < least || dim > kind->max_head_dim || dim % step != 0))
+    REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device%s%s", dim, least, kind->max_head_dim, step,
+           codes ? " with a cache of " : "", codes ? cgr_dtype_name((cgr_dtype)q->layer->k.dtype) : "");
 }
 
 /* The kernels keep tiles of K, V and queries in shared memory. */
@@ -238,13 +276,17 @@ void cgr__append_check(const cgr_layer *l, int32_t max_tokens, cgr__findings *fi
 
 /* ---------------------------------------------------------------------------------------------------------------- choice */
 
-/* The append serves the dtypes and head dims of every kind: of the append, only the number of vectors is asked. */
+/* The append serves the dtypes, factors and head dims of every kind. What is left to ask is whether its numbers fit: of heads, if
+ * it quantises, and otherwise of vectors. */
 static void check_all(const question *q, int32_t max_tokens) {
   check_dtypes(q);
   check_head_dims(q);
   check_features(q);
   check_combinations(q);
-  check_append_vectors(q->layer, max_tokens, q->findings);
+  if (reads_codes(q, q->layer->k.dtype))
+    check_append_heads(q->layer, max_tokens, q->findings);
+  else
+    check_append_vectors(q->layer, max_tokens, q->findings);
 }
 
 static bool runs_on(const cgr__kernel_kind *kind, const cgr_device_info *device) {

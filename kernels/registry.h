@@ -24,9 +24,9 @@ enum cgr__feature {
   CGR__FEATURE_BIDIRECTIONAL = 1u << 5,
   CGR__FEATURE_NO_CACHE = 1u << 6,
   CGR__FEATURE_HEAD_DIM_V = 1u << 7,    /* head dim of v differs from that of q and k */
-  CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache */
+  CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache, other than with `cache_dtypes` */
   CGR__FEATURE_OUT_DTYPE = 1u << 9,     /* out of another dtype than q */
-  CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales */
+  CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales, other than static ones of `cache_dtypes` */
   CGR__FEATURE_CROSS = 1u << 11,        /* keys of a length set other than the queries' */
   CGR__FEATURE_Q_DTYPE = 1u << 12       /* q of another dtype than k and v */
 };
@@ -37,15 +37,17 @@ typedef struct cgr__kernel_kind {
   const cgr__kernel *attention; /* cgr__attention_args */
   int32_t device_kind;
   int32_t min_capability, max_capability; /* compute capabilities that it runs on */
-  uint32_t dtypes;                        /* of the cache: bits 1 << cgr_dtype */
+  uint32_t dtypes;                        /* of q, k, v and out, and of the cache: bits 1 << cgr_dtype */
+  uint32_t cache_dtypes;                  /* of 8 bits: caches that it reads besides, for q, k, v and out of any of `dtypes`, with
+                                             static factors (cgr__scale_is_static) or none */
   int32_t min_head_dim, max_head_dim, head_dim_step;
   uint32_t features; /* CGR__FEATURE_* */
   cgr__plan_traits plan;
 } cgr__kernel_kind;
 
 /* The kind for a layer that has been read (defaults filled in), in steps of up to `max_tokens` tokens. Returns NULL if there
- * is none, after adding every reason against the kind that comes nearest. Fields are those of cgr_layer. A dtype or head dim
- * of 0 is not known: it is no reason, nor is another that would have to be the same. */
+ * is none, after adding every reason against the kind that comes nearest, the append's reasons included. Fields are those of
+ * cgr_layer. A dtype or head dim of 0 is not known: it is no reason, nor is another that would have to be the same. */
 const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
                                                 cgr__findings *findings);
 

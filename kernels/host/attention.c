@@ -3,7 +3,8 @@
  *
  * A q tile of one head block has lines = tokens * heads <= 64 lines, line r being head r % heads of token r / heads. K and V are
  * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing that no line of
- * the tile sees is read. Sums run in a fixed order (four vectors of four numbers, or one row after the other), so that the bits
+ * the tile sees is read. Codes of fp8 are decoded without their factors, which are those of a KV head: K's multiplies the scale of the
+ * scores, and V's what an item has added up. Sums run in a fixed order (four vectors of four numbers, or one row after the other), so that the bits
  * do not depend on the compiler's choice of instructions. */
 #include <math.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "kernels/host/kind.h"
 #include "kernels/host/launchers.h"
 #include "kernels/host/step_error.h"
+#include "kernels/quantise.h"
 
 #define MAX_HEAD_DIM CGR__HOST_MAX_HEAD_DIM
 #define TILE_LINES CGR__HOST_TILE_LINES
@@ -32,6 +34,7 @@ typedef struct tile {
   cgr__plan_range kv;                /* tokens that any line sees */
   int32_t kv_head, head_begin, heads;
   int32_t lines, head_dim, head_dim_v;
+  float scale, v_factor; /* of q.k, with K's factor; of V. Those of the KV head */
 } tile;
 
 typedef struct tile_state {
@@ -115,6 +118,11 @@ static cgr__plan_range row_range(const tile *work, int32_t r) {
   return cgr__plan_kv_tokens(&work->args->plan_class, work->query_len, work->seq_len, query, query);
 }
 
+/* What the codes of the KV head are multiplied by. */
+static float factor_of(const cgr_kv_view *cache, int32_t kv_head) {
+  return cgr__is_quantised(cache->dtype) && cache->scale ? *cgr__scale_at(cache, 0, 0, kv_head, 0) : 1.0f;
+}
+
 static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *item) {
   cgr__head_block block = cgr__attention_head_block(args, item->head_block);
   const cgr__plan_class *c = &args->plan_class;
@@ -134,6 +142,8 @@ static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *ite
   work.lines = work.tokens * work.heads;
   work.head_dim = args->head_dim;
   work.head_dim_v = args->head_dim_v;
+  work.scale = args->scale * factor_of(&args->k_cache, work.kv_head);
+  work.v_factor = factor_of(&args->v_cache, work.kv_head);
   return work;
 }
 
@@ -169,6 +179,18 @@ static const unsigned char *element_at(const tile *work, const cgr_kv_view *cach
          (page * cache->stride_page + offset * cache->stride_token + work->kv_head * cache->stride_head) * size;
 }
 
+/* K or V of one token to fp32. */
+static void load_row(float *to, const unsigned char *from, int32_t dtype, int32_t n) {
+  if (dtype == CGR_DTYPE_FP8_E4M3)
+    for (int32_t d = 0; d < n; d++)
+      to[d] = cgr__fp8_value(from[d], 3, 7);
+  else if (dtype == CGR_DTYPE_FP8_E5M2)
+    for (int32_t d = 0; d < n; d++)
+      to[d] = cgr__fp8_value(from[d], 2, 15);
+  else
+    cgr__row_to_float(to, from, dtype, n);
+}
+
 /* Points scratch->rows at tokens `range` of K or V, the first of which is `begin`. */
 static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *step, int32_t head_dim, int32_t begin,
                     cgr__plan_range range, kv_scratch *scratch) {
@@ -183,7 +205,7 @@ static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *
     if (cache->dtype == CGR_DTYPE_FP32) {
       scratch->rows[t] = (const float *)(const void *)from;
     } else {
-      cgr__row_to_float(scratch->values[t], from, cache->dtype, head_dim);
+      load_row(scratch->values[t], from, cache->dtype, head_dim);
       scratch->rows[t] = scratch->values[t];
     }
   }
@@ -193,8 +215,8 @@ static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *
 static float score_of(const tile *work, int32_t r, int32_t position, float product) {
   const cgr__attention_args *a = work->args;
   if (a->softcap == 0.0f && !a->alibi_slopes)
-    return product * (a->scale * LOG2E);
-  float score = product * a->scale;
+    return product * (work->scale * LOG2E);
+  float score = product * work->scale;
   if (a->softcap != 0.0f)
     score = a->softcap * tanhf(score / a->softcap);
   if (a->alibi_slopes) {
@@ -203,6 +225,11 @@ static float score_of(const tile *work, int32_t r, int32_t position, float produ
     score -= a->alibi_slopes[work->head_begin + r % work->heads] * (a->alibi_sqrt ? sqrtf(distance) : distance);
   }
   return score * LOG2E;
+}
+
+/* What P is rounded to before it meets V: V's dtype, as a tensor core takes both; for codes of 8 bits fp16, which holds them all. */
+static int32_t weight_dtype(const cgr__attention_args *args) {
+  return cgr__is_quantised(args->v_cache.dtype) ? CGR_DTYPE_FP16 : args->v_cache.dtype;
 }
 
 /* Turns `count` scores into P and folds their maximum and sum into line r; what the line holds so far is rescaled. */
@@ -220,7 +247,7 @@ static void update_row(const tile *work, tile_state *state, int32_t r, float *sc
     scale_row(state->out[r], rescale, work->head_dim_v);
   state->sum[r] = state->sum[r] * rescale + sum;
   state->max[r] = max;
-  cgr__round_row(scores, work->args->v_cache.dtype, count);
+  cgr__round_row(scores, weight_dtype(work->args), count);
 }
 
 static cgr__plan_range overlap(cgr__plan_range a, cgr__plan_range b) {
@@ -267,6 +294,8 @@ static void attend_item(const tile *work, const cgr__plan_item *item, tile_state
   reset_state(work, state);
   for (int32_t kv = item->kv_begin; kv < item->kv_end; kv++)
     attend_kv_tile(work, (const float(*)[MAX_HEAD_DIM])q, kv, state, &scratch);
+  for (int32_t r = 0; r < work->lines && work->v_factor != 1.0f; r++)
+    scale_row(state->out[r], work->v_factor, work->head_dim_v);
 }
 
 static void write_lse(const cgr__attention_args *args, int64_t token, int64_t head, float value) {

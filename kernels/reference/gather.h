@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* `pages` is the request's row of the page table; `out` is [seq_len][num_kv_heads][head_dim]. `view->base` is memory of the
- * host. */
+ * host, and so is `view->scale`, whose factors the elements are multiplied by. */
 void cgr__reference_gather(const cgr_kv_view *view, const int32_t *pages, int32_t page_size, int32_t seq_len,
                            int32_t num_kv_heads, int32_t head_dim, double *out);
 

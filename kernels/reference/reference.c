@@ -5,11 +5,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Significant bits and smallest normal exponent (as of frexp) of a dtype. */
+/* A dtype of 8 or 16 bits: a sign, an exponent, `mantissa` bits. */
+typedef struct small_format {
+  int bits, mantissa, exponent_mask, bias;
+} small_format;
+
+static small_format small_format_of(int32_t dtype) {
+  switch (dtype) {
+  case CGR_DTYPE_FP8_E4M3:
+    return (small_format){ 8, 3, 0xf, 7 };
+  case CGR_DTYPE_FP8_E5M2:
+    return (small_format){ 8, 2, 0x1f, 15 };
+  case CGR_DTYPE_FP16:
+    return (small_format){ 16, 10, 0x1f, 15 };
+  default:
+    return (small_format){ 16, 7, 0xff, 127 };
+  }
+}
+
+/* The largest finite value of a dtype that saturates; 0 for one that has infinities for what is larger. */
+static double saturation_of(int32_t dtype) {
+  return dtype == CGR_DTYPE_FP8_E4M3 ? 448.0 : dtype == CGR_DTYPE_FP8_E5M2 ? 57344.0 : 0.0;
+}
+
+/* Significant bits, and the exponents (as of frexp) of the smallest normal number and of the largest. */
 static void format_of(int32_t dtype, int *digits, int *min_exponent, int *max_exponent) {
-  *digits = dtype == CGR_DTYPE_FP32 ? 24 : dtype == CGR_DTYPE_FP16 ? 11 : 8;
-  *min_exponent = dtype == CGR_DTYPE_FP16 ? -13 : -125;
-  *max_exponent = dtype == CGR_DTYPE_FP16 ? 16 : 128;
+  const small_format f = small_format_of(dtype);
+  *digits = dtype == CGR_DTYPE_FP32 ? 24 : f.mantissa + 1;
+  *min_exponent = dtype == CGR_DTYPE_FP32 ? -125 : 2 - f.bias;
+  *max_exponent = dtype == CGR_DTYPE_FP32 ? 128 : dtype == CGR_DTYPE_FP8_E4M3 ? 9 : f.bias + 1;
 }
 
 /* frexp and ldexp take most of a test's time when each element calls them; a double's exponent is in its bits.
@@ -30,6 +54,9 @@ static double power_of_two(int exponent) {
 
 double cgr__reference_round(int32_t dtype, double x) {
   int digits, min_exponent, max_exponent;
+  const double largest = saturation_of(dtype);
+  if (largest > 0.0 && fabs(x) > largest)
+    return copysign(largest, x);
   if (x == 0.0 || isnan(x) || isinf(x))
     return x;
   format_of(dtype, &digits, &min_exponent, &max_exponent);
@@ -48,39 +75,37 @@ double cgr__reference_load(int32_t dtype, const void *element) {
     memcpy(&x, element, sizeof x);
     return x;
   }
-  uint16_t bits;
-  memcpy(&bits, element, sizeof bits);
-  int mantissa_bits = dtype == CGR_DTYPE_FP16 ? 10 : 7;
-  int exponent_mask = dtype == CGR_DTYPE_FP16 ? 0x1f : 0xff;
-  int bias = dtype == CGR_DTYPE_FP16 ? 15 : 127;
-  int mantissa = bits & ((1 << mantissa_bits) - 1);
-  int exponent = (bits >> mantissa_bits) & exponent_mask;
+  const small_format f = small_format_of(dtype);
+  uint16_t bits = 0;
+  if (f.bits == 8)
+    bits = *(const uint8_t *)element;
+  else
+    memcpy(&bits, element, sizeof bits);
+  int mantissa = bits & ((1 << f.mantissa) - 1), exponent = (bits >> f.mantissa) & f.exponent_mask;
   double magnitude;
-  if (exponent == exponent_mask)
+  if (dtype == CGR_DTYPE_FP8_E4M3 ? (bits & 0x7f) == 0x7f : exponent == f.exponent_mask)
     magnitude = mantissa ? NAN : INFINITY;
   else if (exponent == 0)
-    magnitude = mantissa * power_of_two(1 - bias - mantissa_bits);
+    magnitude = mantissa * power_of_two(1 - f.bias - f.mantissa);
   else
-    magnitude = (mantissa + (1 << mantissa_bits)) * power_of_two(exponent - bias - mantissa_bits);
-  return bits & 0x8000 ? -magnitude : magnitude;
+    magnitude = (mantissa + (1 << f.mantissa)) * power_of_two(exponent - f.bias - f.mantissa);
+  return bits >> (f.bits - 1) ? -magnitude : magnitude;
 }
 
-static uint16_t encode_half(int32_t dtype, double x) {
-  int mantissa_bits = dtype == CGR_DTYPE_FP16 ? 10 : 7;
-  int exponent_mask = dtype == CGR_DTYPE_FP16 ? 0x1f : 0xff;
-  int bias = dtype == CGR_DTYPE_FP16 ? 15 : 127;
-  int sign = signbit(x) ? 0x8000 : 0;
+static uint16_t encode_small(int32_t dtype, double x) {
+  const small_format f = small_format_of(dtype);
+  int sign = signbit(x) ? 1 << (f.bits - 1) : 0;
   if (isnan(x))
-    return (uint16_t)(sign | exponent_mask << mantissa_bits | 1 << (mantissa_bits - 1));
+    return f.bits == 8 ? 0x7f : (uint16_t)(sign | f.exponent_mask << f.mantissa | 1 << (f.mantissa - 1));
   double magnitude = fabs(cgr__reference_round(dtype, x));
   if (isinf(magnitude))
-    return (uint16_t)(sign | exponent_mask << mantissa_bits);
+    return (uint16_t)(sign | f.exponent_mask << f.mantissa);
   int exponent = exponent_of(magnitude);
-  int field = exponent - 1 + bias; /* of a normal number */
+  int field = exponent - 1 + f.bias; /* of a normal number */
   if (magnitude == 0.0 || field < 1)
-    return (uint16_t)(sign | (int)(magnitude * power_of_two(bias - 1 + mantissa_bits)));
-  int mantissa = (int)(magnitude * power_of_two(mantissa_bits - (exponent - 1))) - (1 << mantissa_bits);
-  return (uint16_t)(sign | field << mantissa_bits | mantissa);
+    return (uint16_t)(sign | (int)(magnitude * power_of_two(f.bias - 1 + f.mantissa)));
+  int mantissa = (int)(magnitude * power_of_two(f.mantissa - (exponent - 1))) - (1 << f.mantissa);
+  return (uint16_t)(sign | field << f.mantissa | mantissa);
 }
 
 void cgr__reference_store(int32_t dtype, void *element, double x) {
@@ -89,8 +114,11 @@ void cgr__reference_store(int32_t dtype, void *element, double x) {
     memcpy(element, &value, sizeof value);
     return;
   }
-  uint16_t bits = encode_half(dtype, x);
-  memcpy(element, &bits, sizeof bits);
+  uint16_t bits = encode_small(dtype, x);
+  if (small_format_of(dtype).bits == 8)
+    *(uint8_t *)element = (uint8_t)bits;
+  else
+    memcpy(element, &bits, sizeof bits);
 }
 
 /* Where the line of new token j, query head h is, and what it sees. */
@@ -259,11 +287,12 @@ static float score_fp32(const cgr__reference_shape *shape, const reference_row *
   return score;
 }
 
-/* What is rounded is rounded to `dtype`. */
+/* out is rounded to `dtype`, and so is P if the shape has no other dtype for it. */
 static void attend_row_fp32(int32_t dtype, const cgr__reference_shape *shape, const reference_row *row, const reference_head *kv,
                             double *out, double *lse) {
   const float *keys = kv->keys, *values = kv->values;
   float *scores = kv->scores, *sums = kv->out, max = -INFINITY, sum = 0.0f;
+  const int32_t weights_dtype = shape->weights_dtype != 0 ? shape->weights_dtype : dtype;
   for (int32_t d = 0; d < shape->head_dim_v; d++) {
     out[d] = 0.0;
     sums[d] = 0.0f;
@@ -282,7 +311,7 @@ static void attend_row_fp32(int32_t dtype, const cgr__reference_shape *shape, co
   for (int64_t t = row->begin; t < row->end; t++) {
     float p = expf(scores[t] - max);
     sum += p;
-    p = (float)cgr__reference_round(dtype, p);
+    p = (float)cgr__reference_round(weights_dtype, p);
     add_fp32(sums, p, values + t * shape->head_dim_v, shape->head_dim_v);
   }
   if (shape->sinks)

@@ -21,21 +21,23 @@ typedef struct cgr__reference_shape {
   double scale, softcap;
   const float *alibi_slopes, *sinks; /* [num_q_heads] or NULL */
   int32_t alibi_sqrt;
+  int32_t weights_dtype; /* of cgr__reference_attention_in: what P is rounded to before it meets V; 0: its dtype */
 } cgr__reference_shape;
 
 /* In fp64. lse is the natural logarithm; -inf, with out 0, where nothing is visible. lse may be NULL. */
 void cgr__reference_attention(const cgr__reference_shape *shape, const double *q, const double *k, const double *v, double *out,
                               double *lse);
 
-/* The same at the precision of the kernels: fp32 arithmetic, P rounded to `dtype` before it meets V, out rounded to
- * `dtype`. The inputs are values of `dtype` already. A kernel may err twice as much as this does. */
+/* The same at the precision of the kernels: fp32 arithmetic, P rounded to `dtype` or to the shape's weights_dtype before it meets
+ * V, out rounded to `dtype`. The inputs are values that kernels get. A kernel may err twice as much as this does. */
 void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
                                  const double *v, double *out, double *lse);
 
-/* Nearest value of fp32, fp16 or bf16, ties to even; NaN and infinities stay. */
+/* Nearest value of fp32, fp16 or bf16, ties to even; NaN and infinities stay. Of fp8_e4m3 and fp8_e5m2 as caches hold them: what
+ * is larger than the largest finite value becomes that, infinities too. */
 double cgr__reference_round(int32_t dtype, double x);
 
-/* An element of fp32, fp16 or bf16, to fp64 and from it (rounded). */
+/* An element of one of these dtypes, to fp64 and from it (rounded). */
 double cgr__reference_load(int32_t dtype, const void *element);
 void cgr__reference_store(int32_t dtype, void *element, double x);
 

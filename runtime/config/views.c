@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "kernels/quantise.h"
 #include "runtime/config/config.h"
 #include "runtime/config/strided_set.h"
 
@@ -144,8 +145,8 @@ bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_
   int32_t before = f->count;
   if (!view->scale)
     return cgr__check_no_scale_strides(view, index, name, f);
-  if (layer->backend == 0)
-    return false; /* it is refused altogether */
+  if (layer->backend == 0 && !cgr__scale_is_static(view))
+    return false; /* the library's own kernels have refused it altogether */
   snprintf(scale, sizeof scale, "%s.scale", name);
   cgr__field field = cgr__field_of("layers", index, scale);
   if ((uintptr_t)view->scale % sizeof *view->scale != 0)

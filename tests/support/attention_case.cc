@@ -22,7 +22,9 @@ Bytes TensorShape::Take(const Bytes &memory) const {
 std::string AttentionShape::Text() const {
   return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) + "x" +
          std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
-         " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") + TextOf(kind);
+         " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") +
+         (cache_dtype != CGR_DTYPE_NONE ? std::string(" cache ") + cgr_dtype_name(cache_dtype) : "") + " scales " +
+         std::to_string(k_scales.size()) + "/" + std::to_string(v_scales.size()) + TextOf(kind);
 }
 
 cgr_layer LayerOf(const AttentionShape &shape) {
@@ -31,7 +33,8 @@ cgr_layer LayerOf(const AttentionShape &shape) {
   layer.num_kv_heads = shape.num_kv_heads;
   layer.head_dim = shape.head_dim;
   layer.scale = shape.scale;
-  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = shape.dtype;
+  layer.dtype = layer.out_dtype = shape.dtype;
+  layer.k.dtype = layer.v.dtype = shape.cache();
   SetKind(&layer, shape.kind);
   return layer;
 }
@@ -48,7 +51,7 @@ const cgr__kernel_kind *KernelKindFor(const cgr_device_info &info, const cgr_lay
 
 const cgr__kernel_kind *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
   cgr_layer layer = LayerOf(shape);
-  if (Contradictions(layer).empty()) {
+  if (Contradictions(layer).empty() && (!IsFp8(layer.k.dtype) || shape.kind.keys != Keys::kStep)) { // codes are in caches
     layer.flags &= ~uint32_t(CGR_LAYER_NO_CACHE);
     layer.length_set = 0;
   }
@@ -73,8 +76,9 @@ AttentionCase::AttentionCase(const AttentionShape &shape, const AttentionBatch &
 }
 
 CacheShape AttentionCase::Cache_() const {
-  return { shape_.dtype, shape_.num_kv_heads, shape_.head_dim, shape_.page_size,
-           num_pages_,   shape_.page_bytes,   shape_.layouts,  shape_.head_dim_v() };
+  return { shape_.cache(),     shape_.num_kv_heads, shape_.head_dim,     shape_.page_size,
+           num_pages_,         shape_.page_bytes,   shape_.layouts,      shape_.head_dim_v(),
+           { shape_.k_scales, shape_.v_scales } };
 }
 
 int32_t AttentionCase::NumKeys(int32_t i) const {
@@ -114,6 +118,7 @@ std::vector<int32_t> AttentionCase::Pages(int32_t i) const {
 AttentionAnswer AttentionCase::Solve(const PagedCache &cache, int32_t i) const {
   AttentionProblem problem;
   problem.dtype = shape_.dtype;
+  problem.cache_dtype = shape_.cache_dtype;
   problem.query_len = batch_.query_lens[i];
   problem.seq_len = NumKeys(i);
   problem.kind = shape_.kind;
@@ -184,16 +189,29 @@ Values AttentionCase::RandomValues(int64_t count) {
   return values;
 }
 
+void AttentionCase::Quantise(Cache which, Values *values) const {
+  const CacheShape cache = Cache_();
+  if (!IsFp8(cache.dtype))
+    return;
+  for (size_t e = 0; e < values->size(); e++) {
+    const float factor = cache.Factor(which, int32_t(int64_t(e) / cache.Width(which) % cache.num_kv_heads));
+    (*values)[e] = cgr__reference_round(cache.dtype, double(float((*values)[e]) / factor)) * double(factor);
+  }
+}
+
 void AttentionCase::MakeValues() {
   for (int32_t i = 0; i < num_requests(); i++) {
     q.push_back(RandomValues(int64_t{ 1 } * batch_.query_lens[i] * shape_.num_q_heads * shape_.head_dim));
-    for (Cache which : kCaches)
+    for (Cache which : kCaches) {
       kv[which].push_back(RandomValues(int64_t{ 1 } * NumKeys(i) * shape_.num_kv_heads * Cache_().Width(which)));
+      Quantise(which, &kv[which].back());
+    }
   }
 }
 
 void AttentionCase::FillRequest(Cache which, int32_t i, Poison poison, PagedCache *cache) {
-  const int32_t width = Cache_().Width(which);
+  const CacheShape shape = Cache_();
+  const int32_t width = shape.Width(which);
   const double *from = kv[which][i].data();
   for (int32_t p = 0; p < NumPages(i); p++) {
     if (table(i, p) == kNoPage)
@@ -202,9 +220,13 @@ void AttentionCase::FillRequest(Cache which, int32_t i, Poison poison, PagedCach
     int32_t tokens = std::min(shape_.page_size, NumKeys(i) - p * shape_.page_size);
     for (int32_t t = 0; t < tokens; t++) {
       const int32_t key = p * shape_.page_size + t;
-      for (int32_t h = 0; h < shape_.num_kv_heads && (batch_.query_lens[i] == 0 || IsSeen(i, key)); h++)
-        StoreElements(shape_.dtype, from + (int64_t{ key } * shape_.num_kv_heads + h) * width, width,
-                      cache->InPage(which, &image, t, h));
+      for (int32_t h = 0; h < shape_.num_kv_heads && (batch_.query_lens[i] == 0 || IsSeen(i, key)); h++) {
+        const double *head = from + (int64_t{ key } * shape_.num_kv_heads + h) * width;
+        Values elements(head, head + width); // with codes: the values of these
+        for (double &element : elements)
+          element /= double(shape.Factor(which, h));
+        StoreElements(shape.dtype, elements.data(), width, cache->InPage(which, &image, t, h));
+      }
     }
     cache->Put(which, table(i, p), image);
   }

@@ -55,7 +55,10 @@ struct AttentionShape {
   LseLayout lse = LseLayout::kTokens;
   AttentionKind kind;
   ViewPadding k_padding, v_padding; // of Keys::kStep
+  cgr_dtype cache_dtype = CGR_DTYPE_NONE; // NONE: dtype
+  std::vector<float> k_scales, v_scales;  // of a cache with codes: none, one for all heads, or one for each KV head
 
+  cgr_dtype cache() const { return cache_dtype != CGR_DTYPE_NONE ? cache_dtype : dtype; }
   int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
   std::string Text() const;
 };
@@ -120,6 +123,8 @@ private:
   // read: no such page exists.
   void MakeTable();
   Values RandomValues(int64_t count);
+  // To what the append would make of them in the cache: codes times factors.
+  void Quantise(Cache which, Values *values) const;
   void MakeValues();
   void FillRequest(Cache which, int32_t i, Poison poison, PagedCache *cache);
 

@@ -84,19 +84,28 @@ inline int32_t SharedBytes(const cgr_layer &l, const cgr__kernel_kind &v) {
   return 0;
 }
 
+// Whether the factors of a cache's view may stay: in a cache of codes one for all elements, or one for each head.
+inline bool ServesScale(const cgr_kv_view &view, const cgr__kernel_kind &v) {
+  const bool has_codes = v.cache_dtypes & 1u << view.dtype;
+  return view.scale == nullptr ||
+         (has_codes && view.scale_stride_page == 0 && view.scale_stride_token == 0 && view.scale_stride_d == 0);
+}
+
 // Every field for which a kernel kind must refuse a layer on a device with this much shared memory; 0: unknown.
 inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, int32_t shared_memory) {
-  auto dim = [&](int32_t d) { return d >= v.min_head_dim && d <= v.max_head_dim && d % v.head_dim_step == 0; };
+  const bool codes = v.cache_dtypes & 1u << l.k.dtype, cached = !(l.flags & CGR_LAYER_NO_CACHE);
+  const int32_t step = codes ? 16 : v.head_dim_step;
+  auto dim = [&](int32_t d) { return d >= v.min_head_dim && d <= v.max_head_dim && d % step == 0; };
   auto lacks = [&](uint32_t feature) { return !(v.features & feature); };
   const bool slopes = l.alibi_slopes != nullptr || l.flags & CGR_LAYER_ALIBI_SQRT, v_apart = l.head_dim_v != l.head_dim;
   const std::pair<const char *, bool> rules[] = {
-    { "k.dtype", !(v.dtypes & 1u << l.k.dtype) },
+    { "k.dtype", !(v.dtypes & 1u << l.k.dtype) && !(codes && cached) },
     { "v.dtype", l.v.dtype != l.k.dtype },
-    { "dtype", l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
+    { "dtype", codes ? cached && !(v.dtypes & 1u << l.dtype) : l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
     { "q_dtype", l.q_dtype != 0 && l.q_dtype != l.dtype && lacks(CGR__FEATURE_Q_DTYPE) },
     { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) },
-    { "k.scale", l.k.scale != nullptr && lacks(CGR__FEATURE_CACHE_SCALES) },
-    { "v.scale", l.v.scale != nullptr && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "k.scale", !ServesScale(l.k, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "v.scale", !ServesScale(l.v, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
     { "head_dim", !dim(l.head_dim) },
     { "head_dim_v", v_apart && (lacks(CGR__FEATURE_HEAD_DIM_V) || !dim(l.head_dim_v)) },
     { l.head_dim_v > l.head_dim ? "head_dim_v" : "head_dim", shared_memory > 0 && SharedBytes(l, v) > shared_memory },

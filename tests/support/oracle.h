@@ -18,7 +18,7 @@ using Values = std::vector<double>;
 
 // ---------------------------------------------------------------------------------------------------------------- elements
 
-// `count` neighbouring elements of fp32, fp16 or bf16.
+// `count` neighbouring elements of fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2.
 inline Values LoadElements(int32_t dtype, const void *from, int64_t count) {
   Values values(static_cast<size_t>(count));
   int64_t size = int64_t(cgr_dtype_size(cgr_dtype(dtype)));
@@ -91,10 +91,13 @@ inline void SetKind(cgr_layer *layer, const AttentionKind &kind) {
   layer->length_set = kind.keys == Keys::kOther ? 1 : 0;
 }
 
-// One request in one layer. q, k and v are values of `dtype`. With Keys::kStep the sequence is only the new tokens; with
+inline bool IsFp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2; }
+
+// One request in one layer. q, k and v are values of `dtype`; k and v of a cache with codes are codes times factors. With Keys::kStep the sequence is only the new tokens; with
 // Keys::kOther the new tokens are in another sequence.
 struct AttentionProblem {
   cgr_dtype dtype = CGR_DTYPE_FP32;
+  cgr_dtype cache_dtype = CGR_DTYPE_NONE; // NONE: dtype
   int32_t query_len = 0, seq_len = 0, num_q_heads = 1, num_kv_heads = 1, head_dim = 8;
   double scale = 0.0; // 0: 1 / sqrt(head_dim)
   AttentionKind kind;
@@ -140,6 +143,7 @@ inline cgr__reference_shape ReferenceShape(const AttentionProblem &p) {
   shape.alibi_slopes = p.kind.alibi_slopes.empty() ? nullptr : p.kind.alibi_slopes.data();
   shape.sinks = p.kind.sinks.empty() ? nullptr : p.kind.sinks.data();
   shape.alibi_sqrt = p.kind.alibi_sqrt;
+  shape.weights_dtype = IsFp8(p.cache_dtype) ? CGR_DTYPE_FP16 : p.dtype;
   return shape;
 }
 
@@ -154,7 +158,11 @@ inline AttentionAnswer SolveAttention(const AttentionProblem &p) {
   cgr__reference_attention_in(p.dtype, &shape, p.q.data(), p.k.data(), p.v.data(), near.data(), near_lse.data());
   // Among few values the largest error may be small by luck, so a unit in the last place of the largest is added: half of it for
   // the rounding of the weights and half for that of the output.
-  double largest = 0.0, unit = p.dtype == CGR_DTYPE_BF16 ? 1.0 / 256 : p.dtype == CGR_DTYPE_FP16 ? 1.0 / 2048 : 0.0;
+  const auto half_unit = [](int32_t dtype) {
+    return dtype == CGR_DTYPE_BF16 ? 1.0 / 512 : dtype == CGR_DTYPE_FP16 ? 1.0 / 4096 : 0.0;
+  };
+  double largest = 0.0;
+  const double unit = half_unit(shape.weights_dtype) + half_unit(p.dtype);
   for (double value : answer.out)
     largest = std::max(largest, std::fabs(value));
   answer.out_bound = 2.0 * LargestError(near, answer.out) + unit * largest + 1e-5;

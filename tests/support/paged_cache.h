@@ -17,7 +17,7 @@ enum class Poison { kZero, kNan, kInf, kNoise };
 enum Cache { kCacheK, kCacheV };
 constexpr Cache kCaches[] = { kCacheK, kCacheV };
 
-// How K or V is in memory. Paddings count elements, multiples of 8.
+// How K or V is in memory. Paddings count elements, multiples of 8, and two elements each with codes: 16 bytes at least.
 struct CacheLayout {
   cgr_kv_layout layout = CGR_LAYOUT_NHD;
   int32_t token_padding = 0, page_padding = 0;
@@ -43,7 +43,12 @@ struct CacheShape {
   int64_t page_bytes = 0; // distance of pages in memory; 0: what they take
   CacheLayouts layouts;
   int32_t head_dim_v = 0; // 0: head_dim
+  std::vector<float> scales[2]; // of a cache with codes, of K and V: none, one for all heads, or one for each
 
+  float Factor(Cache which, int32_t head) const {
+    const std::vector<float> &own = scales[which];
+    return own.empty() ? 1.0f : own[own.size() == 1 ? 0 : size_t(head)];
+  }
   int32_t Width(Cache which) const { return which == kCacheV && head_dim_v != 0 ? head_dim_v : head_dim; }
 };
 
@@ -53,12 +58,22 @@ inline double PoisonValue(Poison poison, std::mt19937_64 &random) {
   const double values[] = { 0.0, NAN, sign * INFINITY, noise }; // in the order of Poison
   return values[int(poison)];
 }
+// A code of poison: no finite number, or of noise any.
+inline unsigned char PoisonCode(cgr_dtype dtype, Poison poison, std::mt19937_64 &random) {
+  const unsigned char sign = random() % 2 ? 0x80 : 0, nan = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7f : 0x7d + random() % 3;
+  const unsigned char infinity = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7e : 0x7c; // e4m3 has none: its largest number
+  const unsigned char codes[] = { 0, nan, infinity, static_cast<unsigned char>(random()) }; // in the order of Poison
+  return poison == Poison::kZero ? 0 : sign ^ codes[int(poison)];
+}
 inline Bytes PoisonedElements(int32_t dtype, int64_t count, Poison poison, std::mt19937_64 &random) {
   // One of a few drawn values each: to draw and round one per element takes longer than most kernels.
   const size_t size = size_t(ElementSize(dtype));
   unsigned char values[64 * sizeof(float)];
   for (size_t v = 0; v < 64; v++)
-    cgr__reference_store(dtype, &values[v * size], PoisonValue(poison, random));
+    if (IsFp8(dtype))
+      values[v] = PoisonCode(cgr_dtype(dtype), poison, random);
+    else
+      cgr__reference_store(dtype, &values[v * size], PoisonValue(poison, random));
   Bytes bytes(size_t(count) * size);
   uint64_t bits = 0;
   for (size_t e = 0; e < size_t(count); e++, bits >>= 6) {
@@ -76,8 +91,11 @@ public:
   PagedCache(Bench &bench, const CacheShape &shape, void *memory = nullptr) : bench_(bench), shape_(shape) {
     int64_t size = ElementSize(shape.dtype);
     bool interleaved = shape.layouts.interleaved;
-    int64_t k_pool = Strides(kCacheK).stride_page * shape.num_pages, v_pool = Strides(kCacheV).stride_page * shape.num_pages;
     owns_ = memory == nullptr;
+    for (CacheLayout &layout : shape_.layouts.cache)
+      layout.token_padding *= size == 1 ? 2 : 1, layout.page_padding *= size == 1 ? 2 : 1;
+    PutScales();
+    int64_t k_pool = Strides(kCacheK).stride_page * shape.num_pages, v_pool = Strides(kCacheV).stride_page * shape.num_pages;
     base_ = owns_ ? bench.Alloc(size_t((interleaved ? k_pool : k_pool + v_pool) * size), CGR__MEMORY_DEVICE) : memory;
     for (Cache which : kCaches)
       view[which] = Strides(which);
@@ -99,7 +117,7 @@ public:
   Bytes PoisonedPage(Cache which, Poison poison, std::mt19937_64 &random) const {
     return PoisonedElements(shape_.dtype, PageElements(which), poison, random);
   }
-  // A page that holds `value` everywhere.
+  // A page that holds `value` everywhere; with codes their value, without factors.
   Bytes UniformPage(Cache which, double value) const {
     Bytes page(size_t(PageElements(which) * ElementSize(shape_.dtype)));
     for (int64_t e = 0; e < PageElements(which); e++)
@@ -145,6 +163,7 @@ public:
       copies.insert(copies.end(), image.begin(), image.end());
     }
     compact.base = copies.data();
+    compact.scale = compact.scale != nullptr ? const_cast<float *>(scale_images_[which].data()) : nullptr;
     return GatherKv(compact, table.data(), shape_.page_size, seq_len, shape_.num_kv_heads, shape_.Width(which));
   }
 
@@ -164,13 +183,29 @@ private:
         (heads_first ? int64_t{ 1 } : int64_t{ shape_.num_kv_heads }) * shape_.Width(which) + layout.token_padding;
     strides.stride_head = heads_first ? shape_.page_size * strides.stride_token : shape_.Width(which);
     strides.stride_page = PageExtent(which) + (shape_.layouts.interleaved ? PageExtent(which == kCacheK ? kCacheV : kCacheK) : 0);
+    if (scales_[which]) {
+      strides.scale = scales_[which]->data();
+      strides.scale_stride_head = shape_.scales[which].size() == 1 ? 0 : 3;
+    }
     if (shape_.page_bytes != 0)
       strides.stride_page = shape_.page_bytes / ElementSize(shape_.dtype);
     return strides;
   }
 
+  // The factors, on the device with NaN around each.
+  void PutScales() {
+    for (Cache which : kCaches) {
+      for (float factor : shape_.scales[which])
+        scale_images_[which].insert(scale_images_[which].end(), { factor, NAN, NAN });
+      if (!shape_.scales[which].empty())
+        scales_[which] = std::make_unique<Array<float>>(bench_, scale_images_[which]);
+    }
+  }
+
   Bench &bench_;
   CacheShape shape_;
+  std::vector<float> scale_images_[2];
+  std::unique_ptr<Array<float>> scales_[2];
   void *base_;
   bool owns_;
   std::map<int64_t, Bytes> pages_[2];
