@@ -22,8 +22,8 @@
   { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, with_prefill, prefill_tile, prefill_kv }
 
 static const cgr__kernel_kind kinds[] = {
-  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16),
-    FP8_DTYPES, 8, CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
+  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), FP8_DTYPES, 8,
+    CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__HOST_TILE_LINES,
               .decode_lines = 16,
               .tile_kv = CGR__HOST_TILE_KV,
@@ -102,10 +102,11 @@ static void check_call_dtypes(const question *q) {
 
 /* Kernels multiply whole sums by the factors of codes, so all elements of a KV head have one. */
 static void check_scale(const question *q, const cgr_kv_view *view, const char *name) {
-  if (!view->scale || !lacks_feature(q, CGR__FEATURE_CACHE_SCALES))
+  const int32_t dtype = reads_codes(q, view->dtype) ? q->layer->k.dtype : view->dtype;
+  if (!view->scale || !lacks_feature(q, CGR__FEATURE_CACHE_SCALES) || dtype == 0)
     return;
-  if (view->dtype != 0 && !reads_codes(q, view->dtype))
-    REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)view->dtype));
+  if (!reads_codes(q, dtype))
+    REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
   else if (!cgr__scale_is_static(view))
     REFUSE(q, name,
            "has strides %lld, %lld, %lld, %lld of page, token, head and d, expected 0, 0, any and 0: one factor for all, or "

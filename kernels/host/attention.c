@@ -3,9 +3,9 @@
  *
  * A q tile of one head block has lines = tokens * heads <= 64 lines, line r being head r % heads of token r / heads. K and V are
  * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing that no line of
- * the tile sees is read. Codes of fp8 are decoded without their factors, which are those of a KV head: K's multiplies the scale of the
- * scores, and V's what an item has added up. Sums run in a fixed order (four vectors of four numbers, or one row after the other), so that the bits
- * do not depend on the compiler's choice of instructions. */
+ * the tile sees is read. Codes of fp8 are decoded without their factors, which are those of a KV head: K's multiplies the scale
+ * of the scores, and V's what an item has added up. Sums run in a fixed order (four vectors of four numbers, or one row after the
+ * other), so that the bits do not depend on the compiler's choice of instructions. */
 #include <math.h>
 #include <string.h>
 
@@ -227,7 +227,8 @@ static float score_of(const tile *work, int32_t r, int32_t position, float produ
   return score * LOG2E;
 }
 
-/* What P is rounded to before it meets V: V's dtype, as a tensor core takes both; for codes of 8 bits fp16, which holds them all. */
+/* What P is rounded to before it meets V: V's dtype, as a tensor core takes both; for codes of 8 bits fp16, which holds them all.
+ */
 static int32_t weight_dtype(const cgr__attention_args *args) {
   return cgr__is_quantised(args->v_cache.dtype) ? CGR_DTYPE_FP16 : args->v_cache.dtype;
 }

@@ -89,7 +89,7 @@ std::vector<Property> FeatureProperties() {
 std::vector<Property> PropertiesOf(const cgr__kernel_kind &kernel_kind) {
   std::vector<Property> properties;
   for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++)
-    if (!(kernel_kind.dtypes & 1u << dtype))
+    if (!((kernel_kind.dtypes | kernel_kind.cache_dtypes) & 1u << dtype))
       properties.push_back({ cgr_dtype_name(cgr_dtype(dtype)), 0, "k.dtype", cgr_dtype_name(cgr_dtype(dtype)),
                              [dtype](cgr_layer *l) { SetDtype(l, dtype); } });
   auto head_dim = [&](const char *name, int32_t dim) {
@@ -218,9 +218,10 @@ TEST(KernelKinds, AcceptEachDtypeAndHeadDimOfTheirRow) {
         bool has_dim =
             dim >= kernel_kind->min_head_dim && dim <= kernel_kind->max_head_dim && dim % kernel_kind->head_dim_step == 0;
         Names missing;
+        const bool codes = kernel_kind->cache_dtypes & 1u << dtype; // which are no dtype of q, k and v in the call
         if (!(kernel_kind->dtypes & 1u << dtype))
-          missing.insert("k.dtype");
-        if (!has_dim)
+          missing.insert(codes ? "dtype" : "k.dtype");
+        if (!has_dim || (codes && dim % 16 != 0))
           missing.insert("head_dim");
         Answer answer = Ask(device, layer);
         ASSERT_EQ(answer.Fields(), missing) << kernel_kind->name << " " << cgr_dtype_name(cgr_dtype(dtype)) << " " << dim;
@@ -228,6 +229,124 @@ TEST(KernelKinds, AcceptEachDtypeAndHeadDimOfTheirRow) {
       }
     }
   }
+}
+
+// ----------------------------------------------------------------------------------------------------------- caches of 8 bits
+
+constexpr cgr_dtype kCodes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 };
+
+cgr_layer CodesLayer(cgr_dtype codes, cgr_dtype dtype = CGR_DTYPE_BF16) {
+  cgr_layer layer = PlainLayer();
+  SetDtype(&layer, dtype);
+  layer.k.dtype = layer.v.dtype = codes;
+  return layer;
+}
+
+// A layer that is refused for one field, with a text that has these parts.
+void ExpectRefused(const cgr_device_info &device, const cgr_layer &layer, const char *field,
+                   const std::vector<std::string> &parts, int32_t max_tokens = 8192) {
+  const Answer answer = Ask(device, layer, max_tokens);
+  EXPECT_EQ(answer.kernel_kind, nullptr);
+  ASSERT_EQ(answer.Fields(), Names{ field });
+  for (const std::string &part : parts)
+    EXPECT_NE(std::string(answer.findings[0].text).find(part), std::string::npos)
+        << answer.findings[0].text << "\nlacks " << part;
+}
+
+// For every dtype of q, k, v and out, every head dim of whole vectors, without factors and with static ones.
+TEST(KernelKinds, ServeCachesOfCodes) {
+  for (const cgr_device_info &device : Devices())
+    for (cgr_dtype codes : kCodes)
+      for (int32_t dtype = CGR_DTYPE_FP32; dtype <= CGR_DTYPE_U8; dtype++)
+        for (int32_t dim = 16; dim <= 256; dim += 16) {
+          const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+          cgr_layer layer = CodesLayer(codes, cgr_dtype(dtype));
+          layer.head_dim = dim, layer.head_dim_v = 272 - dim;
+          const bool served = kernel_kind->dtypes & 1u << dtype;
+          ASSERT_EQ(Ask(device, layer).Fields(), served ? Names{} : Names{ "dtype" }) << dtype << " " << dim;
+          layer.k.scale = layer.v.scale = &kSomeFloat;
+          layer.v.scale_stride_head = 7;
+          ASSERT_EQ(Ask(device, layer).kernel_kind, served ? kernel_kind : nullptr) << dtype << " " << dim;
+        }
+}
+
+TEST(KernelKinds, NameWhatCachesOfCodesCannotHave) {
+  for (const cgr_device_info &device : Devices())
+    for (cgr_dtype codes : kCodes) {
+      const std::string name = cgr_dtype_name(codes),
+                        dtypes = device.kind == CGR_DEVICE_KIND_HOST ? "fp32, fp16 or bf16" : "fp16 or bf16";
+      SCOPED_TRACE(name + (device.kind == CGR_DEVICE_KIND_HOST ? " on the host" : ""));
+      const auto with = [&](auto change) {
+        cgr_layer layer = CodesLayer(codes);
+        change(layer);
+        return layer;
+      };
+      ExpectRefused(device, with([&](cgr_layer &l) { SetDtype(&l, codes); }), "dtype",
+                    { "is " + name + " (0 takes the cache's), expected " + dtypes + " with a cache of " + name });
+      ExpectRefused(device, with([](cgr_layer &l) { l.flags = CGR_LAYER_NO_CACHE; }), "k.dtype",
+                    { "is " + name + " with CGR_LAYER_NO_CACHE, expected " + dtypes });
+      ExpectRefused(device, with([](cgr_layer &l) { l.q_dtype = CGR_DTYPE_FP8_E4M3; }), "q_dtype",
+                    { "expected bf16 as in dtype" });
+      ExpectRefused(device, with([](cgr_layer &l) { l.out_dtype = CGR_DTYPE_FP16; }), "out_dtype",
+                    { "expected bf16 as in dtype" });
+      ExpectRefused(device, with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_BF16; }), "v.dtype", { "is bf16, expected " + name });
+      ExpectRefused(device, with([](cgr_layer &l) { l.head_dim = 72; }), "head_dim",
+                    { "is 72, expected 16 to 256, a multiple of 16", "with a cache of " + name });
+      ExpectRefused(device, with([](cgr_layer &l) { l.head_dim_v = 40; }), "head_dim_v",
+                    { "is 40, expected 16 to 256, a multiple of 16", "with a cache of " + name });
+      ExpectRefused(device, with([](cgr_layer &l) { l.head_dim = l.head_dim_v = 8; }), "head_dim", { "is 8, expected 16" });
+      ExpectRefused(device, with([](cgr_layer &l) { l.num_q_heads = l.num_kv_heads = 8; }), "num_kv_heads",
+                    { "is 8, which with max_tokens 8388609 is 67108872 heads to quantise, expected at most 67108864" },
+                    (1 << 23) + 1);
+      EXPECT_NE(Ask(device, with([](cgr_layer &l) { l.num_q_heads = l.num_kv_heads = 8; }), 1 << 23).kernel_kind, nullptr);
+    }
+}
+
+TEST(KernelKinds, WantStaticFactorsOfCodes) {
+  for (const cgr_device_info &device : Devices())
+    for (const bool of_v : { false, true }) {
+      const char *field = of_v ? "v.scale" : "k.scale";
+      cgr_layer layer = CodesLayer(CGR_DTYPE_FP8_E4M3);
+      cgr_kv_view &view = of_v ? layer.v : layer.k;
+      view.scale = &kSomeFloat;
+      view.scale_stride_head = 2;
+      for (int64_t cgr_kv_view::*stride :
+           { &cgr_kv_view::scale_stride_page, &cgr_kv_view::scale_stride_token, &cgr_kv_view::scale_stride_d }) {
+        view.*stride = 64;
+        ExpectRefused(device, layer, field,
+                      { stride == &cgr_kv_view::scale_stride_page    ? "has strides 64, 0, 2, 0"
+                        : stride == &cgr_kv_view::scale_stride_token ? "has strides 0, 64, 2, 0"
+                                                                     : "has strides 0, 0, 2, 64",
+                        "expected 0, 0, any and 0" });
+        view.*stride = 0;
+      }
+      EXPECT_NE(Ask(device, layer).kernel_kind, nullptr);
+      layer = PlainLayer(); // caches of 16 bits have no factors
+      view.scale = &kSomeFloat;
+      ExpectRefused(device, layer, field, { "is given, expected NULL with a cache of bf16" });
+    }
+}
+
+TEST(KernelKinds, RefuseCachesOfIntegers) {
+  for (const cgr_device_info &device : Devices())
+    ExpectRefused(device, CodesLayer(CGR_DTYPE_I8, CGR_DTYPE_I8), "k.dtype",
+                  { "is i8, expected ", "fp16 or bf16, or fp8_e4m3 or fp8_e5m2 for a cache, on this device" });
+}
+
+// With whatever else a layer asks for, the fields are those of the rules.
+TEST(KernelKinds, NameWhatIsMissingWithCachesOfCodes) {
+  for (const cgr_device_info &device : Devices())
+    for (cgr_dtype codes : kCodes) {
+      const cgr__kernel_kind *kernel_kind = Ask(device, PlainLayer()).kernel_kind;
+      const std::vector<Property> properties = FeatureProperties();
+      for (const Property &a : properties)
+        for (const Property &b : properties) {
+          cgr_layer layer = CodesLayer(codes);
+          a.ask(&layer), b.ask(&layer);
+          ASSERT_EQ(Ask(device, layer).Fields(), RefusedFields(layer, *kernel_kind, device.shared_memory))
+              << a.name << ", " << b.name;
+        }
+    }
 }
 
 // All rows of the registry, so that the loss of one is noticed: every dtype of the kernels, on the host and on each architecture.

@@ -66,6 +66,13 @@ std::string HeadDims(const cgr_device_info &device, bool of_v) {
   return std::to_string(dims.front()) + " to " + std::to_string(dims.back()) + ", multiples of " + std::to_string(step);
 }
 
+void AskFactors(cgr_layer *l, int64_t stride_token) {
+  l->k.dtype = l->v.dtype = CGR_DTYPE_FP8_E4M3;
+  l->k.scale = l->v.scale = const_cast<float *>(&kFloat);
+  l->k.scale_stride_token = l->v.scale_stride_token = stride_token;
+  l->k.scale_stride_head = l->v.scale_stride_head = 1;
+}
+
 // A kind, and what a layer of that kind asks for.
 struct Kind {
   const char *row, *name; // in the table, and in the list of pairs
@@ -86,12 +93,18 @@ std::vector<Kind> Kinds() {
     { "keys of the step, without a cache", "no cache", [](cgr_layer *l) { l->flags |= CGR_LAYER_NO_CACHE; } },
     { "keys of another length set (cross attention)", "cross attention",
       [](cgr_layer *l) { l->length_set = 1, l->flags |= CGR_LAYER_BIDIRECTIONAL; } },
-    { "q, k and v of another dtype than the cache", "q, k and v of another dtype",
+    { "q, k and v of another dtype than a cache of 16 or 32 bits", "q, k and v of another dtype",
       [](cgr_layer *l) { l->dtype = l->out_dtype = CGR_DTYPE_FP16; } },
     { "q of another dtype than k and v (quantised)", "q of another dtype",
       [](cgr_layer *l) { l->q_dtype = CGR_DTYPE_FP8_E4M3; } },
     { "out of another dtype than q", "out of another dtype", [](cgr_layer *l) { l->out_dtype = CGR_DTYPE_FP16; } },
-    { "caches with scales (quantised)", "a cache with scales", [](cgr_layer *l) { l->k.scale = const_cast<float *>(&kFloat); } },
+    { "caches of fp8_e4m3 or fp8_e5m2, head dims multiples of 16", "a cache of 8 bits",
+      [](cgr_layer *l) { l->k.dtype = l->v.dtype = CGR_DTYPE_FP8_E4M3; } },
+    { "their factors: one for all, or one for each KV head", "a cache of 8 bits with factors",
+      [](cgr_layer *l) { AskFactors(l, 0); } },
+    { "their factors: one for each token", "a cache of 8 bits with a factor for each token",
+      [](cgr_layer *l) { AskFactors(l, 2); } },
+    { "caches of i8", "a cache of i8", [](cgr_layer *l) { l->k.dtype = l->v.dtype = CGR_DTYPE_I8; } },
   };
 }
 

@@ -139,8 +139,8 @@ TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
       { kUnsupported, "layers[1].k.dtype is i32 ... fp16 or bf16", cache(CGR_DTYPE_I32) },
       { kUnsupported, "layers[1].k.dtype is i64 ... fp16 or bf16", cache(CGR_DTYPE_I64) },
       // The strides of elements of one byte: these are multiples of 16.
-      { kUnsupported, "layers[1].k.dtype is fp8_e4m3", cache(CGR_DTYPE_FP8_E4M3) },
-      { kUnsupported, "layers[1].k.dtype is fp8_e5m2", cache(CGR_DTYPE_FP8_E5M2) },
+      { kUnsupported, "layers[1].dtype is fp8_e4m3 (0 takes the cache's) ... fp16 or bf16", cache(CGR_DTYPE_FP8_E4M3) },
+      { kUnsupported, "layers[1].dtype is fp8_e5m2 (0 takes the cache's) ... fp16 or bf16", cache(CGR_DTYPE_FP8_E5M2) },
       { kUnsupported, "layers[1].k.dtype is i8", cache(CGR_DTYPE_I8) },
       { kUnsupported, "layers[1].k.dtype is u8", cache(CGR_DTYPE_U8) },
       { kUnsupported, "layers[1].k.scale ... NULL", [](Good &c) { c.layers[1].k.scale = &scale; } },

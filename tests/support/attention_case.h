@@ -54,7 +54,7 @@ struct AttentionShape {
   ViewPadding q_padding, out_padding;
   LseLayout lse = LseLayout::kTokens;
   AttentionKind kind;
-  ViewPadding k_padding, v_padding; // of Keys::kStep
+  ViewPadding k_padding, v_padding;       // of Keys::kStep
   cgr_dtype cache_dtype = CGR_DTYPE_NONE; // NONE: dtype
   std::vector<float> k_scales, v_scales;  // of a cache with codes: none, one for all heads, or one for each KV head
 

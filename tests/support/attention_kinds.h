@@ -84,9 +84,9 @@ inline int32_t SharedBytes(const cgr_layer &l, const cgr__kernel_kind &v) {
   return 0;
 }
 
-// Whether the factors of a cache's view may stay: in a cache of codes one for all elements, or one for each head.
-inline bool ServesScale(const cgr_kv_view &view, const cgr__kernel_kind &v) {
-  const bool has_codes = v.cache_dtypes & 1u << view.dtype;
+// Whether the factors of a cache's view may stay: if K and V are codes, one for all elements, or one for each head.
+inline bool ServesScale(const cgr_layer &l, const cgr_kv_view &view, const cgr__kernel_kind &v) {
+  const bool has_codes = v.cache_dtypes & 1u << view.dtype && v.cache_dtypes & 1u << l.k.dtype;
   return view.scale == nullptr ||
          (has_codes && view.scale_stride_page == 0 && view.scale_stride_token == 0 && view.scale_stride_d == 0);
 }
@@ -104,8 +104,8 @@ inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, i
     { "dtype", codes ? cached && !(v.dtypes & 1u << l.dtype) : l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
     { "q_dtype", l.q_dtype != 0 && l.q_dtype != l.dtype && lacks(CGR__FEATURE_Q_DTYPE) },
     { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) },
-    { "k.scale", !ServesScale(l.k, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
-    { "v.scale", !ServesScale(l.v, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "k.scale", !ServesScale(l, l.k, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "v.scale", !ServesScale(l, l.v, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
     { "head_dim", !dim(l.head_dim) },
     { "head_dim_v", v_apart && (lacks(CGR__FEATURE_HEAD_DIM_V) || !dim(l.head_dim_v)) },
     { l.head_dim_v > l.head_dim ? "head_dim_v" : "head_dim", shared_memory > 0 && SharedBytes(l, v) > shared_memory },

@@ -93,8 +93,8 @@ inline void SetKind(cgr_layer *layer, const AttentionKind &kind) {
 
 inline bool IsFp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2; }
 
-// One request in one layer. q, k and v are values of `dtype`; k and v of a cache with codes are codes times factors. With Keys::kStep the sequence is only the new tokens; with
-// Keys::kOther the new tokens are in another sequence.
+// One request in one layer. q, k and v are values of `dtype`; k and v of a cache with codes are codes times factors. With
+// Keys::kStep the sequence is only the new tokens; with Keys::kOther the new tokens are in another sequence.
 struct AttentionProblem {
   cgr_dtype dtype = CGR_DTYPE_FP32;
   cgr_dtype cache_dtype = CGR_DTYPE_NONE; // NONE: dtype

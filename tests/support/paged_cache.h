@@ -42,7 +42,7 @@ struct CacheShape {
   int64_t num_pages = 0;
   int64_t page_bytes = 0; // distance of pages in memory; 0: what they take
   CacheLayouts layouts;
-  int32_t head_dim_v = 0; // 0: head_dim
+  int32_t head_dim_v = 0;       // 0: head_dim
   std::vector<float> scales[2]; // of a cache with codes, of K and V: none, one for all heads, or one for each
 
   float Factor(Cache which, int32_t head) const {
@@ -61,7 +61,7 @@ inline double PoisonValue(Poison poison, std::mt19937_64 &random) {
 // A code of poison: no finite number, or of noise any.
 inline unsigned char PoisonCode(cgr_dtype dtype, Poison poison, std::mt19937_64 &random) {
   const unsigned char sign = random() % 2 ? 0x80 : 0, nan = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7f : 0x7d + random() % 3;
-  const unsigned char infinity = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7e : 0x7c; // e4m3 has none: its largest number
+  const unsigned char infinity = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7e : 0x7c;                 // e4m3 has none: its largest number
   const unsigned char codes[] = { 0, nan, infinity, static_cast<unsigned char>(random()) }; // in the order of Poison
   return poison == Poison::kZero ? 0 : sign ^ codes[int(poison)];
 }
