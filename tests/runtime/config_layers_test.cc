@@ -156,6 +156,35 @@ TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
   Accepted([](Good &c) { c.layers[1].dtype = c.layers[1].out_dtype = CGR_DTYPE_BF16; });
 }
 
+// Codes of fp8 are read by the library's own attention, with factors that are checked as those of other backends.
+TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
+  static float scales[64] = {};
+  const auto with = [](auto change) {
+    return [change](Good &c) {
+      c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3;
+      c.layers[1].dtype = CGR_DTYPE_BF16;
+      c.layers[1].k.scale = c.layers[1].v.scale = scales;
+      change(c.layers[1]);
+    };
+  };
+  Accepted(with([](cgr_layer &) {}));
+  Accepted(with([](cgr_layer &l) { l.k.scale_stride_head = l.v.scale_stride_head = 1, l.k.scale = scales + 32; }));
+  Accepted(with([](cgr_layer &l) { l.k.scale = l.v.scale = nullptr; }));
+  const auto shifted = [](cgr_layer &l) { l.k.scale = reinterpret_cast<float *>(reinterpret_cast<char *>(scales) + 2); };
+  EachRefused({
+      { kUnsupported, "layers[1].k.scale has strides 0, 1, 0, 0 ... one for each head",
+        with([](cgr_layer &l) { l.k.scale_stride_token = 1; }) },
+      { kUnsupported, "layers[1].v.scale has strides 0, 0, 0, 1 ... one for each head",
+        with([](cgr_layer &l) { l.v.scale_stride_d = 1; }) },
+      { kArgument, "layers[1].k.scale is 0x ... multiple of 4", with(shifted) },
+      { kArgument, "layers[1].k.scale_stride_head is -1", with([](cgr_layer &l) { l.k.scale_stride_head = -1; }) },
+      { kArgument, "layers[1].k.scale_stride_head is 1 ... scale is NULL",
+        with([](cgr_layer &l) { l.k.scale = nullptr, l.k.scale_stride_head = 1; }) },
+      { kUnsupported, "layers[1].head_dim is 72 ... a multiple of 16",
+        with([](cgr_layer &l) { l.head_dim = l.head_dim_v = 72; }) },
+  });
+}
+
 // -------------------------------------------------------------------------------------------------------------- features
 
 TEST_P(ConfigLayers, NumbersOfFeaturesAreChecked) {

@@ -1,5 +1,5 @@
-// A runtime of one layer whose backend is the engine's, for tests of what is quantised: device, memory, runtime and steps of one
-// request. Over the validation layer. Whoever includes this links the layer.
+// A runtime of one layer, for tests of what is quantised: device, memory, runtime and steps of one request. The layer's backend
+// is the engine's, unless a test sets another. Over the validation layer. Whoever includes this links the layer.
 #pragma once
 
 #include <string>
@@ -62,15 +62,15 @@ protected:
   void Step(int32_t count) {
     const int32_t tokens[kTokens] = {}, pages[] = { 3, 5 };
     cgr_batch batch = CGR_BATCH_INIT;
-    cgr_step step = CGR_STEP_INIT;
+    step_ = CGR_STEP_INIT;
     if (row_ < 0) {
       CGR_ASSERT_OK(cgr_request_open(rt_, 7, &row_));
       CGR_ASSERT_OK(cgr_request_set_pages(rt_, row_, 0, 0, pages, 2));
     }
     batch.num_requests = 1, batch.rows = &row_, batch.query_lens = &count, batch.tokens = tokens;
-    CGR_ASSERT_OK(cgr_step_prepare(rt_, &batch, &step));
-    CGR_ASSERT_OK(cgr_step_launch(rt_, &step, stream_));
-    CGR_ASSERT_OK(cgr_step_wait(rt_, step.mark, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_prepare(rt_, &batch, &step_));
+    CGR_ASSERT_OK(cgr_step_launch(rt_, &step_, stream_));
+    CGR_ASSERT_OK(cgr_step_wait(rt_, step_.mark, -1, nullptr));
   }
 
   Violations violations_;
@@ -83,6 +83,7 @@ protected:
   cgr_backend backend_ = CGR_BACKEND_INIT;
   cgr_attention call_ = CGR_ATTENTION_INIT;
   int32_t row_ = -1;
+  cgr_step step_ = CGR_STEP_INIT; // the last one
   std::vector<void *> memory_;
 };
 

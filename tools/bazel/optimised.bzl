@@ -10,6 +10,7 @@ OPTIMISED = [
     "tests/kernels/attention_kinds_test.cc",
     "tests/kernels/attention_mixes_test.cc",
     "tests/kernels/attention_partials_test.cc",
+    "tests/kernels/attention_quantised_test.cc",
     "tests/kernels/attention_test.cc",
     "tests/kernels/planner_test.cc",
     "tests/planners/plan_cover_test.cc",

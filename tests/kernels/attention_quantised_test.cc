@@ -1,0 +1,267 @@
+// Attention over caches with codes of fp8 against fp64 over their values: codes times factors, as the append writes them.
+#include "tests/support/attention_run.h"
+#include "tests/support/checker.h"
+
+namespace cgr_test {
+namespace {
+
+constexpr cgr_dtype kCodes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 };
+
+// Of K and V: none, one for all heads, or one for each of two.
+struct Scales {
+  std::vector<float> k, v;
+};
+const Scales kScales[] = {
+  { {}, {} }, { { 0.03125f }, { 0.7f } }, { { 0.3f, 0.011f }, { 0.002f, 1.9f } }, { {}, { 0.05f, 3.0f } }, { { 1.7f, 0.2f }, {} }
+};
+
+class KernelAttentionQuantised : public AttentionTest {
+protected:
+  bool Has(const AttentionShape &shape) const { return KernelFor(info_, shape) != nullptr; }
+  AttentionShape Codes(cgr_dtype codes, const Scales &scales) const {
+    AttentionShape shape = Shape();
+    shape.cache_dtype = codes;
+    shape.k_scales = scales.k, shape.v_scales = scales.v;
+    return shape;
+  }
+  // Whole tiles, tiles that many parts share, splits of the prefill queue, and splits that a request sets for itself.
+  void CheckPartitions(AttentionShape shape, const AttentionBatch &batch, uint64_t seed) {
+    for (int32_t parts : GetParam().IsEmulated() ? std::vector<int32_t>{ 7 } : std::vector<int32_t>{ 1, 7, 90 })
+      for (bool invariant : { false, true }) {
+        if ((invariant && parts != 7) || HasFatalFailure())
+          continue;
+        shape.num_parts = parts;
+        shape.batch_invariant = invariant;
+        Check(shape, batch, seed);
+      }
+  }
+  // For both formats, with each kind of factors. `change` makes the shape one of a kind.
+  template <class Change> void CheckCodes(const AttentionBatch &batch, uint64_t seed, Change change) {
+    for (cgr_dtype codes : kCodes)
+      for (const Scales &scales : kScales) {
+        AttentionShape shape = Codes(codes, scales);
+        change(&shape);
+        if (Has(shape))
+          CheckPartitions(shape, batch, seed);
+      }
+    EXPECT_GT(cases_, 0);
+  }
+  // Requests of the decode section and of the prefill queue, ending anywhere in a page and a tile.
+  static AttentionBatch Mixed() { return { { 1, 1, 9, 70, 1, 0, 2, 3 }, { 300, 64, 65, 200, 17, 40, 0, 131 }, 3, 2 }; }
+};
+
+// ---------------------------------------------------------------------------------------------------------- batches and dims
+
+TEST_P(KernelAttentionQuantised, DecodesPrefillsAndBoth) {
+  const AttentionBatch batches[] = { { { 1, 1, 1, 1 }, { 1, 700, 64, 129 }, 0, 0 },
+                                     { { 100, 33 }, { 100, 400 }, 1, 1 },
+                                     Mixed() };
+  for (const AttentionBatch &batch : batches)
+    CheckCodes(batch, 1, [](AttentionShape *) {});
+}
+
+TEST_P(KernelAttentionQuantised, EveryDtypeOfTheCall) {
+  for (cgr_dtype dtype : { CGR_DTYPE_FP32, CGR_DTYPE_BF16, CGR_DTYPE_FP16 })
+    CheckCodes(Mixed(), 2, [&](AttentionShape *shape) { shape->dtype = dtype; });
+}
+
+TEST_P(KernelAttentionQuantised, EveryHeadDimAndLayout) {
+  const std::vector<CacheLayouts> layouts = EveryCacheLayout();
+  int32_t number = 0;
+  for (int32_t dim = 16; dim <= 256; dim += UnderChecker() ? 80 : 16)
+    for (int32_t dim_v : { dim, 272 - dim })
+      for (cgr_dtype codes : kCodes) {
+        AttentionShape shape = Codes(codes, kScales[number % 5]);
+        shape.head_dim = dim;
+        shape.kind.head_dim_v = dim_v;
+        shape.layouts = layouts[size_t(number++) % layouts.size()];
+        shape.page_size = number % 3 == 0 ? 48 : 16;
+        shape.num_parts = 13;
+        if (Has(shape) && !HasFatalFailure())
+          Check(shape, { { 1, 20, 1 }, { 200, 90, 33 }, 3, 1 }, 3);
+      }
+  EXPECT_GT(cases_, 0);
+}
+
+// Query heads share the factor of their KV head, also where several blocks of heads have one KV head.
+TEST_P(KernelAttentionQuantised, GroupsOfHeads) {
+  for (auto [q, kv] : { std::pair<int32_t, int32_t>{ 2, 2 }, { 10, 2 }, { 140, 2 }, { 6, 1 } })
+    for (cgr_dtype codes : kCodes) {
+      AttentionShape shape = Codes(codes, kv == 1 ? kScales[1] : kScales[2]);
+      shape.num_q_heads = q, shape.num_kv_heads = kv;
+      if (Has(shape))
+        CheckPartitions(shape, { { 1, 70, 3 }, { 90, 100, 33 }, 1, 1 }, 4);
+    }
+  EXPECT_GT(cases_, 0);
+}
+
+// --------------------------------------------------------------------------------------------------------------------- kinds
+
+TEST_P(KernelAttentionQuantised, WindowsAndChunks) {
+  for (int32_t window : UnderChecker() ? std::vector<int32_t>{ 17 } : std::vector<int32_t>{ 17, 64 }) {
+    CheckCodes(Mixed(), 5, [&](AttentionShape *shape) { shape->kind.window_left = window; });
+    CheckCodes(Mixed(), 5, [&](AttentionShape *shape) { shape->kind.chunk = window; });
+    CheckCodes(Mixed(), 5, [&](AttentionShape *shape) {
+      shape->kind.bidirectional = true;
+      shape->kind.window_left = window, shape->kind.window_right = window - 1;
+    });
+  }
+}
+
+TEST_P(KernelAttentionQuantised, BothDirections) {
+  CheckCodes(Mixed(), 6, [](AttentionShape *shape) { shape->kind.bidirectional = true; });
+}
+
+// K's factor comes before the cap, the slopes and the sinks.
+TEST_P(KernelAttentionQuantised, CapsSlopesAndSinks) {
+  CheckCodes(Mixed(), 7, [](AttentionShape *shape) { shape->kind.softcap = 3.0f; });
+  for (bool sqrt : { false, true })
+    CheckCodes(Mixed(), 7, [&](AttentionShape *shape) {
+      shape->kind.alibi_slopes = { 1.0f, 0.5f, 0.0f, -0.01f };
+      shape->kind.alibi_sqrt = sqrt;
+    });
+  CheckCodes(Mixed(), 7, [](AttentionShape *shape) { shape->kind.sinks = { 5.0f, -INFINITY, 0.0f, -2.0f }; });
+  CheckCodes(Mixed(), 7, [](AttentionShape *shape) {
+    shape->kind.softcap = 20.0f, shape->kind.window_left = 33;
+    shape->kind.alibi_slopes = { 0.0625f, 0.5f, 0.0f, 0.25f };
+    shape->kind.sinks = { 1.0f, 2.0f, 0.0f, -2.0f };
+  });
+}
+
+TEST_P(KernelAttentionQuantised, KeysOfAnotherSequence) {
+  const AttentionBatch batch = { { 1, 9, 70, 0, 3, 130, 1, 65 }, { 300, 1, 20, 3, 0, 129, 0, 0 }, 5, 2 };
+  CheckCodes(batch, 8, [](AttentionShape *shape) {
+    shape->kind.keys = Keys::kOther;
+    shape->kind.bidirectional = true;
+    shape->kind.sinks = { 2.0f, -1.0f, 0.0f, 1.0f };
+  });
+}
+
+// Keys of the step are no cache: no kernel serves them as codes.
+TEST_P(KernelAttentionQuantised, KeysOfTheStepAreNoCodes) {
+  AttentionShape shape = Codes(CGR_DTYPE_FP8_E4M3, kScales[0]);
+  shape.kind.keys = Keys::kStep;
+  EXPECT_FALSE(Has(shape));
+}
+
+// ----------------------------------------------------------------------------------------------------------------------- bits
+
+TEST_P(KernelAttentionQuantised, PoisonChangesNoBit) {
+  for (cgr_dtype codes : kCodes)
+    for (int32_t window : { 0, 33 })
+      for (bool bidirectional : { false, true }) {
+        AttentionShape shape = Codes(codes, kScales[2]);
+        shape.kind.window_left = window;
+        shape.kind.bidirectional = bidirectional;
+        if (!Has(shape))
+          continue;
+        ASSERT_NO_FATAL_FAILURE(CheckPoison(shape, Mixed(), 9));
+      }
+}
+
+TEST_P(KernelAttentionQuantised, PaddingChangesNoBit) {
+  for (cgr_dtype codes : kCodes) {
+    const AttentionShape shape = Codes(codes, kScales[2]);
+    if (!Has(shape))
+      continue;
+    ASSERT_NO_FATAL_FAILURE(CheckPadding(shape, Mixed(), { 0, 1, 5, 70 }, 10));
+  }
+}
+
+TEST_P(KernelAttentionQuantised, ARequestAloneGivesTheSameBits) {
+  for (cgr_dtype codes : kCodes) {
+    const AttentionShape shape = Codes(codes, kScales[2]);
+    if (!Has(shape))
+      continue;
+    ASSERT_NO_FATAL_FAILURE(CheckAlone(shape, Mixed(), 3, 11));
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------------- values
+
+bool IsFiniteCode(cgr_dtype codes, int32_t code) {
+  const unsigned char byte = static_cast<unsigned char>(code);
+  return std::isfinite(cgr__reference_load(codes, &byte));
+}
+
+// One query of zeros sees one key: out is V's code times its factor, rounded once.
+TEST_P(KernelAttentionQuantised, EveryCodeOfV) {
+  for (cgr_dtype codes : kCodes)
+    for (const std::vector<float> &factor : { std::vector<float>{}, std::vector<float>{ 0.25f }, std::vector<float>{ 3.0f } }) {
+      AttentionShape shape = Codes(codes, { {}, factor });
+      shape.num_q_heads = shape.num_kv_heads = 1;
+      shape.head_dim = 256;
+      if (!Has(shape))
+        continue;
+      AttentionCase made(shape, { { 1 }, { 1 }, 0, 0 }, 12);
+      FilledCache cache(*bench_, made, Poison::kNan);
+      const int32_t page = made.Pages(0)[0];
+      Bytes image = cache.Page(kCacheV, page);
+      for (int32_t code = 0; code < 256; code++)
+        cache.InPage(kCacheV, &image, 0, 0)[code] = static_cast<unsigned char>(IsFiniteCode(codes, code) ? code : 0);
+      cache.Put(kCacheV, page, image);
+      AttentionRun run(*bench_, made, cache);
+      const Values out = LoadElements(shape.dtype, run.Run().out.data(), 256);
+      for (int32_t code = 0; code < 256; code++) {
+        const double value = cgr__reference_load(codes, cache.InPage(kCacheV, &image, 0, 0) + code);
+        ASSERT_EQ(out[size_t(code)], cgr__reference_round(shape.dtype, value * (factor.empty() ? 1.0 : double(factor[0]))))
+            << cgr_dtype(codes) << " " << code;
+      }
+    }
+}
+
+// Key t has the code t in its first element, and the query 1 there: lse of a window of one key is the code's score.
+TEST_P(KernelAttentionQuantised, EveryCodeOfK) {
+  for (cgr_dtype codes : kCodes)
+    for (const std::vector<float> &factor : { std::vector<float>{}, std::vector<float>{ 0.25f } }) {
+      AttentionShape shape = Codes(codes, { factor, {} });
+      shape.num_q_heads = shape.num_kv_heads = 1;
+      shape.kind.window_left = 1;
+      shape.scale = 0.5f;
+      if (!Has(shape))
+        continue;
+      AttentionCase made(shape, { { 256 }, { 256 }, 0, 0 }, 13);
+      for (size_t e = 0; e < made.q[0].size(); e++)
+        made.q[0][e] = int64_t(e) % shape.head_dim == 0 ? 1.0 : 0.0;
+      std::fill(made.kv[kCacheK][0].begin(), made.kv[kCacheK][0].end(), 0.0);
+      std::vector<double> score;
+      for (int32_t code = 0; code < 256; code++) {
+        const unsigned char byte = static_cast<unsigned char>(IsFiniteCode(codes, code) ? code : 0);
+        const double value = cgr__reference_load(codes, &byte) * (factor.empty() ? 1.0 : double(factor[0]));
+        made.kv[kCacheK][0][size_t(code * shape.head_dim)] = value;
+        score.push_back(value * 0.5);
+      }
+      FilledCache cache(*bench_, made, Poison::kNan);
+      AttentionRun run(*bench_, made, cache);
+      const Values lse = LoadElements(CGR_DTYPE_FP32, run.Run().lse.data(), 256);
+      for (size_t code = 0; code < 256; code++) // products with log2(e) and back round twice
+        ASSERT_NEAR(lse[code], score[code], std::fabs(score[code]) * 4e-7) << cgr_dtype(codes) << " " << code;
+    }
+}
+
+// A code that is NaN gives NaN to the queries that see it, and to no others: those of other requests.
+TEST_P(KernelAttentionQuantised, NanOfAKeyReachesItsRequestAlone) {
+  for (cgr_dtype codes : kCodes)
+    for (Cache which : kCaches) {
+      AttentionShape shape = Codes(codes, kScales[2]);
+      if (!Has(shape))
+        continue;
+      AttentionCase made(shape, { { 1, 1, 20 }, { 70, 40, 50 }, 0, 0 }, 14);
+      FilledCache cache(*bench_, made, Poison::kNan);
+      AttentionRun run(*bench_, made, cache);
+      const AttentionOutput before = run.Run();
+      Bytes image = cache.Page(which, made.Pages(1)[1]);
+      *cache.InPage(which, &image, 3, 0) = 0xff;
+      cache.Put(which, made.Pages(1)[1], image);
+      const AttentionOutput after = run.Run();
+      EXPECT_TRUE(SameTokens(before, after, 0, 1, shape));
+      EXPECT_TRUE(SameTokens(before, after, 2, 20, shape));
+      const Values out = LoadElements(shape.dtype, after.out.data(), int64_t{ 2 } * shape.num_q_heads * shape.head_dim);
+      EXPECT_TRUE(std::isnan(out[size_t(shape.num_q_heads * shape.head_dim)])) << "request 1, head 0, element 0";
+    }
+}
+
+CGR_INSTANTIATE_OVER_KERNEL_DEVICES(KernelAttentionQuantised);
+
+} // namespace
+} // namespace cgr_test

@@ -1,0 +1,213 @@
+// Layers of the library's own attention over caches of fp8: the append quantises, attention reads codes times factors, and every
+// kind of step gives the same bits.
+#include <cstring>
+
+#include "cgr/inspect.h"
+#include "tests/support/oracle.h"
+#include "tests/support/quantised_case.h"
+#include "tests/support/seed.h"
+
+namespace cgr_test {
+namespace {
+
+cgr_status Nothing(void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; }
+
+class NativeQuantised : public QuantisedCase {
+protected:
+  static constexpr int kPages = 8, kDim = 32, kQueryHeads = 4;
+
+  void SetUpOnDevice() override {
+    ASSERT_NO_FATAL_FAILURE(Open());
+    backend_.name = "unused", backend_.record = Nothing;
+    layer_.backend = 0, layer_.num_q_heads = kQueryHeads, layer_.head_dim = kDim;
+    group_.num_pages = kPages;
+  }
+  // The layer's cache, its factors of each head if there are any, and the views of its call.
+  void Make(cgr_dtype codes, cgr_dtype dtype, const std::vector<float> &k_scales, const std::vector<float> &v_scales) {
+    layer_.dtype = dtype;
+    scales_[0] = k_scales, scales_[1] = v_scales;
+    for (int which : { 0, 1 }) {
+      cgr_kv_view &view = which == 0 ? layer_.k : layer_.v;
+      CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(kCacheBytes), codes, kPage, kHeads, kDim, &view));
+      if (scales_[which].empty())
+        continue;
+      view.scale = static_cast<float *>(Alloc(scales_[which].size() * sizeof(float)));
+      view.scale_stride_head = scales_[which].size() == 1 ? 0 : 1;
+      ASSERT_NO_FATAL_FAILURE(Put(view.scale, scales_[which].data(), scales_[which].size() * sizeof(float)));
+    }
+    for (cgr_view *view : { &call_.q, &call_.out })
+      CGR_ASSERT_OK(cgr_view_make(Alloc(Bytes(kQueryHeads)), dtype, kQueryHeads, kDim, view));
+    for (cgr_view *view : { &call_.k, &call_.v })
+      CGR_ASSERT_OK(cgr_view_make(Alloc(Bytes(kHeads)), dtype, kHeads, kDim, view));
+    call_.lse = { Alloc(kTokens * kQueryHeads * sizeof(float)), CGR_DTYPE_FP32, 0, kQueryHeads, 1 };
+  }
+  size_t Bytes(int heads) const { return size_t(kTokens * heads * kDim) * cgr_dtype_size(cgr_dtype(layer_.dtype)); }
+  void Put(void *to, const void *from, size_t bytes) {
+    CGR_ASSERT_OK(cgr_copy(dev_, to, from, bytes, stream_));
+    CGR_ASSERT_OK(cgr_stream_synchronize(dev_, stream_));
+  }
+  std::vector<unsigned char> Get(const void *from, size_t bytes) {
+    std::vector<unsigned char> to(bytes);
+    CGR_EXPECT_OK(cgr_copy(dev_, to.data(), from, bytes, stream_));
+    CGR_EXPECT_OK(cgr_stream_synchronize(dev_, stream_));
+    return to;
+  }
+  static cgr_status Record(cgr_recorder *recorder, void *engine) {
+    const NativeQuantised *self = static_cast<const NativeQuantised *>(engine);
+    cgr_record_info info = CGR_RECORD_INFO_INIT;
+    cgr_buffer_view next = CGR_BUFFER_VIEW_INIT;
+    cgr_status status = cgr_record_get_info(recorder, &info);
+    if (status == CGR_OK)
+      status = cgr_record_buffer(recorder, CGR_BUFFER_NEXT_TOKENS, 0, &next);
+    if (status == CGR_OK) // a model that always answers 0
+      status = cgr_fill(self->dev_, next.data, 0, size_t(info.key.num_requests) * sizeof(int32_t), info.stream);
+    return status == CGR_OK ? cgr_record_attention(recorder, &self->call_) : status;
+  }
+  void Start(int32_t mode) {
+    int32_t region = -1;
+    CGR_ASSERT_OK(Create(mode));
+    for (const cgr_view *view : { &call_.q, &call_.k, &call_.v, &call_.out }) // for the audit
+      CGR_ASSERT_OK(
+          cgr_region_register(rt_, view->data, Bytes(view == &call_.q || view == &call_.out ? kQueryHeads : kHeads), &region));
+    CGR_ASSERT_OK(cgr_region_register(rt_, call_.lse.data, kTokens * kQueryHeads * sizeof(float), &region));
+    const cgr_capture capture = CaptureOf(Record, this);
+    CGR_ASSERT_OK(cgr_runtime_capture(rt_, &capture));
+  }
+  // Random numbers for all tokens of the call.
+  Values Fill(const cgr_view &view, int heads, Random *random) {
+    Values values(size_t(kTokens * heads * kDim));
+    std::vector<unsigned char> bytes(Bytes(heads));
+    for (double &value : values)
+      value = cgr__reference_round(view.dtype, double(random->Pick32(-3000, 3000)) / 1000.0);
+    StoreElements(view.dtype, values.data(), int64_t(values.size()), bytes.data());
+    Put(view.data, bytes.data(), bytes.size());
+    return values;
+  }
+  // What the append makes of the first tokens: codes times factors.
+  Values Quantised(const Values &values, int which, int count) const {
+    Values made;
+    for (size_t i = 0; i < size_t(count * kHeads * kDim); i++) {
+      const std::vector<float> &scales = scales_[which];
+      const float factor = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : i / kDim % kHeads];
+      made.push_back(cgr__reference_round(layer_.k.dtype, double(float(values[i]) / factor)) * double(factor));
+    }
+    return made;
+  }
+  // The cache of the request, as the device has it.
+  Values Cached(int which, int32_t tokens) {
+    const int32_t pages[] = { 3, 5 };
+    cgr_kv_view view = which == 0 ? layer_.k : layer_.v;
+    std::vector<unsigned char> bytes = Get(view.base, kCacheBytes);
+    view.base = bytes.data();
+    view.scale = scales_[which].empty() ? nullptr : scales_[which].data();
+    return GatherKv(view, pages, kPage, tokens, kHeads, kDim);
+  }
+  // Steps of one request over two pages, chunks and decodes, each compared with fp64 over the cache. Returns all output bits.
+  void Steps(std::vector<unsigned char> *bits) {
+    Random random(5);
+    Values kv[2];
+    int32_t tokens = 0;
+    for (int32_t count : { 7, 1, 1, 8, 1, 3 }) {
+      AttentionProblem p;
+      SCOPED_TRACE("a step of " + std::to_string(count) + " tokens after " + std::to_string(tokens));
+      p.q = Fill(call_.q, kQueryHeads, &random);
+      for (int which : { 0, 1 }) {
+        const Values more = Quantised(Fill(which == 0 ? call_.k : call_.v, kHeads, &random), which, count);
+        kv[which].insert(kv[which].end(), more.begin(), more.end());
+      }
+      ASSERT_NO_FATAL_FAILURE(Step(count));
+      tokens += count;
+      for (int which : { 0, 1 })
+        ASSERT_EQ(Cached(which, tokens), kv[which]);
+      const std::vector<unsigned char> out = Get(call_.out.data, Bytes(kQueryHeads));
+      const std::vector<unsigned char> lse = Get(call_.lse.data, kTokens * kQueryHeads * sizeof(float));
+      const int64_t padding = int64_t{ step_.key.num_tokens } - count;
+      p.dtype = cgr_dtype(layer_.dtype), p.cache_dtype = cgr_dtype(layer_.k.dtype);
+      p.query_len = count, p.seq_len = tokens, p.num_q_heads = kQueryHeads, p.num_kv_heads = kHeads, p.head_dim = kDim;
+      p.kind.softcap = layer_.softcap, p.kind.window_left = layer_.window_left;
+      p.q.resize(size_t(count * kQueryHeads * kDim));
+      p.k = kv[0], p.v = kv[1];
+      ASSERT_NO_FATAL_FAILURE(ExpectAnswer(LoadElements(p.dtype, out.data(), int64_t(p.q.size())),
+                                           LoadElements(CGR_DTYPE_FP32, lse.data(), int64_t{ count } * kQueryHeads),
+                                           SolveAttention(p)));
+      const size_t bytes = p.q.size() * cgr_dtype_size(p.dtype), lse_bytes = size_t(count * kQueryHeads) * sizeof(float);
+      ASSERT_NO_FATAL_FAILURE(ExpectNothing(LoadElements(p.dtype, out.data() + bytes, padding * kQueryHeads * kDim),
+                                            LoadElements(CGR_DTYPE_FP32, lse.data() + lse_bytes, padding * kQueryHeads)));
+      bits->insert(bits->end(), out.begin(), out.begin() + int64_t(bytes));
+      bits->insert(bits->end(), lse.begin(), lse.begin() + int64_t(lse_bytes));
+    }
+  }
+  // In every mode: the same bits.
+  void CheckModes() {
+    std::vector<unsigned char> first;
+    const std::pair<int32_t, int32_t> modes[] = { { CGR_MODE_NONE, CGR_KIND_NONE },
+                                                  { CGR_MODE_FULL, CGR_KIND_FULL },
+                                                  { CGR_MODE_PIECEWISE, CGR_KIND_PIECEWISE } };
+    for (auto [mode, kind] : modes) {
+      SCOPED_TRACE("mode " + std::to_string(mode));
+      std::vector<unsigned char> bits;
+      ASSERT_NO_FATAL_FAILURE(Start(mode));
+      ASSERT_NO_FATAL_FAILURE(Steps(&bits));
+      EXPECT_EQ(step_.key.kind, kind);
+      first = first.empty() ? bits : first;
+      EXPECT_TRUE(bits == first);
+      ASSERT_NO_FATAL_FAILURE(Stop());
+    }
+  }
+
+  static constexpr size_t kCacheBytes = size_t(kPages) * kPage * kHeads * kDim;
+  std::vector<float> scales_[2];
+};
+
+TEST_P(NativeQuantised, AttendsToWhatTheAppendHasQuantised) {
+  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 })
+    for (cgr_dtype dtype : { CGR_DTYPE_BF16, CGR_DTYPE_FP16, CGR_DTYPE_FP32 }) {
+      if (dtype == CGR_DTYPE_FP32 && GetParam().HasCudaKernels())
+        continue;
+      SCOPED_TRACE("codes " + std::to_string(codes) + ", dtype " + std::to_string(dtype));
+      ASSERT_NO_FATAL_FAILURE(Make(codes, dtype, { 0.01f, 0.3f }, { 0.02f, 1.7f }));
+      ASSERT_NO_FATAL_FAILURE(CheckModes());
+    }
+}
+
+TEST_P(NativeQuantised, NeedsNoFactors) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E4M3, CGR_DTYPE_BF16, {}, {}));
+  ASSERT_NO_FATAL_FAILURE(CheckModes());
+}
+
+TEST_P(NativeQuantised, TakesOneFactorForAllHeads) {
+  layer_.softcap = 5.0f, layer_.window_left = 9;
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP16, { 0.05f }, { 3.0f }));
+  ASSERT_NO_FATAL_FAILURE(CheckModes());
+}
+
+TEST_P(NativeQuantised, PassesAnAuditAndASelfTest) {
+  const int32_t pages[] = { 2, 3, 4, 5, 6, 7 };
+  cgr_finding findings[8];
+  cgr_audit audit = CGR_AUDIT_INIT;
+  cgr_self_test test = CGR_SELF_TEST_INIT;
+  int32_t count = -1;
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E4M3, CGR_DTYPE_BF16, { 0.05f }, { 3.0f, 1.0f }));
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+  CGR_EXPECT_OK(cgr_runtime_audit(rt_, &audit, findings, 8, &count));
+  EXPECT_EQ(count, 0) << findings[0].text;
+  test.num_pages = 6, test.pages = pages, test.max_token = 100, test.seed = 1;
+  CGR_EXPECT_OK(cgr_runtime_self_test(rt_, &test, findings, 8, &count));
+}
+
+// A guarded read gives what the read-trash page holds.
+TEST_P(NativeQuantised, ACodeOfTheReadTrashPageIsFinite) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E5M2, CGR_DTYPE_BF16, {}, {}));
+  const unsigned char infinity = 0x7c;
+  ASSERT_NO_FATAL_FAILURE(Put(static_cast<unsigned char *>(layer_.k.base) + 2 * kHeads * kDim + kDim, &infinity, 1));
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+  ASSERT_NO_FATAL_FAILURE(Step(1));
+  reports_ = violations_.All();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_NE(reports_[0].find("layers[0].k, token 2, head 1"), std::string::npos) << reports_[0];
+}
+
+CGR_INSTANTIATE_OVER_DEVICES(NativeQuantised);
+
+} // namespace
+} // namespace cgr_test
