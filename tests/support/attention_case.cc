@@ -76,9 +76,8 @@ AttentionCase::AttentionCase(const AttentionShape &shape, const AttentionBatch &
 }
 
 CacheShape AttentionCase::Cache_() const {
-  return { shape_.cache(),   shape_.num_kv_heads, shape_.head_dim,
-           shape_.page_size, num_pages_,          shape_.page_bytes,
-           shape_.layouts,   shape_.head_dim_v(), { shape_.k_scales, shape_.v_scales } };
+  return { shape_.cache(),    shape_.num_kv_heads, shape_.head_dim,     shape_.page_size, num_pages_,
+           shape_.page_bytes, shape_.layouts,      shape_.head_dim_v(), shape_.k_scales,  shape_.v_scales };
 }
 
 int32_t AttentionCase::NumKeys(int32_t i) const {

@@ -42,11 +42,12 @@ struct CacheShape {
   int64_t num_pages = 0;
   int64_t page_bytes = 0; // distance of pages in memory; 0: what they take
   CacheLayouts layouts;
-  int32_t head_dim_v = 0;       // 0: head_dim
-  std::vector<float> scales[2]; // of a cache with codes, of K and V: none, one for all heads, or one for each
+  int32_t head_dim_v = 0;                          // 0: head_dim
+  std::vector<float> k_scales = {}, v_scales = {}; // of a cache with codes: none, one for all heads, or one for each
 
+  const std::vector<float> &Scales(Cache which) const { return which == kCacheK ? k_scales : v_scales; }
   float Factor(Cache which, int32_t head) const {
-    const std::vector<float> &own = scales[which];
+    const std::vector<float> &own = Scales(which);
     return own.empty() ? 1.0f : own[own.size() == 1 ? 0 : size_t(head)];
   }
   int32_t Width(Cache which) const { return which == kCacheV && head_dim_v != 0 ? head_dim_v : head_dim; }
@@ -185,7 +186,7 @@ private:
     strides.stride_page = PageExtent(which) + (shape_.layouts.interleaved ? PageExtent(which == kCacheK ? kCacheV : kCacheK) : 0);
     if (scales_[which]) {
       strides.scale = scales_[which]->data();
-      strides.scale_stride_head = shape_.scales[which].size() == 1 ? 0 : 3;
+      strides.scale_stride_head = shape_.Scales(which).size() == 1 ? 0 : 3;
     }
     if (shape_.page_bytes != 0)
       strides.stride_page = shape_.page_bytes / ElementSize(shape_.dtype);
@@ -195,9 +196,9 @@ private:
   // The factors, on the device with NaN around each.
   void PutScales() {
     for (Cache which : kCaches) {
-      for (float factor : shape_.scales[which])
+      for (float factor : shape_.Scales(which))
         scale_images_[which].insert(scale_images_[which].end(), { factor, NAN, NAN });
-      if (!shape_.scales[which].empty())
+      if (!shape_.Scales(which).empty())
         scales_[which] = std::make_unique<Array<float>>(bench_, scale_images_[which]);
     }
   }
