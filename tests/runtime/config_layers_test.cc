@@ -180,8 +180,8 @@ TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
       { kArgument, "layers[1].k.scale_stride_head is -1", with([](cgr_layer &l) { l.k.scale_stride_head = -1; }) },
       { kArgument, "layers[1].k.scale_stride_head is 1 ... scale is NULL",
         with([](cgr_layer &l) { l.k.scale = nullptr, l.k.scale_stride_head = 1; }) },
-      { kUnsupported, "layers[1].head_dim is 72 ... a multiple of 16",
-        with([](cgr_layer &l) { l.head_dim = l.head_dim_v = 72; }) },
+      { kUnsupported, "layers[1].head_dim is 56 ... a multiple of 16",
+        with([](cgr_layer &l) { l.head_dim = l.head_dim_v = 56; }) },
   });
 }
 

@@ -28,9 +28,12 @@ const int32_t *Table(int n, int offset = 0) { return reinterpret_cast<const int3
 #define NO_BUFFERS ".* buffers\\[.*|.* config the buffers.*"
 #define NO_GROUPS ".* groups\\[.*|.*what the pages of groups.*|.*requests in one step|.* overlaps groups.*|.* page_table would.*"
 #define NO_BUCKETS ".*decode_buckets\\[.*"
-// The cache of another layer takes the place of the layer's own, and without one there is no dtype to compare with.
+// The cache of another layer takes the place of the layer's own, and without one there is no dtype to compare with,
+// nor one that tells whether there may be factors.
 #define NO_CACHE(i) ".* layers\\[" i "\\]\\.[kv](\\.| has| overlaps).*|.*overlaps layers\\[" i "\\].*"
-#define NO_DTYPE(i) ".* layers\\[" i "\\]\\.(dtype|v.dtype|out_dtype) is .*, expected .* as in .*"
+#define NO_DTYPE(i) \
+  ".* layers\\[" i  \
+  "\\]\\.((dtype|v.dtype|out_dtype) is .*, expected .* as in|[kv].scale is given, expected NULL with a cache of) .*"
 // What the kernels can do is not known: of a layer, or of all.
 #define NO_KERNELS(i) \
   "CGR_ERROR_UNSUPPORTED layers\\[" i "\\]\\.([kv]\\..*|.*dtype|head_dim.*|window.*|chunk|softcap|sinks|alibi.*|flags) .*"
