@@ -95,11 +95,6 @@ CGR__HOST_DEVICE float cgr__fp8_value(uint8_t code, int32_t mantissa, int32_t bi
   return code & 0x80u ? -value : value;
 }
 
-/* The value of a code of fp8_e4m3 or fp8_e5m2. */
-CGR__HOST_DEVICE float cgr__fp8_decode(uint8_t code, int32_t dtype) {
-  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_value(code, 3, 7) : cgr__fp8_value(code, 2, 15);
-}
-
 CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {
   float most = x > CGR__I8_MAX ? CGR__I8_MAX : x, v = most < -CGR__I8_MAX ? -CGR__I8_MAX : most;
   return v == v ? (uint8_t)(int8_t)cgr__round_to_even(v) : 0;

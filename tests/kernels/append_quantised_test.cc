@@ -6,6 +6,7 @@
 
 #include "cgr/names.h"
 #include "kernels/append.h"
+#include "kernels/quantise.h"
 #include "tests/support/checker.h"
 #include "tests/support/paged_cache.h"
 #include "tests/support/seed.h"
@@ -272,6 +273,25 @@ TEST(AppendQuantisedCodes, AreTheirValues) {
       EXPECT_EQ(ValueOf(dtype, of), std::fabs(ValueOf(dtype, code(-float(ValueOf(dtype, of))))));
     }
     EXPECT_EQ(ValueOf(dtype, code(1e30f)), dtype == CGR_DTYPE_I8 ? 127.0 : dtype == CGR_DTYPE_FP8_E4M3 ? 448.0 : 57344.0);
+  }
+}
+
+// All 256 codes decode to their values, and finite ones back to themselves.
+TEST(AppendQuantisedCodes, AreDecodedExactly) {
+  for (cgr_dtype dtype : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 }) {
+    const bool wide = dtype == CGR_DTYPE_FP8_E4M3; // in its mantissa
+    for (int code = 0; code < 256; code++) {
+      const float value = cgr__fp8_value(uint8_t(code), wide ? 3 : 2, wide ? 7 : 15);
+      if (!wide && (code & 0x7f) == 0x7c) {
+        EXPECT_EQ(value, code & 0x80 ? -INFINITY : INFINITY) << code;
+      } else if (std::isnan(ValueOf(dtype, code))) {
+        EXPECT_TRUE(std::isnan(value)) << code;
+      } else {
+        EXPECT_EQ(double(value), ValueOf(dtype, code)) << code;
+        EXPECT_EQ(std::signbit(value), code >= 0x80) << code;
+        EXPECT_EQ(int(cgr__quantise(value, 1.0f, dtype)), code);
+      }
+    }
   }
 }
 
