@@ -30,11 +30,12 @@ typedef struct cgr_view {
  * strides are 0, and otherwise K and V that share memory.
  *
  * The library's append quantises into caches of 8 bits (fp8_e4m3, fp8_e5m2, i8) for the library's own attention, and for an
- * engine's backend without CGR_BACKEND_APPENDS. It divides each value by its factor in fp32, rounds to nearest, ties to even, and saturates at 448, 57344 or
- * 127. NaN becomes 0x7f, and 0 in i8. The engine sets factors whose page and token strides are 0 before the step. An i8 view
- * may have a factor for each page, token and head: the append sets it to the largest magnitude of the head's values, NaN left out,
- * divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v in the call (fp32, fp16 or bf16). K and V
- * may have different dtypes. CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors for each token.
+ * engine's backend without CGR_BACKEND_APPENDS. It divides each value by its factor in fp32, rounds to nearest, ties to even,
+ * and saturates at 448, 57344 or 127. NaN becomes 0x7f, and 0 in i8. The engine sets factors whose page and token strides are 0
+ * before the step. An i8 view may have a factor for each page, token and head: the append sets it to the largest magnitude of
+ * the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v in
+ * the call (fp32, fp16 or bf16). K and V may have different dtypes. CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors
+ * for each token.
  *
  * The library's own attention reads fp8_e4m3 and fp8_e5m2, the same for K and V, without factors or with factors whose page, token
  * and d strides are 0: one for all, or one for each KV head. q, k, v and out of the call are fp16 or bf16, on the host fp32 too,
