@@ -221,7 +221,8 @@ static void run_other(const setting *at, const bench_shape *s) {
   m.all_pages = pages * (fit > most ? most : fit < 1 ? 1 : fit) + 2;
   bench_check(cgr_device_open(at->device, NULL, &m.dev), "cgr_device_open");
   bench_check(cgr_stream_create(m.dev, &m.stream), "cgr_stream_create");
-  m.cache = bench_make_tensor(m.dev, m.stream, s->dtype, (size_t)m.all_pages * (size_t)bench_shape_page_bytes(s) / 2);
+  m.cache = bench_make_tensor(m.dev, m.stream, s->cache_dtype,
+                              (size_t)m.all_pages * (size_t)bench_shape_page_bytes(s) / cgr_dtype_size(s->cache_dtype));
   m.q = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_q_heads * head);
   m.k = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_kv_heads * head);
   m.v = bench_make_tensor(m.dev, m.stream, s->dtype, tokens * (size_t)s->num_kv_heads * head);

@@ -94,7 +94,7 @@ static double measure(const bench *b, const load *l, int32_t kv_of_part, bench_a
   a.num_q_heads = Q_PER_KV * l->num_kv_heads;
   a.num_kv_heads = l->num_kv_heads;
   a.head_dim = b->head_dim;
-  a.dtype = CGR_DTYPE_BF16;
+  a.dtype = a.cache_dtype = CGR_DTYPE_BF16;
   a.page_size = PAGE_SIZE;
   a.num_pages = (int64_t)(m->pool_bytes / ((size_t)4 * PAGE_SIZE * (size_t)l->num_kv_heads * (size_t)b->head_dim));
   a.num_requests = count;

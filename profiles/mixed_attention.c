@@ -40,7 +40,8 @@ static bench_shape mix(int32_t decodes, int32_t length, int32_t chunk, int32_t c
                         .num_q_heads = 32,
                         .num_kv_heads = 8,
                         .head_dim = 128,
-                        .dtype = CGR_DTYPE_BF16 };
+                        .dtype = CGR_DTYPE_BF16,
+                        .cache_dtype = CGR_DTYPE_BF16 };
 }
 
 /* `parts` 0: as planned. */

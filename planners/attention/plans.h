@@ -23,13 +23,13 @@ typedef struct cgr__plan_traits {
   int32_t decode_lines;             /* of a q tile that the plan's decode section takes, unless one token's heads are more */
   int32_t tile_kv;                  /* tokens of a KV tile */
   int32_t cost_tile, cost_kv, snap; /* ns at head dim 128; of CUDA on an H200, rounded (profiles/calibrate). cost_kv scales
-                                       with the width */
+                                       with the width, and on a GPU with the bytes of the cache's elements */
   int32_t max_ctas;                 /* per multiprocessor, by registers of the kernel that takes most; shared_bytes
                                        holds the others to it. On the host: in all */
   struct {
     int32_t head_dim, shared; /* the larger of both head dims is at most this; bytes of shared memory of a CTA */
     /* When some CTAs have the decode section and the others q tiles (profiles/calibrate): ns of a KV tile of the former, as long
-     * as the memory keeps up; of a q tile, and of each of its KV tiles. */
+     * as the memory keeps up, with 2 bytes to an element and half of it with 1; of a q tile, and of each of its KV tiles. */
     int32_t with_prefill, prefill_tile, prefill_kv;
   } width[CGR__MAX_WIDTHS]; /* of its instances, ascending; none on the host, which has one for all */
   int32_t max_splits;       /* K in batch-invariant mode */

@@ -7,6 +7,8 @@
 #include "devices/error.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/quantise.h"
+#include "kernels/reference/reference.h"
 #include "planners/attention/plan_host.h"
 #include "profiles/support/attention_check.h"
 
@@ -58,12 +60,13 @@ static void *download(const alone *a, const void *memory, size_t bytes) {
 
 /* --------------------------------------------------------------------------------------------------------- layer and plan */
 
-static cgr_layer make_layer(cgr_dtype dtype, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
+static cgr_layer make_layer(cgr_dtype dtype, cgr_dtype cache_dtype, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   cgr_layer layer = CGR_LAYER_INIT;
   layer.num_q_heads = num_q_heads;
   layer.num_kv_heads = num_kv_heads;
   layer.head_dim = layer.head_dim_v = head_dim;
-  layer.dtype = layer.out_dtype = layer.k.dtype = layer.v.dtype = (int32_t)dtype;
+  layer.dtype = layer.out_dtype = (int32_t)dtype;
+  layer.k.dtype = layer.v.dtype = (int32_t)cache_dtype;
   return layer;
 }
 
@@ -81,7 +84,7 @@ static const cgr__kernel_kind *choose(cgr_device *dev, const cgr_layer *layer, c
 const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim,
                                              int32_t *num_parts) {
   cgr_device_info info;
-  cgr_layer layer = make_layer(CGR_DTYPE_BF16, num_q_heads, num_kv_heads, head_dim);
+  cgr_layer layer = make_layer(CGR_DTYPE_BF16, CGR_DTYPE_BF16, num_q_heads, num_kv_heads, head_dim);
   const cgr__kernel_kind *kind = choose(dev, &layer, &info);
   *num_parts = cgr__plan_device_parts(&kind->plan, &info, &layer);
   return kind;
@@ -90,7 +93,7 @@ const cgr__kernel_kind *bench_attention_kind(cgr_device *dev, int32_t num_q_head
 static void make_class(alone *a) {
   const bench_attention *b = a->b;
   cgr_device_info info;
-  cgr_layer layer = make_layer(b->dtype, b->num_q_heads, b->num_kv_heads, b->head_dim);
+  cgr_layer layer = make_layer(b->dtype, b->cache_dtype, b->num_q_heads, b->num_kv_heads, b->head_dim);
   const cgr__kernel_kind *kind = choose(b->dev, &layer, &info);
   const cgr__plan_options options = { b->num_parts, b->num_requests, a->num_tokens, false };
   cgr__findings findings;
@@ -151,6 +154,7 @@ void bench_attention_set_shape(bench_attention *b, const bench_shape *s) {
   b->num_kv_heads = s->num_kv_heads;
   b->head_dim = s->head_dim;
   b->dtype = s->dtype;
+  b->cache_dtype = s->cache_dtype;
   b->page_size = BENCH_PAGE_SIZE;
   b->num_requests = count;
   b->query_lens = query_lens;
@@ -224,7 +228,7 @@ static void make_buffers(alone *a) {
   a->args.error = upload(a, &none, sizeof none);
   bench_check(cgr_view_make(b->q, b->dtype, b->num_q_heads, b->head_dim, &a->args.q), "q");
   bench_check(cgr_view_make(b->out, b->dtype, b->num_q_heads, b->head_dim, &a->args.out), "out");
-  bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, b->cache, b->dtype, b->page_size, b->num_kv_heads, b->head_dim,
+  bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, b->cache, b->cache_dtype, b->page_size, b->num_kv_heads, b->head_dim,
                                     &a->args.k_cache, &a->args.v_cache),
               "the cache");
   a->args.group = (cgr__group_geometry){ b->page_size, .read_trash_page = 0, .write_trash_page = 1, 0, b->num_pages, a->stride };
@@ -267,17 +271,33 @@ static void make_append(alone *a) {
   check_device(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
 }
 
+/* A line of K or V as the cache has it. */
+static void *make_line(const alone *a, const void *from, size_t count) {
+  const bench_attention *b = a->b;
+  uint16_t *elements = download(a, from, count * 2);
+  uint8_t *codes = malloc(count);
+  if (b->cache_dtype == b->dtype) {
+    free(codes);
+    return elements;
+  }
+  for (size_t i = 0; i < count; i++)
+    codes[i] = cgr__quantise((float)cgr__reference_load((int32_t)b->dtype, elements + i), 1.0f, (int32_t)b->cache_dtype);
+  free(elements);
+  return codes;
+}
+
 /* The first, the middle and the last token of the batch are where they belong. */
 static void check_append(const alone *a, int32_t set) {
   const bench_attention *b = a->b;
-  size_t line = (size_t)b->num_kv_heads * (size_t)b->head_dim * 2, half = line * (size_t)b->page_size;
+  size_t count = (size_t)b->num_kv_heads * (size_t)b->head_dim, line = count * cgr_dtype_size(b->cache_dtype);
+  size_t half = line * (size_t)b->page_size;
   for (int32_t i = 0; i < 3; i++) {
     int32_t token = (a->num_tokens - 1) * i / 2;
     size_t slot = (size_t)slot_of(a, set, token), page_size = (size_t)b->page_size;
     const char *k_there = (const char *)b->cache + slot / page_size * half * 2 + slot % page_size * line;
     void *got[2] = { download(a, k_there, line), download(a, k_there + half, line) };
-    void *want[2] = { download(a, (const char *)b->k + (size_t)token * line, line),
-                      download(a, (const char *)b->v + (size_t)token * line, line) };
+    void *want[2] = { make_line(a, (const uint16_t *)b->k + (size_t)token * count, count),
+                      make_line(a, (const uint16_t *)b->v + (size_t)token * count, count) };
     for (int kind = 0; kind < 2; kind++) {
       if (memcmp(got[kind], want[kind], line) != 0)
         bench_fail("%s of token %d of the batch is not what was to be appended", kind == 0 ? "K" : "V", token);

@@ -17,7 +17,7 @@ typedef struct bench_attention {
   cgr_device *dev;
   cudaStream_t stream;
   int32_t num_q_heads, num_kv_heads, head_dim, page_size;
-  cgr_dtype dtype; /* of all tensors: bf16 or fp16 */
+  cgr_dtype dtype, cache_dtype; /* bf16 or fp16; of the cache the same, or fp8 without factors */
   int64_t num_pages;
   void *cache;   /* one pool: [num_pages][2][page_size][num_kv_heads][head_dim] */
   void *q, *out; /* [tokens][num_q_heads][head_dim] */

@@ -12,9 +12,9 @@ typedef struct sample {
   int32_t length; /* tokens that it sees */
 } sample;
 
-static double *load(const bench_attention *b, const uint16_t *from, int32_t count, double *to) {
+static double *load(cgr_dtype dtype, const void *from, int32_t count, double *to) {
   for (int32_t d = 0; d < count; d++)
-    to[d] = cgr__reference_load((int32_t)b->dtype, from + d);
+    to[d] = cgr__reference_load((int32_t)dtype, (const char *)from + (size_t)d * cgr_dtype_size(dtype));
   return to;
 }
 
@@ -39,21 +39,22 @@ static void check_all(const bench_attention *b, const bench_attention_output *o)
 /* K and V of the sample's KV head, [length][head_dim] each, from the pages that the request has. They come in chunks: memory that
  * is touched for the first time costs more than the copies. */
 static void gather(const bench_attention *b, const bench_attention_output *o, const sample *s, double *k, double *v) {
-  size_t half = (size_t)b->page_size * (size_t)b->num_kv_heads * (size_t)b->head_dim;
-  uint16_t *pages = malloc(CHUNK * half * 4);
+  size_t size = cgr_dtype_size(b->cache_dtype), row = (size_t)b->head_dim * size;
+  size_t half = (size_t)b->page_size * (size_t)b->num_kv_heads * row; /* K or V of a page */
+  char *pages = malloc(CHUNK * half * 2);
   for (int32_t t = 0; t < s->length; t++) {
     int32_t in_chunk = t % (CHUNK * b->page_size), left = (s->length - t + b->page_size - 1) / b->page_size;
     for (int32_t p = 0; in_chunk == 0 && p < left && p < CHUNK; p++) {
       size_t page = (size_t)o->table[s->request * o->stride + t / b->page_size + p];
-      bench_check(cgr_copy(b->dev, pages + (size_t)p * half * 2, (char *)b->cache + page * half * 4, half * 4, b->stream),
+      bench_check(cgr_copy(b->dev, pages + (size_t)p * half * 2, (char *)b->cache + page * half * 2, half * 2, b->stream),
                   "copy");
     }
     if (in_chunk == 0)
       bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
     int32_t line = t % b->page_size * b->num_kv_heads + s->kv_head;
-    const uint16_t *from = pages + (size_t)(in_chunk / b->page_size) * half * 2 + (size_t)line * (size_t)b->head_dim;
-    load(b, from, b->head_dim, k + (size_t)t * (size_t)b->head_dim);
-    load(b, from + half, b->head_dim, v + (size_t)t * (size_t)b->head_dim);
+    const char *from = pages + (size_t)(in_chunk / b->page_size) * half * 2 + (size_t)line * row;
+    load(b->cache_dtype, from, b->head_dim, k + (size_t)t * (size_t)b->head_dim);
+    load(b->cache_dtype, from + half, b->head_dim, v + (size_t)t * (size_t)b->head_dim);
   }
   free(pages);
 }
@@ -98,7 +99,7 @@ static void check_sample(const bench_attention *b, const bench_attention_output 
                                        .head_dim_v = b->head_dim,
                                        .causal = 1,
                                        .scale = 1.0 / sqrt((double)b->head_dim) };
-  cgr__reference_attention(&shape, load(b, raw, s->q_per_kv * b->head_dim, q), k, v, out, lse);
+  cgr__reference_attention(&shape, load(b->dtype, raw, s->q_per_kv * b->head_dim, q), k, v, out, lse);
   compare_sample(b, s, o->out + line * b->head_dim, o->lse + line, out, lse, most);
   double *doubles[] = { k, v, q, out, lse };
   for (int i = 0; i < 5; i++)

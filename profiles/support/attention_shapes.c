@@ -49,6 +49,16 @@ static const bench_shape others[] = {
   { .name = "GQA 16, 4 queries each, bs64 len4k", BS64_LEN4K_4, .num_kv_heads = 2 },
   { .name = "fp16 bs8 len8k", BS8_LEN8K, .dtype = CGR_DTYPE_FP16 },
   { .name = "fp16 bs64 len4k", BS64_LEN4K, .dtype = CGR_DTYPE_FP16 },
+  { .name = "cache of bf16, bs64 len8k", .decodes = 64, .decode_len = 8192 },
+  { .name = "cache of e4m3, bs64 len8k", .decodes = 64, .decode_len = 8192, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
+  { .name = "cache of e5m2, bs64 len8k", .decodes = 64, .decode_len = 8192, .cache_dtype = CGR_DTYPE_FP8_E5M2 },
+  { .name = "cache of e4m3, bs8 len8k", BS8_LEN8K, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
+  { .name = "cache of e4m3, bs1 len1k", .decodes = 1, .decode_len = 1024, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
+  { .name = "cache of bf16, 64 decodes (4k) + 2048", BS64_LEN4K, .prefills = 1, .query_len = 2048 },
+  { .name = "cache of e4m3, 64 decodes (4k) + 2048", BS64_LEN4K, .prefills = 1, .query_len = 2048,
+    .cache_dtype = CGR_DTYPE_FP8_E4M3 },
+  { .name = "cache of bf16, 4096 alone", .prefills = 1, .query_len = 4096 },
+  { .name = "cache of e4m3, 4096 alone", .prefills = 1, .query_len = 4096, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
 };
 
 /* clang-format on */
@@ -62,6 +72,7 @@ bool bench_shape_get(int list, int32_t index, bench_shape *shape) {
   shape->num_kv_heads = shape->num_kv_heads > 0 ? shape->num_kv_heads : 8;
   shape->head_dim = shape->head_dim > 0 ? shape->head_dim : 128;
   shape->dtype = shape->dtype != CGR_DTYPE_NONE ? shape->dtype : CGR_DTYPE_BF16;
+  shape->cache_dtype = shape->cache_dtype != CGR_DTYPE_NONE ? shape->cache_dtype : shape->dtype;
   return true;
 }
 
@@ -99,7 +110,9 @@ int64_t bench_shape_pages(const bench_shape *s, int32_t new_tokens) {
 }
 
 /* K and V of a token. */
-static double token_bytes(const bench_shape *s) { return 2.0 * s->num_kv_heads * s->head_dim * (double)cgr_dtype_size(s->dtype); }
+static double token_bytes(const bench_shape *s) {
+  return 2.0 * s->num_kv_heads * s->head_dim * (double)cgr_dtype_size(s->cache_dtype);
+}
 
 double bench_shape_page_bytes(const bench_shape *s) { return BENCH_PAGE_SIZE * token_bytes(s); }
 

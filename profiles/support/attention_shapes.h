@@ -19,7 +19,7 @@ typedef struct bench_shape {
   int32_t empty;
   int32_t steps; /* to measure; 0: none */
   int32_t num_q_heads, num_kv_heads, head_dim;
-  cgr_dtype dtype;
+  cgr_dtype dtype, cache_dtype;
   double peer_us; /* the best peer's time in profiles/peers.json; 0: none has one */
   double floors;  /* the target, in floors; 0: 1.02 floors and 6 us */
 } bench_shape;

@@ -84,7 +84,17 @@ void bench_fail(const char *format, ...) {
   exit(1);
 }
 
-/* Random bf16 or fp16 in about [-1, 1): sign and mantissa from a generator, one of eight exponents. After the first chunk the
+/* A word of two random codes of 8 bits, or an element of 16: sign and mantissa from a generator, one of eight exponents. */
+static uint16_t random_word(cgr_dtype dtype, uint64_t state) {
+  if (dtype == CGR_DTYPE_FP8_E4M3)
+    return (uint16_t)(state & 0xbfbfu);
+  if (dtype == CGR_DTYPE_FP8_E5M2)
+    return (uint16_t)((state & 0x8383u) | (7 + (state >> 32) % 8) << 2 | (7 + (state >> 40) % 8) << 10);
+  const int mantissa = dtype == CGR_DTYPE_FP16 ? 10 : 7, least = dtype == CGR_DTYPE_FP16 ? 7 : 119;
+  return (uint16_t)((state & (0x8000u | ((1u << mantissa) - 1))) | ((uint64_t)least + (state >> 32) % 8) << mantissa);
+}
+
+/* Random elements in about [-1, 1), codes of e4m3 in (-2, 2). After the first chunk the
  * memory is copied from itself: pools are large, and the way from the host is narrow. */
 static void fill_random(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, char *memory, size_t bytes) {
   const size_t chunk = (size_t)64 << 20;
@@ -93,13 +103,11 @@ static void fill_random(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, c
   bench_check(cgr_memory_alloc_pinned(dev, size, &pinned), "pinned memory");
   uint64_t state = 88172645463325252u;
   uint16_t *words = pinned;
-  const int mantissa = dtype == CGR_DTYPE_FP16 ? 10 : 7, least = dtype == CGR_DTYPE_FP16 ? 7 : 119;
-  const uint64_t others = 0x8000u | ((1u << mantissa) - 1);
   for (size_t i = 0; i < size / 2; i++) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    words[i] = (uint16_t)((state & others) | ((uint64_t)least + (state >> 32) % 8) << mantissa);
+    words[i] = random_word(dtype, state);
   }
   bench_check(cgr_copy(dev, memory, pinned, size, stream), "upload");
   for (size_t at = size, length; at < bytes; at += length) {
@@ -112,8 +120,9 @@ static void fill_random(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, c
 
 void *bench_make_tensor(cgr_device *dev, cudaStream_t stream, cgr_dtype dtype, size_t elements) {
   void *memory;
-  bench_check(cgr_memory_alloc(dev, elements * 2, &memory), "memory");
-  fill_random(dev, stream, dtype, memory, elements * 2);
+  const size_t bytes = elements * cgr_dtype_size(dtype);
+  bench_check(cgr_memory_alloc(dev, bytes, &memory), "memory");
+  fill_random(dev, stream, dtype, memory, bytes);
   return memory;
 }
 

@@ -1,5 +1,6 @@
 #include "tests/emulation/tensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -66,9 +67,9 @@ uint16_t ToFp16(float x) {
 uint16_t Low(uint32_t pair) { return uint16_t(pair); }
 uint16_t High(uint32_t pair) { return uint16_t(pair >> 16); }
 
-const unsigned char *Checked(uint32_t shared, const char *name, Site site) {
+const unsigned char *Checked(uint32_t shared, const char *name, Site site, uint32_t bytes = 16) {
   void *address = FromShared(shared);
-  if (shared % 16 != 0 || !IsDynamicSharedMemory(address, 16, Running().shared))
+  if (shared % bytes != 0 || !IsDynamicSharedMemory(address, bytes, Running().shared))
     builtins.block->Fail(std::string(name) + " at an address that is not aligned, or not in the dynamic shared memory of " +
                              std::to_string(Running().shared) + " bytes",
                          site);
@@ -164,6 +165,10 @@ void LoadMatrix(uint32_t (&r)[4], uint32_t shared, bool transposed, Site site) {
   builtins.block->MeetWarp(transposed ? other : plain, ~0u, &operand, site);
 }
 
+void LoadWords(uint32_t (&r)[2], uint32_t shared, Site site) {
+  std::memcpy(r, Checked(shared, "ld.shared.v2", site, 8), sizeof r);
+}
+
 uint32_t Transpose(uint32_t pair, Site site) {
   static const WarpOperation operation = { "movmatrix.trans", CombineTranspose, false };
   TransposeOperand operand = { pair };
@@ -180,6 +185,15 @@ void Mma(bool is_bf16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint3
 
 uint32_t Pack(bool is_bf16, float low, float high) {
   return is_bf16 ? Pair(ToBf16(low), ToBf16(high)) : Pair(ToFp16(low), ToFp16(high));
+}
+
+float ValueOfCode(bool is_e4m3, uint8_t code) {
+  const int mantissa = is_e4m3 ? 3 : 2, bias = is_e4m3 ? 7 : 15;
+  const int exponent = (code & 0x7f) >> mantissa, fraction = code & ((1 << mantissa) - 1);
+  float x = std::ldexp(float(exponent == 0 ? fraction : fraction + (1 << mantissa)), std::max(exponent, 1) - bias - mantissa);
+  if (is_e4m3 ? (code & 0x7f) == 0x7f : exponent == 31)
+    x = is_e4m3 || fraction != 0 ? NAN : INFINITY;
+  return code & 0x80 ? -x : x;
 }
 
 float Unpack(bool is_bf16, uint16_t bits) { return is_bf16 ? FromBf16(bits) : FromFp16(bits); }

@@ -491,6 +491,24 @@ TEST(Plans, LeaveRoomByTheMemorysRate) {
   }
 }
 
+// A GPU's decodes take as long as their bytes, and half as many parts of half as long KV tiles saturate the memory, too. Q tiles
+// compute, whatever the bytes. The host computes always.
+TEST(Plans, CountTheBytesOfTheCache) {
+  for (cgr_dtype dtype : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 }) {
+    cgr_layer halves = Layer(32, 8, 128), codes = halves;
+    codes.k.dtype = codes.v.dtype = dtype;
+    cgr_device_info device = CudaInfo(90);
+    device.memory_bandwidth = 3352000000000;
+    const cgr__plans on_gpu = Make(device, { halves, codes }).plans;
+    ASSERT_EQ(on_gpu.num_classes, 2);
+    const cgr__plan_class &two = on_gpu.classes[0], &one = on_gpu.classes[1];
+    EXPECT_EQ(one.cost_kv * 2, two.cost_kv);
+    EXPECT_EQ(one.memory_parts, two.memory_parts);
+    EXPECT_EQ(one.prefill_cost_kv, two.prefill_cost_kv);
+    EXPECT_EQ(Make(HostInfo(), { halves, codes }).plans.num_classes, 1);
+  }
+}
+
 // Wherever and whatever: at least one part, and no more than there are.
 TEST(Plans, LeaveRoomOnAnyDevice) {
   ForSeeds(2000, [&](Random &random) {

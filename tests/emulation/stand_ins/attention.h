@@ -35,6 +35,8 @@ inline void load_matrix_transposed(uint32_t (&r)[4], uint32_t shared, Site site 
   ::cgr_emulation::LoadMatrix(r, shared, true, site);
 }
 
+inline void load_words(uint32_t (&r)[2], uint32_t shared, Site site = Site()) { ::cgr_emulation::LoadWords(r, shared, site); }
+
 inline uint32_t transpose(uint32_t pair, Site site = Site()) { return ::cgr_emulation::Transpose(pair, site); }
 
 template <int kDtype> struct Element {
@@ -45,6 +47,23 @@ template <int kDtype> struct Element {
   }
   static uint32_t pack(float low, float high) { return ::cgr_emulation::Pack(kIsBf16, low, high); }
 };
+
+template <int kDtype> struct Codes {
+  static constexpr bool kIsE4m3 = kDtype == CGR_DTYPE_FP8_E4M3;
+  static_assert(kIsE4m3 || kDtype == CGR_DTYPE_FP8_E5M2, "the codes that a cache may have");
+  static void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
+    auto value = [&](int i) { return ::cgr_emulation::ValueOfCode(kIsE4m3, uint8_t(codes >> 8 * i)); };
+    low = ::cgr_emulation::Pack(false, value(0), value(1));
+    high = ::cgr_emulation::Pack(false, value(2), value(3));
+  }
+};
+
+inline uint32_t even_first(uint32_t codes) { return (codes & 0xff0000ffu) | (codes >> 8 & 0xff00u) | (codes << 8 & 0xff0000u); }
+
+inline uint32_t bf16_to_fp16(uint32_t pair) {
+  return ::cgr_emulation::Pack(false, ::cgr_emulation::Unpack(true, uint16_t(pair)),
+                               ::cgr_emulation::Unpack(true, uint16_t(pair >> 16)));
+}
 
 // Numbers below the normal ones become 0, before and after.
 inline float exp2_approx(float x) {

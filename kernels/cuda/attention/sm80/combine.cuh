@@ -78,6 +78,16 @@ template <int kElements> struct Elements {
   }
 };
 
+/* Two neighbouring elements of out. */
+template <int kDtype> __device__ __forceinline__ uint32_t pack_outputs(const cgr__attention_args &a, float low, float high) {
+  if constexpr (kHasCodes<kDtype>) {
+    const uint32_t bf16 = Element<CGR_DTYPE_BF16>::pack(low, high), fp16 = Element<CGR_DTYPE_FP16>::pack(low, high);
+    return a.out.dtype == CGR_DTYPE_BF16 ? bf16 : fp16;
+  } else {
+    return Element<kDtype>::pack(low, high);
+  }
+}
+
 /* Stores 2, 4 or 8 neighbouring elements of an output line. */
 template <int kDtype, bool kGeneral, int kElements>
 __device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
@@ -86,7 +96,7 @@ __device__ __forceinline__ void store_elements(const cgr__attention_args &a, con
   uint32_t packed[kElements / 2];
 #pragma unroll
   for (int k = 0; k < kElements; k += 2)
-    packed[k / 2] = Element<kDtype>::pack(o.x[k] * finish.scale, o.x[k + 1] * finish.scale);
+    packed[k / 2] = pack_outputs<kDtype>(a, o.x[k] * finish.scale, o.x[k + 1] * finish.scale);
   uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + d;
   if constexpr (kElements == 8)
     *reinterpret_cast<uint4 *>(to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
@@ -134,6 +144,13 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
     reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
 }
 
+/* The first of the two elements that a thread has of a line in state.o[n], for a warp that owns lines: of a cache of codes, four
+ * neighbouring ones in two of them (many_lines.cuh). It is below `dim`, a multiple of 16 with codes, if n * 8 is. */
+template <int kDtype> __device__ __forceinline__ int32_t element_of(int n) {
+  const int32_t quad = threadIdx.x & 3;
+  return kHasCodes<kDtype> ? n / 2 * 16 + quad * 4 + n % 2 * 2 : n * 8 + quad * 2;
+}
+
 /* For warps that own lines: each thread stores pairs of elements. */
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
@@ -157,12 +174,12 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
     if (item.fold >= 0) {
       int64_t at = partial_line(a, item.fold, line);
       const Fold both(before[half], max, sum);
-      const float *from = a.partial_out + at * dim + lane % 4 * 2;
+      const float *from = a.partial_out + at * dim;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++) {
         if (n * 8 >= dim)
           continue;
-        float2 x = __ldcg(reinterpret_cast<const float2 *>(from + n * 8));
+        float2 x = __ldcg(reinterpret_cast<const float2 *>(from + element_of<kDtype>(n)));
         state.o[n][2 * half] = fold(both.left, both.right, x.x, state.o[n][2 * half]);
         state.o[n][2 * half + 1] = fold(both.left, both.right, x.y, state.o[n][2 * half + 1]);
       }
@@ -171,21 +188,21 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
     }
     if (item.partial < 0) {
       const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
-      uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + lane % 4 * 2;
+      uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line);
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
         if (n * 8 < dim)
-          *reinterpret_cast<uint32_t *>(to + n * 8) =
-              Element<kDtype>::pack(state.o[n][2 * half] * finish.scale, state.o[n][2 * half + 1] * finish.scale);
+          *reinterpret_cast<uint32_t *>(to + element_of<kDtype>(n)) =
+              pack_outputs<kDtype>(a, state.o[n][2 * half] * finish.scale, state.o[n][2 * half + 1] * finish.scale);
       if (lane % 4 == 0 && a.lse.data)
         static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
     } else {
       int64_t at = partial_line(a, item.partial, line);
-      float *to = a.partial_out + at * dim + lane % 4 * 2;
+      float *to = a.partial_out + at * dim;
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
         if (n * 8 < dim)
-          *reinterpret_cast<float2 *>(to + n * 8) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
+          *reinterpret_cast<float2 *>(to + element_of<kDtype>(n)) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
       if (lane % 4 == 0)
         reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }

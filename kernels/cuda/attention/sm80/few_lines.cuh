@@ -17,7 +17,8 @@ namespace cgr {
 
 constexpr float kHeadroom = 8.0f; /* in units of log2: probabilities are at most 256 */
 
-/* The state of one thread: of lines 8 t + 2 (lane % 4) + {0, 1}, the dims d * 16 + lane / 4 + {0, 8}. sum holds this thread's
+/* The state of one thread: of lines 8 t + 2 (lane % 4) + {0, 1}, the dims d * 16 + lane / 4 + {0, 8}, or of a cache of codes
+ * d * 16 + 2 (lane / 4) + {0, 1}. sum holds this thread's
  * tokens alone until the end of the item. */
 template <int kHeadDim, int kTiles> struct LineState {
   float o[kTiles][kHeadDim / 16][4];
@@ -79,6 +80,16 @@ template <int kHeadDim, int kTiles> struct LineState {
     }
   }
 
+  __device__ __forceinline__ void scale(float factor) {
+#pragma unroll
+    for (int t = 0; t < kTiles; t++)
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 16; d++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          o[t][d][e] = __fmul_rn(o[t][d][e], factor);
+  }
+
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
     for (int t = 0; t < kTiles; t++)
@@ -90,9 +101,31 @@ template <int kHeadDim, int kTiles> struct LineState {
   }
 };
 
-/* The B fragments of the lines, from their query tile. */
+/* For codes: four neighbouring dims are what a lane has of K (score_lines), so they are its two pairs here, too. */
 template <int kHeadDim, int kTiles>
-__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile) {
+__device__ __forceinline__ void load_lines_for_codes(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile,
+                                                     bool is_bf16) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int t = 0; t < kTiles; t++)
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; k++) {
+      uint32_t chunk = tile + tile_offset<kHeadDim * 2>(kMmaLines * t + lane / 4, 2 * k + (lane >> 1 & 1));
+      load_words(fragment[t][k], chunk + (lane & 1) * 8);
+      if (is_bf16) {
+        fragment[t][k][0] = bf16_to_fp16(fragment[t][k][0]);
+        fragment[t][k][1] = bf16_to_fp16(fragment[t][k][1]);
+      }
+    }
+}
+
+/* The B fragments of the lines, from their query tile. */
+template <int kDtype, int kHeadDim, int kTiles>
+__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile, bool is_bf16) {
+  if constexpr (kHasCodes<kDtype>) {
+    load_lines_for_codes<kHeadDim, kTiles>(fragment, tile, is_bf16);
+    return;
+  }
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int t = 0; t < kTiles; t++)
@@ -107,11 +140,22 @@ __device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim
     }
 }
 
+/* The A fragments of 16 tokens and twice 16 dims, from chunks `chunk` and chunk + 1 of codes. */
+template <int kDtype, int kRowBytes>
+__device__ __forceinline__ void load_codes(uint32_t (&first)[4], uint32_t (&second)[4], uint32_t tile, int row, int chunk) {
+  uint32_t codes[4]; /* four neighbouring dims of tokens lane / 4 and lane / 4 + 8, of the first chunk and the second */
+  load_matrix(codes, tile + tile_offset<kRowBytes>(row, chunk));
+  Codes<kDtype>::convert(codes[0], first[0], first[2]);
+  Codes<kDtype>::convert(codes[1], first[1], first[3]);
+  Codes<kDtype>::convert(codes[2], second[0], second[2]);
+  Codes<kDtype>::convert(codes[3], second[1], second[3]);
+}
+
 /* Scores of this warp's 16 tokens: s[t] is of tokens lane / 4 + {0, 8} and the thread's lines. Two chains of sums run in
  * parallel. */
 template <int kDtype, int kHeadDim, int kTiles>
 __device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_t (&q)[kTiles][kHeadDim / 16][2], uint32_t tile) {
-  constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
+  constexpr int kRowBytes = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kRowBytes;
   int lane = threadIdx.x & 31;
   int row = (int)(threadIdx.x / 32) * kGranule + (lane & 15), column = lane >> 4;
   float odd[kTiles][4];
@@ -123,12 +167,16 @@ __device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; k += 2) {
     uint32_t first[4], second[4];
-    load_matrix(first, tile + tile_offset<kRowBytes>(row, 2 * k + column));
-    load_matrix(second, tile + tile_offset<kRowBytes>(row, 2 * k + 2 + column));
+    if constexpr (kHasCodes<kDtype>) {
+      load_codes<kDtype, kRowBytes>(first, second, tile, row, k + column);
+    } else {
+      load_matrix(first, tile + tile_offset<kRowBytes>(row, 2 * k + column));
+      load_matrix(second, tile + tile_offset<kRowBytes>(row, 2 * k + 2 + column));
+    }
 #pragma unroll
     for (int t = 0; t < kTiles; t++) {
-      Element<kDtype>::mma(s[t], first, q[t][k][0], q[t][k][1]);
-      Element<kDtype>::mma(odd[t], second, q[t][k + 1][0], q[t][k + 1][1]);
+      Element<kProducts<kDtype>>::mma(s[t], first, q[t][k][0], q[t][k][1]);
+      Element<kProducts<kDtype>>::mma(odd[t], second, q[t][k + 1][0], q[t][k + 1][1]);
     }
   }
 #pragma unroll
@@ -138,16 +186,43 @@ __device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_
       s[t][e] += odd[t][e];
 }
 
+/* The A fragments of twice 16 dims and 16 tokens. A lane gets two neighbouring dims of two tokens: they become dims 2 (lane / 4)
+ * and 2 (lane / 4) + 1 of rows lane / 4 and lane / 4 + 8. */
+template <int kDtype, int kRowBytes>
+__device__ __forceinline__ void load_codes_transposed(uint32_t (&first)[4], uint32_t (&second)[4], uint32_t tile, int row,
+                                                      int chunk) {
+  uint32_t codes[4]; /* of tokens 0 .. 7 of both chunks, then of 8 .. 15 */
+  load_matrix_transposed(codes, tile + tile_offset<kRowBytes>(row, chunk));
+  Codes<kDtype>::convert(even_first(codes[0]), first[0], first[1]);
+  Codes<kDtype>::convert(even_first(codes[2]), first[2], first[3]);
+  Codes<kDtype>::convert(even_first(codes[1]), second[0], second[1]);
+  Codes<kDtype>::convert(even_first(codes[3]), second[2], second[3]);
+}
+
 template <int kDtype, int kHeadDim, int kTiles>
 __device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &state, const float (&p)[kTiles][4], uint32_t tile) {
-  constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
+  constexpr int kRowBytes = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kRowBytes;
+  using Product = Element<kProducts<kDtype>>;
   int lane = threadIdx.x & 31;
   int row = (int)(threadIdx.x / 32) * kGranule + (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
   uint32_t b[kTiles][2];
 #pragma unroll
   for (int t = 0; t < kTiles; t++) {
-    b[t][0] = transpose(Element<kDtype>::pack(p[t][0], p[t][1]));
-    b[t][1] = transpose(Element<kDtype>::pack(p[t][2], p[t][3]));
+    b[t][0] = transpose(Product::pack(p[t][0], p[t][1]));
+    b[t][1] = transpose(Product::pack(p[t][2], p[t][3]));
+  }
+  if constexpr (kHasCodes<kDtype>) {
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 16; d += 2) {
+      uint32_t first[4], second[4];
+      load_codes_transposed<kDtype, kRowBytes>(first, second, tile, row, d + column);
+#pragma unroll
+      for (int t = 0; t < kTiles; t++) {
+        Product::mma(state.o[t][d], first, b[t][0], b[t][1]);
+        Product::mma(state.o[t][d + 1], second, b[t][0], b[t][1]);
+      }
+    }
+    return;
   }
 #pragma unroll
   for (int d = 0; d < kHeadDim / 16; d++) {
@@ -155,7 +230,7 @@ __device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &st
     load_matrix_transposed(fragment, tile + tile_offset<kRowBytes>(row, 2 * d + column));
 #pragma unroll
     for (int t = 0; t < kTiles; t++)
-      Element<kDtype>::mma(state.o[t][d], fragment, b[t][0], b[t][1]);
+      Product::mma(state.o[t][d], fragment, b[t][0], b[t][1]);
   }
 }
 
@@ -164,8 +239,8 @@ template <bool kGeneral, int kTiles> struct Sight {
   int32_t position[kTiles][2];
   float scale;
 
-  __device__ __forceinline__ Sight(const cgr__attention_args &a, const ItemRecord &, const QueryTile &q) {
-    scale = a.scale * kLog2e;
+  __device__ __forceinline__ Sight(const cgr__attention_args &, const ItemRecord &, const QueryTile &q, float factor) {
+    scale = factor * kLog2e;
 #pragma unroll
     for (int t = 0; t < kTiles; t++)
 #pragma unroll
@@ -194,12 +269,12 @@ template <bool kGeneral, int kTiles> struct Sight {
 template <int kTiles> struct Sight<true, kTiles> {
   Scoring scoring[kTiles][2];
 
-  __device__ __forceinline__ Sight(const cgr__attention_args &a, const ItemRecord &record, const QueryTile &q) {
+  __device__ __forceinline__ Sight(const cgr__attention_args &a, const ItemRecord &record, const QueryTile &q, float factor) {
 #pragma unroll
     for (int t = 0; t < kTiles; t++)
 #pragma unroll
       for (int e = 0; e < 2; e++)
-        scoring[t][e] = scoring_of(a, record, q, LineState<16, kTiles>::line(t) + e);
+        scoring[t][e] = scoring_of(a, record, q, LineState<16, kTiles>::line(t) + e, factor);
   }
 
   __device__ __forceinline__ void apply(float (&s)[kTiles][4], int32_t token, int32_t) const {
@@ -212,57 +287,82 @@ template <int kTiles> struct Sight<true, kTiles> {
   }
 };
 
-/* Combines the warps' states in `scratch` [4][kMmaLines * kTiles][kHeadDim], the stage that was used last, adding them in the
- * order of the warps. Columns are swizzled in groups of 8, so that the lines of a store are in different banks. */
+/* Puts the states of the lines of tiles [begin, begin + kAtOnce) into `scratch` [4][kMmaLines * kAtOnce][kHeadDim]. Columns are
+ * swizzled in groups of 8, so that the lines of a store are in different banks. */
+template <int kDtype, int kHeadDim, int kTiles, int kAtOnce>
+__device__ __forceinline__ void put_states(const LineState<kHeadDim, kTiles> &state, int32_t lines, int begin,
+                                           AttentionShared &shared, float *scratch) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+#pragma unroll
+  for (int t = 0; t < kTiles; t++) {
+    if (t < begin || t >= begin + kAtOnce)
+      continue;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int32_t line = state.line(t) + e, exchange = (line >> 1 & 3) * 8;
+      if (line >= lines)
+        continue;
+      if (lane / 4 == 0)
+        shared.state[warp][line] = make_float2(state.max[t][e], state.sum[t][e]);
+      float *to = scratch + (warp * kMmaLines * kAtOnce + line - begin * kMmaLines) * kHeadDim;
+#pragma unroll
+      for (int d = 0; d < kHeadDim / 16; d++) {
+        if constexpr (kHasCodes<kDtype>) {
+          *reinterpret_cast<float2 *>(to + ((d * 16 + lane / 4 * 2) ^ exchange)) =
+              make_float2(state.o[t][d][e], state.o[t][d][e + 2]);
+        } else {
+          to[(d * 16 ^ exchange) + lane / 4] = state.o[t][d][e];
+          to[((d * 16 + 8) ^ exchange) + lane / 4] = state.o[t][d][e + 2];
+        }
+      }
+    }
+  }
+}
+
+/* Combines the warps' states through `scratch`, the stage that was used last, as many lines at once as it holds, adding them in
+ * the order of the warps. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
-  constexpr int kLines = kMmaLines * kTiles, kVectors = kHeadDim / 4;
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  constexpr int kTileBytes = kAttentionWarps * kMmaLines * kHeadDim * 4; /* the states of the lines of one mma */
+  constexpr int kRoom = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kStageBytes / kTileBytes;
+  constexpr int kAtOnce = kTiles < kRoom ? kTiles : kRoom, kLines = kMmaLines * kAtOnce, kVectors = kHeadDim / 4;
+  static_assert(kAtOnce > 0, "a stage holds the states of the lines of one mma");
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
   __syncthreads();                                      /* all warps are done with the stage */
   if (item.fold >= 0 && (int32_t)threadIdx.x < q.lines) /* the partial may be written again: its states are read first */
     shared.before[threadIdx.x] = state_of_partial(a, partial_line(a, item.fold, (int32_t)threadIdx.x));
 #pragma unroll
-  for (int t = 0; t < kTiles; t++) {
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      int32_t line = state.line(t) + e, exchange = (line >> 1 & 3) * 8;
-      if (line >= q.lines)
+  for (int begin = 0; begin < kTiles; begin += kAtOnce) {
+    if (begin > 0)
+      __syncthreads(); /* the lines before have been read */
+    put_states<kDtype, kHeadDim, kTiles, kAtOnce>(state, q.lines, begin, shared, scratch);
+    __syncthreads();
+    const int32_t first = begin * kMmaLines, lines = min(q.lines - first, kLines);
+    for (int32_t i = threadIdx.x; i < lines * kVectors; i += kAttentionThreads) {
+      int32_t line = first + i / kVectors, d = i % kVectors * 4;
+      if (d >= dim)
         continue;
-      if (lane / 4 == 0)
-        shared.state[warp][line] = make_float2(state.max[t][e], state.sum[t][e]);
-      float *to = scratch + (warp * kLines + line) * kHeadDim;
+      float max = -INFINITY, sum = 0.0f;
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 16; d++) {
-        to[(d * 16 ^ exchange) + lane / 4] = state.o[t][d][e];
-        to[((d * 16 + 8) ^ exchange) + lane / 4] = state.o[t][d][e + 2];
+      for (int w = 0; w < kAttentionWarps; w++)
+        max = fmaxf(max, shared.state[w][line].x);
+      float base = safe_max(max);
+      Elements<4> o = {};
+#pragma unroll
+      for (int w = 0; w < kAttentionWarps; w++) {
+        float2 one = shared.state[w][line];
+        float scale = exp2_approx(one.x - base);
+        float4 x =
+            *reinterpret_cast<const float4 *>(scratch + (w * kLines + line - first) * kHeadDim + (d ^ (line >> 1 & 3) * 8));
+        sum = __fmaf_rn(one.y, scale, sum);
+        o.x[0] = __fmaf_rn(x.x, scale, o.x[0]);
+        o.x[1] = __fmaf_rn(x.y, scale, o.x[1]);
+        o.x[2] = __fmaf_rn(x.z, scale, o.x[2]);
+        o.x[3] = __fmaf_rn(x.w, scale, o.x[3]);
       }
+      write_elements<kDtype, kHeadDim, kGeneral>(a, item, q, shared, line, d, o, max, sum);
     }
-  }
-  __syncthreads();
-  for (int32_t i = threadIdx.x; i < q.lines * kVectors; i += kAttentionThreads) {
-    int32_t line = i / kVectors, d = i % kVectors * 4;
-    if (d >= dim)
-      continue;
-    float max = -INFINITY, sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; w++)
-      max = fmaxf(max, shared.state[w][line].x);
-    float base = safe_max(max);
-    Elements<4> o = {};
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; w++) {
-      float2 one = shared.state[w][line];
-      float scale = exp2_approx(one.x - base);
-      float4 x = *reinterpret_cast<const float4 *>(scratch + (w * kLines + line) * kHeadDim + (d ^ (line >> 1 & 3) * 8));
-      sum = __fmaf_rn(one.y, scale, sum);
-      o.x[0] = __fmaf_rn(x.x, scale, o.x[0]);
-      o.x[1] = __fmaf_rn(x.y, scale, o.x[1]);
-      o.x[2] = __fmaf_rn(x.z, scale, o.x[2]);
-      o.x[3] = __fmaf_rn(x.w, scale, o.x[3]);
-    }
-    write_elements<kDtype, kHeadDim, kGeneral>(a, item, q, shared, line, d, o, max, sum);
   }
 }
 
@@ -271,19 +371,18 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
  * pass through it, have left. `number`: of the item among those of the CTA. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles, int kLoaded>
 __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
-                                              Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,
-                                              unsigned char *memory, int &stage) {
-  using Shape = AttentionShape<kHeadDim>;
-  static_assert(kAttentionWarps * kMmaLines * kTiles * kHeadDim * 4 <= Shape::kStageBytes, "the warps' states fit a stage");
+                                              Loader<kHeadDim, kGeneral, kLoaded, kElementBytes<kDtype>> &loader,
+                                              AttentionShared &shared, unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
   const QueryTile q = query_tile(record);
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   uint32_t q_fragment[kTiles][kHeadDim / 16][2];
-  const Sight<kGeneral, kTiles> sight(a, record, q);
+  const Sight<kGeneral, kTiles> sight(a, record, q, scale_of<kDtype>(a, record));
   LineState<kHeadDim, kTiles> state;
   state.reset();
   copy_async_wait<2 * Shape::kStages - 1>(); /* the first K is here, and this thread's share of the queries; */
   __syncthreads();                           /* now everyone's */
-  load_lines<kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number));
+  load_lines<kDtype, kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number), a.q.dtype == CGR_DTYPE_BF16);
   int32_t token = record.item.kv_begin * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; /* this warp's first */
   for (int32_t left = record.item.kv_end - record.item.kv_begin;; left--, token += kTileKv) {
     uint32_t k = base + stage * Shape::kStageBytes;
@@ -310,6 +409,8 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
   state.finish_sums();
+  if constexpr (kHasCodes<kDtype>)
+    state.scale(factor_of<kDtype>(a.v_cache, record.kv_head));
   combine_warps<kDtype, kHeadDim, kGeneral, kTiles>(a, record.item, q, state, shared,
                                                     reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
 }

@@ -6,10 +6,10 @@
 
 namespace cgr {
 
-/* The loader is up to kStages tiles ahead of the work and knows the page of the tile after them: kAhead tiles, which may be as
- * many items. What thread 0 finds during an item, the others see from the next item on. So the ring holds the current item, the
- * next one, the items of kAhead tiles after that, and one that marks the end. */
-constexpr int32_t kAhead = 3, kRing = 8;
+/* The loader is up to kStages tiles ahead of the work and knows the page of the tile after them: kAhead tiles, at most 4, which
+ * may be as many items. What thread 0 finds during an item, the others see from the next item on. So the ring holds the current
+ * item, the next one, the items of kAhead tiles after that, and one that marks the end. */
+constexpr int32_t kRing = 8;
 
 /* An item, and what else its CTA needs to know. */
 struct ItemRecord {
@@ -106,8 +106,9 @@ __device__ __forceinline__ void next_decode_item(const cgr__attention_args &a, c
 
 /* Thread 0: finds items of the decode section until the loader knows its way to the end of item `next` and kAhead tiles beyond,
  * or there are no more. Returns whether there may be more. */
-template <bool kGeneral>
+template <bool kGeneral, int kAhead>
 __device__ __forceinline__ bool find_decode_item(const cgr__attention_args &a, ItemShared &shared, int32_t next) {
+  static_assert(kAhead + 3 <= kRing, "the ring has room for what is ahead");
   cgr__plan_walk walk = shared.walk;
   int32_t found = shared.num_found, tiles = 0;
 #pragma unroll 1

@@ -20,10 +20,12 @@ static_assert(sizeof(AttentionShared) + 1024 <= CGR__MMA_SHARED_STATIC, "1 KB is
 template <int kDtype, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &a, const ItemRecord &record,
                                                      unsigned char *memory, bool all, int stage) {
-  using Shape = AttentionShape<kHeadDim>;
+  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
   constexpr int32_t kPartialBytes =
       kAttentionWarps * kHeadDim * (int32_t)sizeof(float); /* of one partial of a line, for each warp */
-  static_assert(Shape::kSharedBytes == CGR__MMA_SHARED(kHeadDim), "what plans count on");
+  static_assert(kHasCodes<kDtype> ? Shape::kSharedBytes <= CGR__MMA_SHARED(kHeadDim)
+                                  : Shape::kSharedBytes == CGR__MMA_SHARED(kHeadDim),
+                "what plans count on");
   static_assert(Shape::kSharedBytes / kPartialBytes <= 64, "merge_partials takes no more at once");
   float *scratch = reinterpret_cast<float *>(all ? memory : memory + stage * Shape::kStageBytes);
   const int32_t room = (all ? Shape::kSharedBytes : Shape::kStageBytes) / kPartialBytes;
@@ -34,9 +36,9 @@ __device__ __forceinline__ void merge_in_free_memory(const cgr__attention_args &
  * that, because the merge may use it. `stage` becomes that of the next item's first tile. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
-                                     Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> &loader, AttentionShared &shared,
-                                     unsigned char *memory, int &stage) {
-  constexpr int kStageBytes = AttentionShape<kHeadDim>::kStageBytes;
+                                     Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>, kElementBytes<kDtype>> &loader,
+                                     AttentionShared &shared, unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
   if constexpr (kMostLines <= kFewLines)
     run_few_lines<kDtype, kHeadDim, kGeneral, kMostLines / kMmaLines>(a, record, number, loader, shared, memory, stage);
   else if (record.lines <= kMmaLines)
@@ -52,20 +54,19 @@ __device__ __forceinline__ void work(const cgr__attention_args &a, const ItemRec
     merge_in_free_memory<kDtype, kHeadDim, kGeneral>(a, record, memory, loader.is_drained(number), stage);
     __syncthreads();
   }
-  refill(a, loader, shared.items, (uint32_t)__cvta_generic_to_shared(memory) + stage * kStageBytes);
-  stage = stage + 1 == AttentionShape<kHeadDim>::kStages ? 0 : stage + 1;
+  refill(a, loader, shared.items, (uint32_t)__cvta_generic_to_shared(memory) + stage * Shape::kStageBytes);
+  stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
 }
 
 /* Whether the decode section, judging by its cost, reads more of K and V than L2 would keep. An estimate: pages that requests
  * share count once for each of them. */
-template <int kHeadDim>
-__device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header) {
-  return header.cost * a.plan_class.stripes * AttentionShape<kHeadDim>::kStageBytes >= kEvictFirstBytes * a.plan_class.cost_kv;
+__device__ __forceinline__ bool evicts_first(const cgr__attention_args &a, const cgr__plan_header &header, int64_t stage_bytes) {
+  return header.cost * a.plan_class.stripes * stage_bytes >= kEvictFirstBytes * a.plan_class.cost_kv;
 }
 
 /* Whether the loader's current tile has tokens of this step of its own request, which an append may still be writing. */
-template <int kHeadDim, bool kGeneral, int kLoaded>
-__device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLoaded> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes>
+__device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loader<kHeadDim, kGeneral, kLoaded, kBytes> &loader,
                                        const ItemRecord &record) {
   return (kGeneral && a.plan_class.sees != CGR__SEES_CACHE) || (loader.tile + 1) * kTileKv > record.position;
 }
@@ -74,10 +75,10 @@ __device__ __forceinline__ bool is_new(const cgr__attention_args &a, const Loade
  * many. `may_be_more`: the part does not end with that item. Every thread finds the item by itself: the loads before the first
  * tile come one after another, and should not wait for anything else. If this launch began while an append ran, it returns when
  * the append is done; with `append_first` (CGR_COUNT_APPEND_FIRST) no tile is copied before that. */
-template <int kHeadDim, bool kGeneral, int kLoaded>
-__device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes>
+__device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kBytes> &loader,
                                              ItemShared &items, uint32_t base, bool append_first, bool &may_be_more) {
-  using Shape = AttentionShape<kHeadDim>;
+  using Shape = AttentionShape<kHeadDim, kBytes>;
   const cgr__plan_part *parts =
       reinterpret_cast<const cgr__plan_part *>(reinterpret_cast<const char *>(a.plan) + sizeof(cgr__plan_header));
   static_assert(sizeof(cgr__plan_header) % 16 == 0 && sizeof(cgr__plan_part) % 16 == 0, "three loads fetch a part");
@@ -116,7 +117,7 @@ __device__ __forceinline__ int begin_decodes(const cgr__attention_args &a, Loade
 template <int kDtype, int kHeadDim, bool kGeneral, int kMostLines>
 __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__MMA_MAX_CTAS)
     attention_kernel(const __grid_constant__ cgr__attention_args a) {
-  using Shape = AttentionShape<kHeadDim>;
+  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ AttentionShared shared;
 
@@ -126,10 +127,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__M
   const bool append_first = a.counts[CGR_COUNT_APPEND_FIRST] != 0;
   constexpr bool kHasPrefill = kMostLines > kFewLines;
   int32_t num_items = kHasPrefill ? header->num_items * a.plan_class.stripes : 0, num_emptied = header->num_emptied;
-  Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>> loader;
+  Loader<kHeadDim, kGeneral, kQueryTileLines<kMostLines>, kElementBytes<kDtype>> loader;
   loader.queries = base + Shape::kStages * Shape::kStageBytes;
   loader.page_shift = __ffs(a.group.page_size) - 1;
-  loader.policy = cache_policy(evicts_first<kHeadDim>(a, *header));
+  loader.policy = cache_policy(evicts_first(a, *header, Shape::kStageBytes));
   bool may_be_more;
   int num_filled = begin_decodes(a, loader, shared.items, base, append_first, may_be_more), stage = 0;
   if (num_tokens < a.num_tokens || num_emptied > 0) /* while the first tiles are on their way */
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__M
   for (int32_t i = 0;; i++) {
     const ItemRecord &record = shared.items.ring[i % kRing];
     if (loader.in_decodes && threadIdx.x == 0 && may_be_more)
-      may_be_more = find_decode_item<kGeneral>(a, shared.items, i + 1);
+      may_be_more = find_decode_item<kGeneral, Shape::kAhead>(a, shared.items, i + 1);
     if (i == 0) {
       __syncthreads();
       if (num_filled > 0 && loader.tile == loader.tile_end)
@@ -168,45 +169,43 @@ __global__ void __launch_bounds__(kAttentionThreads, kHeadDim > 128 ? 1 : CGR__M
 }
 
 /* The most dynamic shared memory of a launch: a CTA's own, or what plans ask for to keep other CTAs away. */
-template <int kHeadDim> constexpr size_t max_dynamic_shared() {
-  return std::max<size_t>(AttentionShape<kHeadDim>::kSharedBytes, CGR__MMA_MOST_PADDING);
-}
+constexpr size_t max_dynamic_shared(size_t own) { return std::max<size_t>(own, CGR__MMA_MOST_PADDING); }
 
-template <int kHeadDim, bool kGeneral> struct Instances {
+/* kFirst and kSecond: the dtypes of the cache, of equal size. */
+template <int kHeadDim, bool kGeneral, int kFirst, int kSecond> struct Instances {
   static constexpr int kSizes = 3;
   static constexpr int32_t kMostLines[kSizes] = { kMmaLines, kFewLines, kTileLines };
   typedef void (*Kernel)(cgr__attention_args);
 
-  static Kernel get(int size, bool is_bf16) {
+  static Kernel get(int size, bool is_second) {
     static const Kernel kernels[kSizes][2] = {
-      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kMmaLines>,
-        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kMmaLines> },
-      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kFewLines>,
-        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kFewLines> },
-      { attention_kernel<CGR_DTYPE_FP16, kHeadDim, kGeneral, kTileLines>,
-        attention_kernel<CGR_DTYPE_BF16, kHeadDim, kGeneral, kTileLines> },
+      { attention_kernel<kFirst, kHeadDim, kGeneral, kMmaLines>, attention_kernel<kSecond, kHeadDim, kGeneral, kMmaLines> },
+      { attention_kernel<kFirst, kHeadDim, kGeneral, kFewLines>, attention_kernel<kSecond, kHeadDim, kGeneral, kFewLines> },
+      { attention_kernel<kFirst, kHeadDim, kGeneral, kTileLines>, attention_kernel<kSecond, kHeadDim, kGeneral, kTileLines> },
     };
-    return kernels[size][is_bf16];
+    return kernels[size][is_second];
   }
 };
 
-template <int kHeadDim, bool kGeneral> int attention_launch(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
-  using All = Instances<kHeadDim, kGeneral>;
-  const size_t own = AttentionShape<kHeadDim>::kSharedBytes, most = max_dynamic_shared<kHeadDim>();
-  const size_t shared = std::min(std::max(own, (size_t)args->shared_bytes), most);
+/* `dtype`: kFirst or kSecond. */
+template <int kHeadDim, bool kGeneral, int kFirst = CGR_DTYPE_FP16, int kSecond = CGR_DTYPE_BF16>
+int attention_launch(const cgr__attention_args *args, int32_t dtype, dim3 grid, cudaStream_t stream) {
+  using All = Instances<kHeadDim, kGeneral, kFirst, kSecond>;
+  const size_t own = AttentionShape<kHeadDim, kElementBytes<kFirst>>::kSharedBytes;
+  const size_t shared = std::min(std::max(own, (size_t)args->shared_bytes), max_dynamic_shared(own));
   int32_t lines = cgr__attention_most_lines(args, kTileLines);
   int size = 0;
   while (lines > All::kMostLines[size])
     size++;
-  return launch(All::get(size, args->q.dtype == CGR_DTYPE_BF16), args, grid, dim3(kAttentionThreads), shared, stream,
-                args->after_append != 0);
+  return launch(All::get(size, dtype == kSecond), args, grid, dim3(kAttentionThreads), shared, stream, args->after_append != 0);
 }
 
-template <int kHeadDim, bool kGeneral> int attention_preload() {
-  using All = Instances<kHeadDim, kGeneral>;
+template <int kHeadDim, bool kGeneral, int kFirst = CGR_DTYPE_FP16, int kSecond = CGR_DTYPE_BF16> int attention_preload() {
+  using All = Instances<kHeadDim, kGeneral, kFirst, kSecond>;
+  const size_t own = AttentionShape<kHeadDim, kElementBytes<kFirst>>::kSharedBytes;
   for (int size = 0; size < All::kSizes; size++)
-    for (bool is_bf16 : { false, true })
-      if (int error = preload_with_attention(All::get(size, is_bf16), max_dynamic_shared<kHeadDim>()))
+    for (bool is_second : { false, true })
+      if (int error = preload_with_attention(All::get(size, is_second), max_dynamic_shared(own)))
         return error;
   return 0;
 }

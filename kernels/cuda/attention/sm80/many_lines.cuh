@@ -29,11 +29,100 @@ __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], c
   }
 }
 
+/* The same for codes: four neighbouring dims are what a lane has of K (score_codes), so they are its two pairs here, too. */
+template <int kHeadDim, bool kGeneral>
+__device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a,
+                                                 const QueryTile &q, int32_t first) {
+  int lane = threadIdx.x & 31;
+  const bool is_bf16 = a.q.dtype == CGR_DTYPE_BF16;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int32_t line = first + lane / 4 + 8 * half;
+    bool valid = line < q.lines;
+    const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) : 0) + lane % 4 * 4;
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; k++) {
+      uint2 four = make_uint2(0, 0);
+      if (valid && (!kGeneral || k * 16 < a.head_dim))
+        four = *reinterpret_cast<const uint2 *>(from + k * 16);
+      fragment[k][half] = is_bf16 ? bf16_to_fp16(four.x) : four.x;
+      fragment[k][half + 2] = is_bf16 ? bf16_to_fp16(four.y) : four.y;
+    }
+  }
+}
+
+/* Scores of the tile's tokens, from codes. */
+template <int kDtype, int kHeadDim>
+__device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile) {
+  using Product = Element<kProducts<kDtype>>;
+  int lane = threadIdx.x & 31;
+  int row = (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
+#pragma unroll
+  for (int n = 0; n < kTileKv / 8; n++)
+    s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kHeadDim / 16; k += 2) {
+#pragma unroll
+    for (int n = 0; n < kTileKv / 8; n += 2) {
+      uint32_t codes[4], low, high; /* four dims of a token of block n, in chunks k and k + 1, then of block n + 1 */
+      load_matrix(codes, tile + tile_offset<kHeadDim>(row + n * 8, k + column));
+#pragma unroll
+      for (int c = 0; c < 4; c++) {
+        Codes<kDtype>::convert(codes[c], low, high);
+        Product::mma(s[n + c / 2], q[k + c % 2], low, high);
+      }
+    }
+  }
+}
+
+/* Adds P times V, from codes. A lane gets two neighbouring dims of two tokens. Of the 16 dims of a chunk, the even ones are the
+ * columns of state.o[2 d] and the odd ones those of state.o[2 d + 1]. */
+template <int kDtype, int kHeadDim>
+__device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const float (&p)[kTileKv / 8][4], uint32_t tile) {
+  using Product = Element<kProducts<kDtype>>;
+  int lane = threadIdx.x & 31;
+  int row = (lane & 15), column = lane >> 4;
+#pragma unroll
+  for (int n = 0; n < kTileKv / 8; n += 2) {
+    uint32_t fragment[4] = { Product::pack(p[n][0], p[n][1]), Product::pack(p[n][2], p[n][3]),
+                             Product::pack(p[n + 1][0], p[n + 1][1]), Product::pack(p[n + 1][2], p[n + 1][3]) };
+#pragma unroll
+    for (int d = 0; d < kHeadDim / 16; d += 2) {
+      uint32_t codes[4], even[2], odd[2]; /* of tokens 0 .. 7 and 8 .. 15 of chunk d, then of chunk d + 1 */
+      load_matrix_transposed(codes, tile + tile_offset<kHeadDim>(row + n * 8, d + column));
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        Codes<kDtype>::convert(even_first(codes[2 * c]), even[0], odd[0]);
+        Codes<kDtype>::convert(even_first(codes[2 * c + 1]), even[1], odd[1]);
+        Product::mma(state.o[2 * (d + c)], fragment, even[0], even[1]);
+        Product::mma(state.o[2 * (d + c) + 1], fragment, odd[0], odd[1]);
+      }
+    }
+  }
+}
+
+/* After the last tile: a thread has columns 2 (lane % 4) + {0, 1} of both, which are four neighbouring dims of a line. They are
+ * put in order (element_of), and multiplied by their factor. */
+template <int kHeadDim> __device__ __forceinline__ void finish_codes(Softmax<kHeadDim> &state, float factor) {
+#pragma unroll
+  for (int n = 0; n < kHeadDim / 8; n += 2)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float &first = state.o[n][2 * half], &third = state.o[n][2 * half + 1];
+      float &second = state.o[n + 1][2 * half], &fourth = state.o[n + 1][2 * half + 1];
+      const float dims[4] = { first, second, third, fourth };
+      first = __fmul_rn(dims[0], factor);
+      third = __fmul_rn(dims[1], factor);
+      second = __fmul_rn(dims[2], factor);
+      fourth = __fmul_rn(dims[3], factor);
+    }
+}
+
 /* Scores of the tile's tokens. */
 template <int kDtype, int kHeadDim>
 __device__ __forceinline__ void score(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile) {
   constexpr int kBlocks = kTileKv / 8;
-  constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
+  constexpr int kRowBytes = AttentionShape<kHeadDim, 2>::kRowBytes;
   int lane = threadIdx.x & 31;
   int row = (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
 #pragma unroll
@@ -54,7 +143,7 @@ __device__ __forceinline__ void score(float (&s)[kTileKv / 8][4], const uint32_t
 template <int kDtype, int kHeadDim>
 __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float (&p)[kTileKv / 8][4], uint32_t tile) {
   constexpr int kBlocks = kTileKv / 8;
-  constexpr int kRowBytes = AttentionShape<kHeadDim>::kRowBytes;
+  constexpr int kRowBytes = AttentionShape<kHeadDim, 2>::kRowBytes;
   int lane = threadIdx.x & 31;
   int row = (lane & 15), column = lane >> 4;
 #pragma unroll
@@ -78,25 +167,28 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
  * results have left. */
 template <int kDtype, int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, const ItemRecord &record,
-                                               Loader<kHeadDim, kGeneral, kLoaded> &loader, AttentionShared &shared,
-                                               unsigned char *memory, int &stage) {
-  using Shape = AttentionShape<kHeadDim>;
+                                               Loader<kHeadDim, kGeneral, kLoaded, kElementBytes<kDtype>> &loader,
+                                               AttentionShared &shared, unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
   const cgr__plan_item &item = record.item;
   const QueryTile q = query_tile(record);
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   int32_t first = warp * kWarpLines; /* this warp's first line */
   bool busy = first < q.lines;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
-  float scale = a.scale * kLog2e;
+  const float factor = scale_of<kDtype>(a, record), scale = factor * kLog2e;
 
   uint32_t q_fragment[kHeadDim / 16][4];
-  load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
+  if constexpr (kHasCodes<kDtype>)
+    load_q_for_codes<kHeadDim, kGeneral>(q_fragment, a, q, first);
+  else
+    load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
   int32_t position[2] = { q.position + q.query_of(first + lane / 4), q.position + q.query_of(first + lane / 4 + 8) };
   int32_t warp_position = q.position + q.query_of(first); /* the smallest of the warp's lines */
   Scoring scoring[2];
   if constexpr (kGeneral) {
-    scoring[0] = scoring_of(a, record, q, first + lane / 4);
-    scoring[1] = scoring_of(a, record, q, first + lane / 4 + 8);
+    scoring[0] = scoring_of(a, record, q, first + lane / 4, factor);
+    scoring[1] = scoring_of(a, record, q, first + lane / 4 + 8, factor);
   }
   Softmax<kHeadDim> state;
   state.reset();
@@ -109,13 +201,19 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
     __syncthreads();
     if (busy) {
       float s[kTileKv / 8][4];
-      score<kDtype, kHeadDim>(s, q_fragment, k);
+      if constexpr (kHasCodes<kDtype>)
+        score_codes<kDtype, kHeadDim>(s, q_fragment, k);
+      else
+        score<kDtype, kHeadDim>(s, q_fragment, k);
       if constexpr (kGeneral)
         score_rows(s, absolute, scoring);
       else if (absolute + kTileKv - 1 > warp_position)
         mask(s, absolute, position);
       softmax<kHeadDim>(s, state, kGeneral ? 1.0f : scale);
-      accumulate<kDtype, kHeadDim>(state, s, v);
+      if constexpr (kHasCodes<kDtype>)
+        accumulate_codes<kDtype, kHeadDim>(state, s, v);
+      else
+        accumulate<kDtype, kHeadDim>(state, s, v);
     }
     if (left == 1)
       break;
@@ -126,6 +224,8 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
   finish_sums<kHeadDim>(state);
+  if constexpr (kHasCodes<kDtype>)
+    finish_codes<kHeadDim>(state, factor_of<kDtype>(a.v_cache, record.kv_head));
   write_lines<kDtype, kHeadDim, kGeneral>(a, item, q, state, first);
 }
 

@@ -70,6 +70,11 @@ __device__ __forceinline__ void load_matrix_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
+/* 8 bytes. */
+__device__ __forceinline__ void load_words(uint32_t (&r)[2], uint32_t shared) {
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared) : "memory");
+}
+
 /* Transposes an 8 x 8 tile of 16-bit elements, of which lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. */
 __device__ __forceinline__ uint32_t transpose(uint32_t pair) {
   uint32_t r;
@@ -109,6 +114,45 @@ template <> struct Element<CGR_DTYPE_FP16> {
 };
 
 /* ------------------------------------------------------------------------------------------------------------- numbers */
+
+/* Four codes as fp16: the first two in `low`, the others in `high`. Exact; NaN stays NaN. */
+template <int kDtype> struct Codes;
+
+template <> struct Codes<CGR_DTYPE_FP8_E4M3> {
+  static __device__ __forceinline__ void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
+#if __CUDA_ARCH__ >= 890
+    asm("{\n .reg .b16 a, b;\n mov.b32 {a, b}, %2;\n cvt.rn.f16x2.e4m3x2 %0, a;\n cvt.rn.f16x2.e4m3x2 %1, b;\n}"
+        : "=r"(low), "=r"(high)
+        : "r"(codes));
+#else
+    low = scale(__byte_perm(codes, 0, 0x1404));
+    high = scale(__byte_perm(codes, 0, 0x3424));
+#endif
+  }
+
+  /* Two codes, each in the upper byte of 16 bits. Their exponent is 8 less than fp16's, which a product corrects; subnormal
+   * numbers become right in the same way. A magnitude of 0x7f is a NaN. */
+  static __device__ __forceinline__ uint32_t scale(uint32_t codes) {
+    uint32_t magnitude = codes >> 1 & 0x3f803f80u, nan = (magnitude + 0x00800080u) & 0x40004000u, r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"((codes & 0x80008000u) | magnitude), "r"(0x5c005c00u)); /* 256 */
+    return r | nan | (nan - (nan >> 5));
+  }
+};
+
+template <> struct Codes<CGR_DTYPE_FP8_E5M2> { /* the upper halves of fp16 */
+  static __device__ __forceinline__ void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
+    low = __byte_perm(codes, 0, 0x1404);
+    high = __byte_perm(codes, 0, 0x3424);
+  }
+};
+
+/* Four codes in the order 0, 2, 1, 3. */
+__device__ __forceinline__ uint32_t even_first(uint32_t codes) { return __byte_perm(codes, 0, 0x3120); }
+
+/* Two bf16 as fp16. */
+__device__ __forceinline__ uint32_t bf16_to_fp16(uint32_t pair) {
+  return Element<CGR_DTYPE_FP16>::pack(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
 
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;

@@ -22,14 +22,14 @@ namespace cgr {
 /* Byte offset of a 16-byte chunk in a tile of rows of kRowBytes. Chunks are swizzled within 128 bytes, so that the eight rows of
  * one ldmatrix are in different banks. */
 template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
-  return (uint32_t)(row * kRowBytes + ((chunk ^ (row & 7)) * 16));
+  const int swizzle = kRowBytes >= 128 ? row & 7 : row >> 1 & 3; /* of 64 bytes, two rows have 128 */
+  return (uint32_t)(row * kRowBytes + ((chunk ^ swizzle) * 16));
 }
 
-/* kLoaded: the lines of a query tile. An item with more lines loads its queries itself. */
-template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
-  using Shape = AttentionShape<kHeadDim>;
-  static_assert(kAhead == Shape::kStages + 1, "the loader is as far ahead as thread 0 finds items");
-  static_assert(kQueryTiles == Shape::kStages + 1, "while an item is at work, it may begin as many items as there are stages");
+/* kLoaded: the lines of a query tile. An item with more lines loads its queries itself. kBytes: of an element of the cache. */
+template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
+  using Shape = AttentionShape<kHeadDim, kBytes>;
+  static constexpr int kChunkElements = 16 / kBytes;
 
   int32_t index;          /* of the item among those of the CTA */
   int32_t tile, tile_end; /* of the item; none is left when live is false */
@@ -45,7 +45,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
-    return kGeneral && a.plan_class.sees == CGR__SEES_STEP;
+    return kGeneral && kBytes == 2 && a.plan_class.sees == CGR__SEES_STEP;
   }
 
   __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const ItemRecord &record, int32_t number) {
@@ -54,7 +54,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
     if (!live)
       return;
     int32_t kv_head = record.kv_head;
-    int64_t chunk = (threadIdx.x % Shape::kChunks) * 8;
+    int64_t chunk = (threadIdx.x % Shape::kChunks) * kChunkElements;
     tile = record.item.kv_begin;
     tile_end = record.item.kv_end;
     row = record.row;
@@ -64,11 +64,11 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
       start = record.start;
     }
     if (is_step(a)) {
-      k = static_cast<const char *>(a.k.data) + (kv_head * a.k.stride_head + chunk) * 2;
-      v = static_cast<const char *>(a.v.data) + (kv_head * a.v.stride_head + chunk) * 2;
+      k = static_cast<const char *>(a.k.data) + (kv_head * a.k.stride_head + chunk) * kBytes;
+      v = static_cast<const char *>(a.v.data) + (kv_head * a.v.stride_head + chunk) * kBytes;
     } else {
-      k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * 2;
-      v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * 2;
+      k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * kBytes;
+      v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * kBytes;
     }
     fetch_page(a);
     copy_queries(a, record);
@@ -81,7 +81,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   /* The query tile of item `number`; also that of item number + kQueryTiles, which begins when all warps are done with this one.
    */
   __device__ __forceinline__ uint32_t query_tile_of(int32_t number) const {
-    return queries + (uint32_t)number % kQueryTiles * Shape::kQueryTileBytes;
+    return queries + (uint32_t)number % Shape::kQueryTiles * Shape::kQueryTileBytes;
   }
 
   __device__ __forceinline__ void copy_queries(const cgr__attention_args &a, const ItemRecord &record) {
@@ -89,12 +89,12 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
       return;
     const QueryTile q = query_tile(record);
     const uint32_t to = query_tile_of(index);
-    int chunk = threadIdx.x % Shape::kChunks;
+    int chunk = threadIdx.x % Shape::kQueryChunks;
 #pragma unroll
-    for (int32_t line = threadIdx.x / Shape::kChunks; line < kLoaded; line += kAttentionThreads / Shape::kChunks) {
+    for (int32_t line = threadIdx.x / Shape::kQueryChunks; line < kLoaded; line += kAttentionThreads / Shape::kQueryChunks) {
       bool valid = line < q.lines && (!kGeneral || chunk * 8 < a.head_dim);
       const uint16_t *from = static_cast<const uint16_t *>(a.q.data) + (valid ? q.offset(a.q, line) + chunk * 8 : 0);
-      copy_async_or_zeros(to + tile_offset<Shape::kRowBytes>(line, chunk), from, valid);
+      copy_async_or_zeros(to + tile_offset<Shape::kQueryRowBytes>(line, chunk), from, valid);
     }
   }
 
@@ -145,12 +145,12 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
   __device__ __forceinline__ const char *locate(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
                                                 const cgr_view &step, int32_t token, int64_t &stride) const {
     if (is_step(a)) {
-      stride = step.stride_token * 2;
+      stride = step.stride_token * kBytes;
       return column + (start + token) * stride;
     }
-    stride = cache.stride_token * 2;
+    stride = cache.stride_token * kBytes;
     int32_t size = a.group.page_size, in_page = kGeneral ? token % size : token & (size - 1);
-    return column + (int64_t)page * cache.stride_page * 2 + in_page * stride;
+    return column + (int64_t)page * cache.stride_page * kBytes + in_page * stride;
   }
 
   __device__ __forceinline__ void copy_granule(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
@@ -169,7 +169,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
       }
       return;
     }
-    bool has_chunk = !kGeneral || chunk * 8 < head_dim;
+    bool has_chunk = !kGeneral || chunk * kChunkElements < head_dim;
 #pragma unroll 1
     for (int u = 0; u < Shape::kPasses; u++) {
       int ahead = u * Shape::kTokensPerPass;
@@ -181,8 +181,8 @@ template <int kHeadDim, bool kGeneral, int kLoaded> struct Loader {
 };
 
 /* Moves on to the next tile, which is the next item's first if this one has no more. An item of the prefill queue comes alone. */
-template <int kHeadDim, bool kGeneral, int kLoaded>
-__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes>
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kBytes> &loader,
                                         const ItemShared &items) {
   if (!loader.step(a) && loader.live) {
     loader.live = loader.in_decodes;
@@ -192,8 +192,8 @@ __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHe
 }
 
 /* Refills a stage whose tile has been read with the next tile. */
-template <int kHeadDim, bool kGeneral, int kLoaded>
-__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes>
+__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kBytes> &loader,
                                        const ItemShared &items, uint32_t stage) {
   loader.issue_k(a, stage);
   loader.issue_v(a, stage);

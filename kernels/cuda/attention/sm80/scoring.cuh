@@ -37,6 +37,16 @@ __device__ __forceinline__ QueryTile query_tile(const ItemRecord &record) {
   return q;
 }
 
+/* The factor of the codes of K or V, for the item's KV head. */
+template <int kDtype> __device__ __forceinline__ float factor_of(const cgr_kv_view &cache, int32_t kv_head) {
+  return kHasCodes<kDtype> && cache.scale != nullptr ? cache.scale[kv_head * cache.scale_stride_head] : 1.0f;
+}
+
+/* What q.k is multiplied by. */
+template <int kDtype> __device__ __forceinline__ float scale_of(const cgr__attention_args &a, const ItemRecord &record) {
+  return kHasCodes<kDtype> ? a.scale * factor_of<kDtype>(a.k_cache, record.kv_head) : a.scale;
+}
+
 /* The scoring of one general line. */
 struct Scoring {
   float scale, softcap, slope;
@@ -70,13 +80,13 @@ struct Scoring {
 /* Lines past the last belong to no query and see nothing, so that the bits of the others do not depend on how many of them there
  * are. */
 __device__ __forceinline__ Scoring scoring_of(const cgr__attention_args &a, const ItemRecord &record, const QueryTile &q,
-                                              int32_t line) {
+                                              int32_t line, float scale) {
   const cgr__plan_class &c = a.plan_class;
   int32_t query_len = a.query_start_loc[record.item.request + 1] - record.start;
   int32_t seen = cgr__plan_seen_len(&c, query_len, a.seq_lens[record.item.request]);
   int32_t own = min(line, q.lines - 1), query = record.item.query_begin + q.query_of(own);
   Scoring s;
-  s.scale = a.scale;
+  s.scale = scale;
   s.softcap = a.softcap;
   s.has_slopes = a.alibi_slopes != nullptr;
   s.sqrt_distance = a.alibi_sqrt != 0;

@@ -4,7 +4,7 @@
 namespace cgr {
 
 int attention_launch_general_d64(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
-  return attention_launch<64, true>(args, grid, stream);
+  return attention_launch<64, true>(args, args->q.dtype, grid, stream);
 }
 
 int attention_preload_general_d64() { return attention_preload<64, true>(); }
