@@ -199,6 +199,7 @@ static int write_json(const bench *b, const cgr_device_info *info) {
   cJSON_AddStringToObject(page, "model", b->config->model);
   cJSON_AddNumberToObject(page, "parameters", (double)b->config->parameters);
   cJSON_AddStringToObject(page, "dtype", cgr_dtype_name((cgr_dtype)b->weights->dtype));
+  cJSON_AddStringToObject(page, "kv_dtype", cgr_dtype_name(llama_cache_dtype(&b->limits, b->weights)));
   cJSON_AddStringToObject(page, "mode", mode);
   for (int32_t i = 0; i < b->plan->num_cases; i++)
     cJSON_AddItemToArray(cases, json_case(&b->plan->cases[i], &b->rows[i]));
@@ -219,7 +220,7 @@ static int write_json(const bench *b, const cgr_device_info *info) {
 static int set_limits(bench *b, const cgr_device_info *info) {
   llama_limits *n = &b->limits;
   llama_bench_needs needs;
-  const size_t element = cgr_dtype_size((cgr_dtype)b->weights->dtype);
+  const size_t element = cgr_dtype_size(llama_cache_dtype(n, b->weights));
   uint64_t room = llama_room(info), activations = llama_engine_activations(n, b->weights);
   room = room > activations ? room - activations : 0;
   const llama_bench_bounds bounds = { n->page_size, b->config->pages, element, room };

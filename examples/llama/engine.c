@@ -43,6 +43,10 @@ size_t llama_engine_activations(const llama_limits *limits, const llama_weights 
   return e.activations.used;
 }
 
+cgr_dtype llama_cache_dtype(const llama_limits *limits, const llama_weights *weights) {
+  return (cgr_dtype)(limits->kv_dtype == CGR_DTYPE_NONE ? weights->dtype : limits->kv_dtype);
+}
+
 /* Elements of K (or of V) of one layer. */
 static size_t cache_elements(const llama_engine *e) {
   const llama_config *c = &e->weights->config;
@@ -50,7 +54,7 @@ static size_t cache_elements(const llama_engine *e) {
 }
 
 static void lay_out_caches(llama_engine *e) {
-  size_t element = cgr_dtype_size((cgr_dtype)e->weights->dtype);
+  size_t element = cgr_dtype_size(llama_cache_dtype(&e->limits, e->weights));
   e->cache.used = 0;
   for (int32_t l = 0; l < e->weights->config.num_layers; l++)
     e->caches[l] = llama_arena_take(&e->cache, 2 * cache_elements(e), element);
@@ -106,12 +110,13 @@ static int make_memory(llama_engine *e) {
 static int describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
   const llama_config *c = &e->weights->config;
   const llama_limits *n = &e->limits;
-  cgr_dtype dtype = (cgr_dtype)e->weights->dtype;
+  cgr_dtype dtype = llama_cache_dtype(n, e->weights);
   char *k = e->caches[l], *v = k + cache_elements(e) * cgr_dtype_size(dtype);
   *layer = (cgr_layer)CGR_LAYER_INIT;
   layer->num_q_heads = c->num_q_heads;
   layer->num_kv_heads = c->num_kv_heads;
   layer->head_dim = c->head_dim;
+  layer->dtype = e->weights->dtype;
   /* A window that no sequence outgrows hides nothing: the layer is then planned and computed as if it had none. */
   if (c->windowed[l] && c->window < n->max_seq_len)
     layer->window_left = c->window;

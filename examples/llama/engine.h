@@ -55,6 +55,7 @@ typedef struct llama_limits {
   int32_t page_size;
   int32_t num_pages;    /* including the two that cgr reserves */
   cgr_kv_layout layout; /* of a page; a layer's cache is [2][pages] of it: K, then V */
+  int32_t kv_dtype;     /* cgr_dtype of the cache; NONE: that of the weights */
   int32_t max_changes;  /* as in cgr_config; 0: its default */
   int32_t graph_mode;   /* cgr_graph_mode */
   int32_t timing;       /* as in cgr_config */
@@ -91,6 +92,8 @@ typedef struct llama_engine {
   int64_t records; /* calls of llama_record: eager steps and captures */
 } llama_engine;
 
+/* Of the KV cache. */
+cgr_dtype llama_cache_dtype(const llama_limits *limits, const llama_weights *weights);
 /* Device memory that an engine of these limits takes for activations. */
 size_t llama_engine_activations(const llama_limits *limits, const llama_weights *weights);
 

@@ -52,8 +52,9 @@ int llama_intro_engine(FILE *out, const llama_engine *e, double seconds) {
   const char *why;
   TRY_CGR(cgr_runtime_stats(e->runtime, &stats));
   TRY_CGR(cgr_runtime_graph_mode(e->runtime, &mode, &why));
-  fprintf(out, "KV cache   %s pages of %d tokens, %s\n", llama_count((uint64_t)e->limits.num_pages).text, e->limits.page_size,
-          llama_bytes((double)e->cache.used).text);
+  fprintf(out, "KV cache   %s pages of %d tokens, %s%s%s\n", llama_count((uint64_t)e->limits.num_pages).text, e->limits.page_size,
+          llama_bytes((double)e->cache.used).text, e->limits.kv_dtype == CGR_DTYPE_NONE ? "" : ", ",
+          e->limits.kv_dtype == CGR_DTYPE_NONE ? "" : cgr_dtype_name((cgr_dtype)e->limits.kv_dtype));
   fputs("graphs     ", out);
   TRY(print_kinds(out, e->runtime));
   fprintf(out, " (mode %s%s%s)", cgr_graph_mode_name(mode), *why ? ": " : "", why);

@@ -252,7 +252,9 @@ static int report(program *p) {
     p->meter.generated += (uint64_t)p->requests[i].num_generated;
   if (p->options.stats) {
     TRY(llama_report_tables(stdout, &p->meter, p->engine->runtime));
-    TRY(llama_report_overlap(stdout, &p->meter, p->engine->runtime, p->model, p->dtype));
+    const llama_sizes sizes = { (int32_t)cgr_dtype_size((cgr_dtype)p->dtype),
+                                (int32_t)cgr_dtype_size(llama_cache_dtype(&p->limits, p->weights)) };
+    TRY(llama_report_overlap(stdout, &p->meter, p->engine->runtime, p->model, sizes));
   }
   TRY(write_metrics(p));
   TRY_CGR(cgr_runtime_stats(p->engine->runtime, &p->stats));

@@ -9,7 +9,7 @@ typedef struct llama_strings {
 } llama_strings;
 
 typedef struct llama_options {
-  const char *model, *device, *dtype, *mode, *kv_layout, *page_size;
+  const char *model, *device, *dtype, *mode, *kv, *kv_layout, *page_size;
   const char *prompts_file, *logits, *json, *metrics, *trace;
   llama_strings prompts, prompt_ids, force_ids;
   llama_strings paths; /* that were made absolute: freed with the options */

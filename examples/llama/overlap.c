@@ -21,10 +21,10 @@ static double used_weights(const llama_model *model) {
   return (double)(llama_parameters(model) - (apart ? (int64_t)c->vocab_size * c->hidden_size : 0));
 }
 
-double llama_load_bytes(const llama_load *load, const llama_model *model, int32_t element_bytes) {
+double llama_load_bytes(const llama_load *load, const llama_model *model, llama_sizes sizes) {
   const llama_config *c = &model->config;
   double kv = 2.0 * c->num_layers * c->num_kv_heads * c->head_dim * (double)load->keys;
-  return ((double)load->steps * used_weights(model) + kv) * element_bytes;
+  return (double)load->steps * used_weights(model) * sizes.weight + kv * sizes.cache;
 }
 
 double llama_load_operations(const llama_load *load, const llama_model *model) {
@@ -38,10 +38,10 @@ static double share(double work, double rate, double seconds) {
   return busy < 1.0 ? busy : 1.0;
 }
 
-llama_overlap llama_overlap_of(const llama_load *load, const llama_model *model, int32_t element_bytes, double bytes_per_second,
+llama_overlap llama_overlap_of(const llama_load *load, const llama_model *model, llama_sizes sizes, double bytes_per_second,
                                double operations_per_second) {
   llama_overlap o;
-  o.memory = share(llama_load_bytes(load, model, element_bytes), bytes_per_second, load->seconds);
+  o.memory = share(llama_load_bytes(load, model, sizes), bytes_per_second, load->seconds);
   o.tensor_cores = share(llama_load_operations(load, model), operations_per_second, load->seconds);
   o.both = o.memory + o.tensor_cores > 1.0 ? o.memory + o.tensor_cores - 1.0 : 0.0;
   return o;

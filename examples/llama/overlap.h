@@ -20,10 +20,15 @@ typedef struct llama_load {
 void llama_load_add_request(llama_load *load, int32_t computed, int32_t count);
 void llama_load_add(llama_load *sum, const llama_load *step);
 
+/* Bytes of a weight, and of an element of the cache. */
+typedef struct llama_sizes {
+  int32_t weight, cache;
+} llama_sizes;
+
 /* Bytes that the steps read at least: all weights in each step, and the keys and values. Operations: two for each weight and
  * token, the output projection counted for all tokens, and four for each pair, layer, query head and dimension. Windows count as
  * if they were as long as the sequence. */
-double llama_load_bytes(const llama_load *load, const llama_model *model, int32_t element_bytes);
+double llama_load_bytes(const llama_load *load, const llama_model *model, llama_sizes sizes);
 double llama_load_operations(const llama_load *load, const llama_model *model);
 
 /* Shares of the time, 0 to 1. `both`: in so much of it, at least, both were busy. */
@@ -32,7 +37,7 @@ typedef struct llama_overlap {
 } llama_overlap;
 
 /* bytes_per_second: what the memory does; operations_per_second: what the tensor cores do, 0 where that is not known. */
-llama_overlap llama_overlap_of(const llama_load *load, const llama_model *model, int32_t element_bytes, double bytes_per_second,
+llama_overlap llama_overlap_of(const llama_load *load, const llama_model *model, llama_sizes sizes, double bytes_per_second,
                                double operations_per_second);
 
 #ifdef __cplusplus

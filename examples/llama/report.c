@@ -74,7 +74,7 @@ int llama_report_tables(FILE *out, llama_meter *meter, cgr_runtime *runtime) {
  */
 #define OPERATIONS_PER_SECOND_90 (650e12 / 132)
 
-int llama_report_overlap(FILE *out, const llama_meter *meter, cgr_runtime *runtime, const llama_model *model, int32_t dtype) {
+int llama_report_overlap(FILE *out, const llama_meter *meter, cgr_runtime *runtime, const llama_model *model, llama_sizes sizes) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   cgr_device *device;
   TRY_CGR(cgr_runtime_device(runtime, &device));
@@ -84,7 +84,7 @@ int llama_report_overlap(FILE *out, const llama_meter *meter, cgr_runtime *runti
   double bytes = (double)info.memory_bandwidth, operations = 0.0;
   if (info.compute_capability == 90)
     operations = OPERATIONS_PER_SECOND_90 * info.num_multiprocessors;
-  llama_overlap o = llama_overlap_of(&meter->mixed, model, (int32_t)cgr_dtype_size((cgr_dtype)dtype), bytes, operations);
+  llama_overlap o = llama_overlap_of(&meter->mixed, model, sizes, bytes, operations);
   fprintf(out, "\nmixed steps: the memory was busy for %.0f%% of their time", 100.0 * o.memory);
   if (operations > 0.0)
     fprintf(out, ", tensor cores for %.0f%%, both for at least %.0f%%", 100.0 * o.tensor_cores, 100.0 * o.both);

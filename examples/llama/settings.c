@@ -60,16 +60,19 @@ int llama_read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
   const char *modes[CGR_MODE_FULL_AND_PIECEWISE + 2] = { NULL };
   const char *const layouts[] = { cgr_kv_layout_name(CGR_LAYOUT_NHD), cgr_kv_layout_name(CGR_LAYOUT_HND), NULL };
   const char *const dtypes[] = { cgr_dtype_name(CGR_DTYPE_BF16), cgr_dtype_name(CGR_DTYPE_FP32), NULL };
-  static const char *const pages[] = { "16", "32", "64", NULL };
-  int32_t layout = 0, page = 0, type = -1;
+  static const char *const pages[] = { "16", "32", "64", NULL }, *const caches[] = { "same", "fp8", "fp8-e5m2", NULL };
+  static const cgr_dtype cache_dtypes[] = { CGR_DTYPE_NONE, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 };
+  int32_t layout = 0, page = 0, cache = 0, type = -1;
   for (int32_t mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
     modes[mode] = cgr_graph_mode_name((cgr_graph_mode)mode);
   TRY(choose_name("--mode", o->mode, modes, &n->graph_mode));
+  TRY(choose_name("--kv", o->kv, caches, &cache));
   TRY(choose_name("--kv-layout", o->kv_layout, layouts, &layout));
   TRY(choose_name("--page-size", o->page_size, pages, &page));
   TRY(choose_name("--dtype", o->dtype, dtypes, &type));
   n->layout = layout == 0 ? CGR_LAYOUT_NHD : CGR_LAYOUT_HND;
   n->page_size = 16 << page;
+  n->kv_dtype = cache_dtypes[cache];
   *dtype = type < 0 ? CGR_DTYPE_NONE : type == 0 ? CGR_DTYPE_BF16 : CGR_DTYPE_FP32;
   return 0;
 }

@@ -50,7 +50,8 @@ TEST(LlamaOverlap, TakesTheWeightsThatAStepReads) {
   const int64_t layer = 2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 3 * 16 * 32, weights = 100 * 16 + 3 * layer + 16;
   for (bool tied : { false, true }) {
     const llama_model model = Model(tied);
-    EXPECT_DOUBLE_EQ(llama_load_bytes(&load, &model, 2), 2.0 * double(2 * weights + 2 * 3 * 2 * 8 * 50));
+    EXPECT_DOUBLE_EQ(llama_load_bytes(&load, &model, { 2, 2 }), 2.0 * double(2 * weights + 2 * 3 * 2 * 8 * 50));
+    EXPECT_DOUBLE_EQ(llama_load_bytes(&load, &model, { 4, 1 }), double(4 * 2 * weights + 2 * 3 * 2 * 8 * 50));
     EXPECT_DOUBLE_EQ(llama_load_operations(&load, &model), double(2 * weights * 7 + 4 * 3 * 4 * 8 * 90));
   }
 }
@@ -58,21 +59,21 @@ TEST(LlamaOverlap, TakesTheWeightsThatAStepReads) {
 TEST(LlamaOverlap, IsAShareOfTheTime) {
   const llama_model model = Model(true);
   const llama_load load = { 1, 7, 50, 90, 2.0 };
-  const double bytes = llama_load_bytes(&load, &model, 2), operations = llama_load_operations(&load, &model);
-  llama_overlap o = llama_overlap_of(&load, &model, 2, bytes, operations); // each takes 1 of 2 seconds
+  const double bytes = llama_load_bytes(&load, &model, { 2, 2 }), operations = llama_load_operations(&load, &model);
+  llama_overlap o = llama_overlap_of(&load, &model, { 2, 2 }, bytes, operations); // each takes 1 of 2 seconds
   EXPECT_DOUBLE_EQ(o.memory, 0.5);
   EXPECT_DOUBLE_EQ(o.tensor_cores, 0.5);
   EXPECT_DOUBLE_EQ(o.both, 0.0);
-  o = llama_overlap_of(&load, &model, 2, bytes / 1.5, operations / 1.5);
+  o = llama_overlap_of(&load, &model, { 2, 2 }, bytes / 1.5, operations / 1.5);
   EXPECT_DOUBLE_EQ(o.memory, 0.75);
   EXPECT_DOUBLE_EQ(o.both, 0.5);
-  o = llama_overlap_of(&load, &model, 2, bytes / 4.0, operations); // more than the time: the rates were too low
+  o = llama_overlap_of(&load, &model, { 2, 2 }, bytes / 4.0, operations); // more than the time: the rates were too low
   EXPECT_DOUBLE_EQ(o.memory, 1.0);
   EXPECT_DOUBLE_EQ(o.both, 0.5);
-  o = llama_overlap_of(&load, &model, 2, bytes, 0.0); // not known
+  o = llama_overlap_of(&load, &model, { 2, 2 }, bytes, 0.0); // not known
   EXPECT_DOUBLE_EQ(o.tensor_cores, 0.0);
   const llama_load none = {};
-  o = llama_overlap_of(&none, &model, 2, 1.0, 1.0);
+  o = llama_overlap_of(&none, &model, { 2, 2 }, 1.0, 1.0);
   EXPECT_DOUBLE_EQ(o.memory + o.tensor_cores + o.both, 0.0);
 }
 

@@ -61,7 +61,7 @@ TEST_P(KernelAttentionQuantised, DecodesPrefillsAndBoth) {
 }
 
 TEST_P(KernelAttentionQuantised, EveryDtypeOfTheCall) {
-  for (cgr_dtype dtype : { CGR_DTYPE_FP32, CGR_DTYPE_BF16, CGR_DTYPE_FP16 })
+  for (cgr_dtype dtype : { CGR_DTYPE_BF16, CGR_DTYPE_FP16, CGR_DTYPE_FP32 }) // the last on the host
     CheckCodes(Mixed(), 2, [&](AttentionShape *shape) { shape->dtype = dtype; });
 }
 
