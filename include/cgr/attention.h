@@ -39,8 +39,8 @@ typedef struct cgr_view {
  *
  * The library's own attention reads fp8_e4m3 and fp8_e5m2, the same for K and V, without factors or with factors whose page, token
  * and d strides are 0: one for all, or one for each KV head. q, k, v and out of the call are fp16 or bf16, on the host fp32 too,
- * and head dims multiples of 16. It computes with code times factor, and rounds softmax weights to fp16 before they meet V. Codes
- * that are NaN or infinite count as such. CGR_ERROR_UNSUPPORTED: i8, other factors, and no cache. */
+ * and head dims multiples of 16. It computes with code times factor, and rounds softmax weights to fp16 before they meet V; a GPU
+ * rounds q to fp16, too, so a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such. CGR_ERROR_UNSUPPORTED: i8, other factors, and no cache. */
 typedef struct cgr_kv_view {
   void *base;
   int32_t dtype; /* cgr_dtype */

@@ -54,9 +54,19 @@ protected:
     return tokens;
   }
 
+  // The elements of a call: codes without factors are their values, which the append makes codes again.
+  static Bytes Elements(const Bytes &cached, int32_t cache_dtype, int32_t dtype) {
+    const int64_t count = int64_t(cached.size()) / ElementSize(cache_dtype);
+    Bytes elements(size_t(count * ElementSize(dtype)));
+    StoreElements(dtype, LoadElements(cache_dtype, cached.data(), count).data(), count, elements.data());
+    return elements;
+  }
+
+  // kSlowAppend copies: it writes no codes.
   void CheckBatch(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
+    const bool copies = shape.cache() == shape.dtype;
     for (const cgr__kernel *kernel : { &cgr__kernel_append, &kSlowAppend })
-      if (!HasFailure() && (kernel == &cgr__kernel_append || GetParam().IsCuda()))
+      if (!HasFailure() && (kernel == &cgr__kernel_append || (copies && GetParam().IsCuda())))
         CheckBatchAfter(*kernel, shape, batch, seed);
   }
 
@@ -70,13 +80,14 @@ protected:
     for (int round = 0; round < (is_slow() ? 1 : 2); round++) {
       const NewTokens tokens = TakeOut(made, cache);
       const CacheShape &s = cache.shape();
-      Array<unsigned char> k(*bench_, tokens.bytes[kCacheK]), v(*bench_, tokens.bytes[kCacheV]);
+      Array<unsigned char> k(*bench_, Elements(tokens.bytes[kCacheK], s.dtype, shape.dtype));
+      Array<unsigned char> v(*bench_, Elements(tokens.bytes[kCacheV], s.dtype, shape.dtype));
       Array<int64_t> mapping(*bench_, tokens.slots);
       cgr__append_args append = {};
       append.k_cache = cache.view[kCacheK];
       append.v_cache = cache.view[kCacheV];
-      append.k = { k.data(), s.dtype, 0, int64_t{ s.num_kv_heads } * s.Width(kCacheK), s.Width(kCacheK) };
-      append.v = { v.data(), s.dtype, 0, int64_t{ s.num_kv_heads } * s.Width(kCacheV), s.Width(kCacheV) };
+      append.k = { k.data(), shape.dtype, 0, int64_t{ s.num_kv_heads } * s.Width(kCacheK), s.Width(kCacheK) };
+      append.v = { v.data(), shape.dtype, 0, int64_t{ s.num_kv_heads } * s.Width(kCacheV), s.Width(kCacheV) };
       append.slot_mapping = mapping.data();
       append.num_pages = made.num_pages();
       append.page_size = s.page_size;
@@ -118,6 +129,16 @@ TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensAtTheEndOfALongOne) {
   for (int32_t length : { 63, 64, 65, 66, is_slow() ? 700 : 9000 })
     for (int32_t query_len : { 1, 3 })
       CheckBatch(shape, { { query_len, 40 }, { length, 100 }, 0, 0 }, uint64_t(length)); // and a chunk, from the prefill queue
+}
+
+TEST_P(KernelAttentionAfterAppend, ReadsTheCodesOfNewTokens) {
+  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 }) {
+    AttentionShape shape = Shape();
+    shape.cache_dtype = codes;
+    shape.num_parts = is_slow() ? 5 : 264;
+    for (int32_t length : { 63, 65, is_slow() ? 700 : 9000 })
+      CheckBatch(shape, { { 2, 40, 1 }, { length, 100, 129 }, 0, 0 }, uint64_t(length));
+  }
 }
 
 // Windows, chunks and slopes use another instance of the kernel.

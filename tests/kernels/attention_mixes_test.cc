@@ -33,7 +33,22 @@ protected:
         RandomKind(random, shape.num_q_heads, shape.page_size, { Keys::kCache, Keys::kCache, Keys::kStep, Keys::kOther });
     if (random.OneIn(4))
       shape.kind.head_dim_v = dims[random.Pick(0, 6)];
+    if (random.OneIn(3))
+      SetCodes(random, &shape);
     return shape;
+  }
+  // A cache of codes with any factors; mostly with head dims that have codes.
+  static void SetCodes(Random &random, AttentionShape *shape) {
+    shape->cache_dtype = random.OneIn(2) ? CGR_DTYPE_FP8_E4M3 : CGR_DTYPE_FP8_E5M2;
+    for (std::vector<float> *scales : { &shape->k_scales, &shape->v_scales })
+      for (int32_t count = random.OneIn(3) ? 0 : random.OneIn(2) ? 1 : shape->num_kv_heads; count > 0; count--)
+        scales->push_back(0.01f * float(random.Pick32(1, 300)));
+    if (!random.OneIn(8)) {
+      shape->head_dim = std::min(256, (shape->head_dim + 15) / 16 * 16);
+      shape->kind.head_dim_v = std::min(256, (shape->kind.head_dim_v + 15) / 16 * 16);
+    }
+    if (shape->kind.keys == Keys::kStep)
+      shape->kind.keys = Keys::kCache;
   }
   static AttentionBatch RandomBatch(Random &random, Keys keys) {
     AttentionBatch batch;
