@@ -2,7 +2,7 @@
  * to nearest, ties to even, and saturated to the largest finite value. It divides rather than multiplying by the inverse, as
  * vLLM's reshape_and_cache does (csrc/quantization/w8a8/fp8/nvidia/quant_utils.cuh), so that finite values get the same bytes.
  * FP8 formats are those of Micikevicius et al. 2022 (arXiv:2209.05433): e4m3 without infinities, up to 448, and e5m2, up to
- * 57344. A NaN becomes 0x7f whichever its sign, as by the processor's conversion. Integers are symmetric, -127 to 127, and have
+ * 57344. A NaN of either sign becomes 0x7f, as in the GPU's own conversion. Integers are symmetric, -127 to 127, and have
  * no NaN: it becomes 0. */
 #ifndef CGR_KERNELS_QUANTISE_H
 #define CGR_KERNELS_QUANTISE_H

@@ -157,14 +157,16 @@ static int name_mode(const bench *b, const char **name) {
 }
 
 static int print_row(const bench *b, const llama_bench_case *c, const row *r) {
-  char parameters[32];
+  char parameters[32], dtype[48];
   const char *mode;
+  const cgr_dtype weights = (cgr_dtype)b->weights->dtype, cache = llama_cache_dtype(&b->limits, b->weights);
   TRY(name_mode(b, &mode));
+  snprintf(dtype, sizeof(dtype), "%s%s%s", cgr_dtype_name(weights), cache == weights ? "" : ", KV ",
+           cache == weights ? "" : cgr_dtype_name(cache));
   name_parameters(b->config->parameters, parameters, sizeof(parameters));
   if (b->config->show_progress)
     fprintf(stderr, "\r%60s\r", "");
-  printf("| %s | %s | %s | %s | %s | %d |", b->config->model, parameters, cgr_dtype_name((cgr_dtype)b->weights->dtype), mode,
-         c->test, c->requests);
+  printf("| %s | %s | %s | %s | %s | %d |", b->config->model, parameters, dtype, mode, c->test, c->requests);
   printf(" %.*f | %.*f | %.*f |\n", r->ms < 1.0 ? 3 : 2, r->ms, r->p99 < 1.0 ? 3 : 2, r->p99,
          r->tokens_per_second < 1000.0 ? 1 : 0, r->tokens_per_second);
   fflush(stdout);

@@ -22,25 +22,27 @@ typedef struct cgr_view {
   int64_t stride_token, stride_head;
 } cgr_view;
 
-/* Where K or V of a layer is: element (page p, token t of the page, KV head h, d) is at base + p * stride_page +
- * t * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these
- * strides. The address and the strides are multiples of 16 bytes. `scale` is for caches of 8 bits: device memory, one factor per
- * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it is
- * the element. Factors overlap neither each other nor any cache. The same factors may serve several views if their page and token
- * strides are 0, and otherwise K and V that share memory.
+/* Where K or V of a layer is: element (page p, token t of the page, KV head h, d) is at base + p * stride_page + t *
+ * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these strides.
+ * The address and the strides are multiples of 16 bytes. `scale` is for caches of 8 bits: factors in device memory, one per
+ * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it
+ * is the element. Factors are finite and above 0, which nothing checks. They overlap neither each other nor any cache. The
+ * same factors may serve several views if their page and token strides are 0, and otherwise K and V that share memory. Replays
+ * read factors anew; a change also changes the values that a cache holds.
  *
  * The library's append quantises into caches of 8 bits (fp8_e4m3, fp8_e5m2, i8) for the library's own attention, and for an
  * engine's backend without CGR_BACKEND_APPENDS. It divides each value by its factor in fp32, rounds to nearest, ties to even,
- * and saturates at 448, 57344 or 127. NaN becomes 0x7f, and 0 in i8. The engine sets factors whose page and token strides are 0
- * before the step. An i8 view may have a factor for each page, token and head: the append sets it to the largest magnitude of
- * the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v in
- * the call (fp32, fp16 or bf16). K and V may have different dtypes. CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors
- * for each token.
+ * and saturates at 448, 57344 or 127. NaN becomes 0x7f, and 0 in i8. The engine sets factors whose page and token strides are
+ * 0 before the step. An i8 view may have a factor for each page, token and head: the append sets it to the largest magnitude
+ * of the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v
+ * in the call (fp32, fp16 or bf16). For a backend K and V may have different dtypes. CGR_ERROR_UNSUPPORTED: i8 without
+ * factors, fp8 with factors for each token.
  *
- * The library's own attention reads fp8_e4m3 and fp8_e5m2, the same for K and V, without factors or with factors whose page, token
- * and d strides are 0: one for all, or one for each KV head. q, k, v and out of the call are fp16 or bf16, on the host fp32 too,
- * and head dims multiples of 16. It computes with code times factor, and rounds softmax weights to fp16 before they meet V; a GPU
- * rounds q to fp16, too, so a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such. CGR_ERROR_UNSUPPORTED: i8, other factors, and no cache. */
+ * The library's own attention reads fp8_e4m3 and fp8_e5m2, the same for K and V, without factors or with factors whose page,
+ * token and d strides are 0: one for all, or one for each KV head. q, k, v and out of the call are fp16 or bf16, on the host
+ * fp32 too, and head dims multiples of 16. Sums are fp32, and softmax weights are rounded to fp16 before they meet V. A GPU
+ * rounds q to fp16, too, so that a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such.
+ * CGR_ERROR_UNSUPPORTED: i8, K and V of different dtypes, factors with other strides. */
 typedef struct cgr_kv_view {
   void *base;
   int32_t dtype; /* cgr_dtype */
@@ -141,7 +143,7 @@ typedef struct cgr_layer {
   int32_t head_dim;          /* of q and k, 1 .. 65536 */
   int32_t head_dim_v;        /* of v and out, 1 .. 65536; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call (q: see q_dtype); 0: that of the cache, if there is
-                                one */
+                                one; with a cache of 8 bits it is not 0 */
   int32_t out_dtype;         /* of out; 0: dtype */
   int32_t window_left;       /* keys that a query sees, up to and including its own; 0: all */
   int32_t window_right;      /* keys after its own, only with BIDIRECTIONAL; 0: all */

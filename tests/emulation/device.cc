@@ -55,7 +55,7 @@ void Put(const Bytes &found) {
 Bytes Written(const cgr__append_args &args) {
   Bytes found;
   for (const auto &[cache, width] : { std::pair(args.k_cache, args.head_dim), std::pair(args.v_cache, args.head_dim_v) }) {
-    const int64_t size = cache.dtype == CGR_DTYPE_FP32 ? 4 : 2;
+    const int64_t size = int64_t(cgr_dtype_size(cgr_dtype(cache.dtype)));
     for (int32_t t = 0; t < args.num_tokens; t++) {
       const int64_t slot = args.slot_mapping[t], page = slot / args.page_size, offset = slot % args.page_size;
       for (int32_t h = 0; slot >= 0 && page < args.num_pages && h < args.num_kv_heads; h++) {

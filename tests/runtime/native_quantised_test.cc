@@ -192,7 +192,9 @@ TEST_P(NativeQuantised, PassesAnAuditAndASelfTest) {
   CGR_EXPECT_OK(cgr_runtime_audit(rt_, &audit, findings, 8, &count));
   EXPECT_EQ(count, 0) << findings[0].text;
   test.num_pages = 6, test.pages = pages, test.max_token = 100, test.seed = 1;
+  count = -1;
   CGR_EXPECT_OK(cgr_runtime_self_test(rt_, &test, findings, 8, &count));
+  EXPECT_EQ(count, 0) << findings[0].text;
 }
 
 // A guarded read gives what the read-trash page holds.

@@ -5,6 +5,8 @@ extern cgr_config config;
 extern cgr_group groups[2];
 extern cgr_layer layers[32], encoder[12], cross[12];
 extern int32_t num_layers;
+extern void *cache; /* of a layer */
+extern float *k_factors, *v_factors;
 extern const int32_t *block_table; /* the engine's, in device memory */
 extern int32_t block_table_columns;
 

@@ -101,7 +101,8 @@ template <int kHeadDim, int kTiles> struct LineState {
   }
 };
 
-/* For codes: four neighbouring dims are what a lane has of K (score_lines), so they are its two pairs here, too. */
+/* The B fragments of the lines, as fp16, for a cache of codes: four neighbouring dims are what a lane has of K (load_codes), so
+ * they are its two pairs here, too. */
 template <int kHeadDim, int kTiles>
 __device__ __forceinline__ void load_lines_for_codes(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile,
                                                      bool is_bf16) {
@@ -324,8 +325,8 @@ __device__ __forceinline__ void put_states(const LineState<kHeadDim, kTiles> &st
 template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
-  constexpr int kTileBytes = kAttentionWarps * kMmaLines * kHeadDim * 4; /* the states of the lines of one mma */
-  constexpr int kRoom = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kStageBytes / kTileBytes;
+  constexpr int kStateBytes = kAttentionWarps * kMmaLines * kHeadDim * 4; /* of the lines of one mma */
+  constexpr int kRoom = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kStageBytes / kStateBytes;
   constexpr int kAtOnce = kTiles < kRoom ? kTiles : kRoom, kLines = kMmaLines * kAtOnce, kVectors = kHeadDim / 4;
   static_assert(kAtOnce > 0, "a stage holds the states of the lines of one mma");
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);

@@ -32,7 +32,7 @@ struct ItemShared {
   int32_t taken;     /* the next item of the prefill queue, if this CTA has taken it already; else -1 */
 };
 
-constexpr int32_t kTakenBefore = 3; /* KV tiles before the end of an item: about 4 us */
+constexpr int32_t kTakenBefore = 3; /* the next item is taken after the third KV tile from the end, about 4 us before it */
 
 /* Whether the CTA of item i takes its next item at once, because the answer takes time: while more than two items for each CTA
  * follow. Nearer the end it takes it late, so that no item waits for a busy CTA while another CTA is idle. */

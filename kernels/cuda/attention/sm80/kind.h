@@ -9,7 +9,8 @@
 #define CGR__MMA_MAX_CTAS 2 /* per multiprocessor, for which the kernels leave registers */
 
 /* Bytes of shared memory of a CTA. The first is dynamic, for a head dim: two KV tiles and three query tiles of few lines, of
- * 2-byte elements. The second is the most static memory, plus the 1 KB that the system takes. */
+ * 2-byte elements; instances for codes of 8 bits take less. The second is the most static memory, plus the 1 KB that the system
+ * takes. */
 #define CGR__MMA_SHARED(dim) (608 * (dim))
 #define CGR__MMA_SHARED_STATIC (1536 + 1024)
 

@@ -37,10 +37,7 @@ int launch_from(const Launchers &all, const cgr__attention_args *a, dim3 grid, c
   return is_plain(*a) ? all.plain[index](a, grid, stream) : all.general[index](a, grid, stream);
 }
 
-bool has_fp8(const cgr__attention_args &a) {
-  const int32_t dtype = a.k_cache.dtype;
-  return a.plan_class.sees != CGR__SEES_STEP && (dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2);
-}
+bool is_fp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2; }
 
 } // namespace
 } // namespace cgr
@@ -50,9 +47,12 @@ extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
   dim3 grid((unsigned)a->plan_class.stripes, (unsigned)a->plan_class.num_parts);
   if (a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16)
     return (int)cudaErrorNotSupported;
-  if (!cgr::has_fp8(*a))
+  const bool has_cache = a->plan_class.sees != CGR__SEES_STEP;
+  if (a->out.dtype != a->q.dtype || (has_cache && a->v_cache.dtype != a->k_cache.dtype))
+    return (int)cudaErrorNotSupported;
+  if (!has_cache || a->k_cache.dtype == a->q.dtype)
     return cgr::launch_from(cgr::of_halves, a, grid, stream);
-  if (a->v_cache.dtype != a->k_cache.dtype || a->out.dtype != a->q.dtype || (a->head_dim | a->head_dim_v) % 16 != 0)
+  if (!cgr::is_fp8(a->k_cache.dtype) || (a->head_dim | a->head_dim_v) % 16 != 0)
     return (int)cudaErrorNotSupported;
   return cgr::launch_from(cgr::of_fp8, a, grid, stream);
 }

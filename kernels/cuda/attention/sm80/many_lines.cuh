@@ -51,9 +51,11 @@ __device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim /
   }
 }
 
-/* Scores of the tile's tokens, from codes. */
+/* Scores of the tile's tokens, from codes, times `scale`: a factor may be 0 or negative, so they are scaled before they are
+ * masked. */
 template <int kDtype, int kHeadDim>
-__device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile) {
+__device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile,
+                                            float scale) {
   using Product = Element<kProducts<kDtype>>;
   int lane = threadIdx.x & 31;
   int row = (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
@@ -65,7 +67,7 @@ __device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const ui
 #pragma unroll
     for (int n = 0; n < kTileKv / 8; n += 2) {
       uint32_t codes[4], low, high; /* four dims of a token of block n, in chunks k and k + 1, then of block n + 1 */
-      load_matrix(codes, tile + tile_offset<kHeadDim>(row + n * 8, k + column));
+      load_matrix(codes, tile + tile_offset<AttentionShape<kHeadDim, 1>::kRowBytes>(row + n * 8, k + column));
 #pragma unroll
       for (int c = 0; c < 4; c++) {
         Codes<kDtype>::convert(codes[c], low, high);
@@ -73,6 +75,11 @@ __device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const ui
       }
     }
   }
+#pragma unroll
+  for (int n = 0; n < kTileKv / 8; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      s[n][e] = __fmul_rn(s[n][e], scale);
 }
 
 /* Adds P times V, from codes. A lane gets two neighbouring dims of two tokens. Of the 16 dims of a chunk, the even ones are the
@@ -89,7 +96,7 @@ __device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d += 2) {
       uint32_t codes[4], even[2], odd[2]; /* of tokens 0 .. 7 and 8 .. 15 of chunk d, then of chunk d + 1 */
-      load_matrix_transposed(codes, tile + tile_offset<kHeadDim>(row + n * 8, d + column));
+      load_matrix_transposed(codes, tile + tile_offset<AttentionShape<kHeadDim, 1>::kRowBytes>(row + n * 8, d + column));
 #pragma unroll
       for (int c = 0; c < 2; c++) {
         Codes<kDtype>::convert(even_first(codes[2 * c]), even[0], odd[0]);
@@ -176,7 +183,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
   int32_t first = warp * kWarpLines; /* this warp's first line */
   bool busy = first < q.lines;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
-  const float factor = scale_of<kDtype>(a, record), scale = factor * kLog2e;
+  const float factor = scale_of<kDtype>(a, record), scale = kGeneral ? 1.0f : factor * kLog2e; /* general: score_rows scales */
 
   uint32_t q_fragment[kHeadDim / 16][4];
   if constexpr (kHasCodes<kDtype>)
@@ -202,14 +209,14 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
     if (busy) {
       float s[kTileKv / 8][4];
       if constexpr (kHasCodes<kDtype>)
-        score_codes<kDtype, kHeadDim>(s, q_fragment, k);
+        score_codes<kDtype, kHeadDim>(s, q_fragment, k, scale);
       else
         score<kDtype, kHeadDim>(s, q_fragment, k);
       if constexpr (kGeneral)
         score_rows(s, absolute, scoring);
       else if (absolute + kTileKv - 1 > warp_position)
         mask(s, absolute, position);
-      softmax<kHeadDim>(s, state, kGeneral ? 1.0f : scale);
+      softmax<kHeadDim>(s, state, kHasCodes<kDtype> ? 1.0f : scale);
       if constexpr (kHasCodes<kDtype>)
         accumulate_codes<kDtype, kHeadDim>(state, s, v);
       else

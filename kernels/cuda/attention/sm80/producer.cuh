@@ -1,12 +1,12 @@
 /* Brings KV tiles into shared memory, in the order of the items and ahead of the current one.
  *
  * Items of the decode section are kept in a ring in shared memory, some ahead of the current one: while that is written and
- * merged, one tile of the next items is being copied, and another follows. An item of the prefill queue is loaded by itself. Warp
- * w copies tokens [16 w, 16 w + 16) of every tile. They are in one page, and in decode they are the tokens that the warp itself
- * works on, so its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a tile
- * are two groups of copies, in this order, because K's place is free again while V is still in use. Tokens that no line of the
- * item sees become zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come with
- * its first K, in the same group. All warps copy them together, and synchronise once before they read them. */
+ * merged, tiles of the next items are being copied, all but one of the stages. An item of the prefill queue is loaded by itself.
+ * Warp w copies tokens [16 w, 16 w + 16) of every tile. They are in one page, and in decode they are the tokens that the warp
+ * itself works on, so its pipeline needs no other warp. The page number is fetched one tile before its copies start. K and V of a
+ * tile are two groups of copies, in this order, because K's place is free again while V is still in use. Tokens that no line of
+ * the item sees become zeros; if a page holds no others, not even its number is read. The queries of an item of few lines come
+ * with its first K, in the same group. All warps copy them together, and synchronise once before they read them. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_PRODUCER_CUH
 

@@ -25,8 +25,8 @@ template <int kDtype> constexpr int kProducts = kHasCodes<kDtype> ? CGR_DTYPE_FP
 
 /* Of an instance: kHeadDim elements of kBytes bytes of each token are in shared memory, and in registers. */
 template <int kHeadDim, int kBytes> struct AttentionShape {
-  /* KV tiles in shared memory, in use or being copied. More of them do not make memory faster, and other requests to it wait
-   * longer. */
+  /* KV tiles in shared memory, in use or being copied. More of 2-byte elements do not make memory faster, and other requests to
+   * it wait longer; those of 1 byte are half as large. */
   static constexpr int kStages = kBytes == 1 ? 3 : 2;
   static constexpr int kAhead = kStages + 1;             /* tiles that the loader is ahead of the work */
   static constexpr int kChunks = kHeadDim * kBytes / 16; /* 16-byte chunks of one token's K or V */
