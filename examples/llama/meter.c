@@ -45,9 +45,9 @@ int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_st
   meter->prompt_seconds += work->prompt_tokens ? seconds : 0.0;
   meter->generation_seconds += work->num_samples ? seconds : 0.0;
   if (work->phase == LLAMA_MIXED) {
-    llama_load load = work->load;
+    llama_demand load = work->load;
     load.seconds = seconds;
-    llama_load_add(&meter->mixed, &load);
+    llama_demand_add(&meter->mixed, &load);
   }
   for (int32_t i = 0; i < result->num_requests; i++) {
     llama_request *r = llama_result_request(result, i);

@@ -1,12 +1,12 @@
 #include "examples/llama/overlap.h"
 
-void llama_load_add_request(llama_load *load, int32_t computed, int32_t count) {
+void llama_demand_add_request(llama_demand *load, int32_t computed, int32_t count) {
   load->tokens += count;
   load->keys += (int64_t)computed + count;
   load->pairs += (int64_t)computed * count + (int64_t)count * (count + 1) / 2;
 }
 
-void llama_load_add(llama_load *sum, const llama_load *step) {
+void llama_demand_add(llama_demand *sum, const llama_demand *step) {
   sum->steps += step->steps;
   sum->tokens += step->tokens;
   sum->keys += step->keys;
@@ -21,13 +21,13 @@ static double used_weights(const llama_model *model) {
   return (double)(llama_parameters(model) - (apart ? (int64_t)c->vocab_size * c->hidden_size : 0));
 }
 
-double llama_load_bytes(const llama_load *load, const llama_model *model, llama_sizes sizes) {
+double llama_demand_bytes(const llama_demand *load, const llama_model *model, llama_sizes sizes) {
   const llama_config *c = &model->config;
   double kv = 2.0 * c->num_layers * c->num_kv_heads * c->head_dim * (double)load->keys;
   return (double)load->steps * used_weights(model) * sizes.weight + kv * sizes.cache;
 }
 
-double llama_load_operations(const llama_load *load, const llama_model *model) {
+double llama_demand_operations(const llama_demand *load, const llama_model *model) {
   const llama_config *c = &model->config;
   double attention = 4.0 * c->num_layers * c->num_q_heads * c->head_dim * (double)load->pairs;
   return 2.0 * used_weights(model) * (double)load->tokens + attention;
@@ -38,11 +38,11 @@ static double share(double work, double rate, double seconds) {
   return busy < 1.0 ? busy : 1.0;
 }
 
-llama_overlap llama_overlap_of(const llama_load *load, const llama_model *model, llama_sizes sizes, double bytes_per_second,
+llama_overlap llama_overlap_of(const llama_demand *load, const llama_model *model, llama_sizes sizes, double bytes_per_second,
                                double operations_per_second) {
   llama_overlap o;
-  o.memory = share(llama_load_bytes(load, model, sizes), bytes_per_second, load->seconds);
-  o.tensor_cores = share(llama_load_operations(load, model), operations_per_second, load->seconds);
+  o.memory = share(llama_demand_bytes(load, model, sizes), bytes_per_second, load->seconds);
+  o.tensor_cores = share(llama_demand_operations(load, model), operations_per_second, load->seconds);
   o.both = o.memory + o.tensor_cores > 1.0 ? o.memory + o.tensor_cores - 1.0 : 0.0;
   return o;
 }

@@ -1,4 +1,5 @@
-/* How much of a mixed step the GPU's memory and its tensor cores were busy, by a model: nothing is measured but the time. */
+/* How much of a mixed step the GPU's memory and its tensor cores were busy, as reckoned from bytes and operations: only the time
+ * is measured. */
 #ifndef LLAMA_OVERLAP_H
 #define LLAMA_OVERLAP_H
 
@@ -9,16 +10,16 @@ extern "C" {
 #endif
 
 /* Of some steps together. */
-typedef struct llama_load {
+typedef struct llama_demand {
   int64_t steps, tokens;
   int64_t keys;  /* that attention reads in a layer, each request's once */
   int64_t pairs; /* of a query and a key that it sees */
   double seconds;
-} llama_load;
+} llama_demand;
 
 /* What one request with `computed` tokens in the cache adds to a step when `count` more are processed. */
-void llama_load_add_request(llama_load *load, int32_t computed, int32_t count);
-void llama_load_add(llama_load *sum, const llama_load *step);
+void llama_demand_add_request(llama_demand *load, int32_t computed, int32_t count);
+void llama_demand_add(llama_demand *sum, const llama_demand *step);
 
 /* Bytes of a weight, and of an element of the cache. */
 typedef struct llama_sizes {
@@ -28,8 +29,8 @@ typedef struct llama_sizes {
 /* Bytes that the steps read at least: all weights in each step, and the keys and values. Operations: two for each weight and
  * token, the output projection counted for all tokens, and four for each pair, layer, query head and dimension. Windows count as
  * if they were as long as the sequence. */
-double llama_load_bytes(const llama_load *load, const llama_model *model, llama_sizes sizes);
-double llama_load_operations(const llama_load *load, const llama_model *model);
+double llama_demand_bytes(const llama_demand *load, const llama_model *model, llama_sizes sizes);
+double llama_demand_operations(const llama_demand *load, const llama_model *model);
 
 /* Shares of the time, 0 to 1. `both`: in so much of it, at least, both were busy. */
 typedef struct llama_overlap {
@@ -37,7 +38,7 @@ typedef struct llama_overlap {
 } llama_overlap;
 
 /* bytes_per_second: what the memory does; operations_per_second: what the tensor cores do, 0 where that is not known. */
-llama_overlap llama_overlap_of(const llama_load *load, const llama_model *model, llama_sizes sizes, double bytes_per_second,
+llama_overlap llama_overlap_of(const llama_demand *load, const llama_model *model, llama_sizes sizes, double bytes_per_second,
                                double operations_per_second);
 
 #ifdef __cplusplus

@@ -10,7 +10,8 @@
 
 /* Steps by what was in them and how they ran; why they ran so; the graphs. */
 int llama_report_tables(FILE *out, llama_meter *meter, cgr_runtime *runtime);
-/* Where the memory's rate is known and there were mixed steps: how much of their time it was busy, by a model. */
+/* Where the memory's rate is known and there were mixed steps: how much of their time it was busy, as reckoned from
+ * bytes. */
 int llama_report_overlap(FILE *out, const llama_meter *meter, cgr_runtime *runtime, const llama_model *model, llama_sizes sizes);
 /* Members of a JSON object. `stats`: of the requests' steps alone. */
 int llama_report_json(FILE *out, llama_meter *meter, cgr_runtime *runtime, const cgr_stats *stats, const llama_host_time *time);

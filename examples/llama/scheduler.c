@@ -249,7 +249,7 @@ int llama_scheduler_compose(llama_scheduler *s, llama_work *work) {
   work->load.steps = s->num_chosen > 0;
   for (int32_t i = 0; i < s->num_chosen; i++) {
     work->num_samples += !(s->flags[i] & CGR_REQUEST_PARTIAL);
-    llama_load_add_request(&work->load, s->chosen[i]->computed, s->query_lens[i]);
+    llama_demand_add_request(&work->load, s->chosen[i]->computed, s->query_lens[i]);
   }
   work->batch.tokens = all_tokens_last(s) ? NULL : s->tokens;
   if (work->phase != LLAMA_DECODE) {

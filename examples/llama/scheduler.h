@@ -70,7 +70,7 @@ typedef struct llama_work {
   llama_phase phase;
   int32_t prompt_tokens; /* in the batch */
   int32_t num_samples;   /* requests that get a token */
-  llama_load load;       /* without its time */
+  llama_demand load;     /* without its time */
 } llama_work;
 
 typedef struct llama_scheduler llama_scheduler;

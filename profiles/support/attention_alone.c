@@ -271,15 +271,13 @@ static void make_append(alone *a) {
   check_device(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
 }
 
-/* A line of K or V as the cache has it. */
-static void *make_line(const alone *a, const void *from, size_t count) {
+/* K or V of a token as the cache has it. */
+static void *token_as_cached(const alone *a, const void *from, size_t count) {
   const bench_attention *b = a->b;
   uint16_t *elements = download(a, from, count * 2);
-  uint8_t *codes = malloc(count);
-  if (b->cache_dtype == b->dtype) {
-    free(codes);
+  if (b->cache_dtype == b->dtype)
     return elements;
-  }
+  uint8_t *codes = malloc(count);
   for (size_t i = 0; i < count; i++)
     codes[i] = cgr__quantise((float)cgr__reference_load((int32_t)b->dtype, elements + i), 1.0f, (int32_t)b->cache_dtype);
   free(elements);
@@ -296,8 +294,8 @@ static void check_append(const alone *a, int32_t set) {
     size_t slot = (size_t)slot_of(a, set, token), page_size = (size_t)b->page_size;
     const char *k_there = (const char *)b->cache + slot / page_size * half * 2 + slot % page_size * line;
     void *got[2] = { download(a, k_there, line), download(a, k_there + half, line) };
-    void *want[2] = { make_line(a, (const uint16_t *)b->k + (size_t)token * count, count),
-                      make_line(a, (const uint16_t *)b->v + (size_t)token * count, count) };
+    void *want[2] = { token_as_cached(a, (const uint16_t *)b->k + (size_t)token * count, count),
+                      token_as_cached(a, (const uint16_t *)b->v + (size_t)token * count, count) };
     for (int kind = 0; kind < 2; kind++) {
       if (memcmp(got[kind], want[kind], line) != 0)
         bench_fail("%s of token %d of the batch is not what was to be appended", kind == 0 ? "K" : "V", token);

@@ -1,4 +1,4 @@
-// How busy memory and tensor cores were, by the model.
+// How busy memory and tensor cores were, as reckoned from bytes and operations.
 #include <gtest/gtest.h>
 
 #include "examples/llama/overlap.h"
@@ -16,27 +16,27 @@ llama_model Model(bool tied) {
 }
 
 TEST(LlamaOverlap, CountsWhatARequestReadsAndMultiplies) {
-  llama_load load = {};
-  llama_load_add_request(&load, 10, 1); // one query sees 11 keys
+  llama_demand load = {};
+  llama_demand_add_request(&load, 10, 1); // one query sees 11 keys
   EXPECT_EQ(load.tokens, 1);
   EXPECT_EQ(load.keys, 11);
   EXPECT_EQ(load.pairs, 11);
-  llama_load_add_request(&load, 5, 3); // three see 6, 7 and 8
+  llama_demand_add_request(&load, 5, 3); // three see 6, 7 and 8
   EXPECT_EQ(load.tokens, 4);
   EXPECT_EQ(load.keys, 19);
   EXPECT_EQ(load.pairs, 32);
 }
 
 TEST(LlamaOverlap, DoesNotOverflow) {
-  llama_load load = {};
-  llama_load_add_request(&load, 1 << 30, 1 << 29);
+  llama_demand load = {};
+  llama_demand_add_request(&load, 1 << 30, 1 << 29);
   EXPECT_EQ(load.pairs, (int64_t{ 1 } << 59) + (int64_t{ 1 } << 57) + (int64_t{ 1 } << 28));
 }
 
 TEST(LlamaOverlap, AddsSteps) {
-  llama_load sum = { 1, 2, 3, 4, 0.5 };
-  const llama_load step = { 1, 10, 20, 30, 0.25 };
-  llama_load_add(&sum, &step);
+  llama_demand sum = { 1, 2, 3, 4, 0.5 };
+  const llama_demand step = { 1, 10, 20, 30, 0.25 };
+  llama_demand_add(&sum, &step);
   EXPECT_EQ(sum.steps, 2);
   EXPECT_EQ(sum.tokens, 12);
   EXPECT_EQ(sum.keys, 23);
@@ -46,20 +46,20 @@ TEST(LlamaOverlap, AddsSteps) {
 
 // An embedding of its own is not read as a whole: tied or not, a step reads the same.
 TEST(LlamaOverlap, TakesTheWeightsThatAStepReads) {
-  const llama_load load = { 2, 7, 50, 90, 1.0 };
+  const llama_demand load = { 2, 7, 50, 90, 1.0 };
   const int64_t layer = 2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 3 * 16 * 32, weights = 100 * 16 + 3 * layer + 16;
   for (bool tied : { false, true }) {
     const llama_model model = Model(tied);
-    EXPECT_DOUBLE_EQ(llama_load_bytes(&load, &model, { 2, 2 }), 2.0 * double(2 * weights + 2 * 3 * 2 * 8 * 50));
-    EXPECT_DOUBLE_EQ(llama_load_bytes(&load, &model, { 4, 1 }), double(4 * 2 * weights + 2 * 3 * 2 * 8 * 50));
-    EXPECT_DOUBLE_EQ(llama_load_operations(&load, &model), double(2 * weights * 7 + 4 * 3 * 4 * 8 * 90));
+    EXPECT_DOUBLE_EQ(llama_demand_bytes(&load, &model, { 2, 2 }), 2.0 * double(2 * weights + 2 * 3 * 2 * 8 * 50));
+    EXPECT_DOUBLE_EQ(llama_demand_bytes(&load, &model, { 4, 1 }), double(4 * 2 * weights + 2 * 3 * 2 * 8 * 50));
+    EXPECT_DOUBLE_EQ(llama_demand_operations(&load, &model), double(2 * weights * 7 + 4 * 3 * 4 * 8 * 90));
   }
 }
 
 TEST(LlamaOverlap, IsAShareOfTheTime) {
   const llama_model model = Model(true);
-  const llama_load load = { 1, 7, 50, 90, 2.0 };
-  const double bytes = llama_load_bytes(&load, &model, { 2, 2 }), operations = llama_load_operations(&load, &model);
+  const llama_demand load = { 1, 7, 50, 90, 2.0 };
+  const double bytes = llama_demand_bytes(&load, &model, { 2, 2 }), operations = llama_demand_operations(&load, &model);
   llama_overlap o = llama_overlap_of(&load, &model, { 2, 2 }, bytes, operations); // each takes 1 of 2 seconds
   EXPECT_DOUBLE_EQ(o.memory, 0.5);
   EXPECT_DOUBLE_EQ(o.tensor_cores, 0.5);
@@ -72,7 +72,7 @@ TEST(LlamaOverlap, IsAShareOfTheTime) {
   EXPECT_DOUBLE_EQ(o.both, 0.5);
   o = llama_overlap_of(&load, &model, { 2, 2 }, bytes, 0.0); // not known
   EXPECT_DOUBLE_EQ(o.tensor_cores, 0.0);
-  const llama_load none = {};
+  const llama_demand none = {};
   o = llama_overlap_of(&none, &model, { 2, 2 }, 1.0, 1.0);
   EXPECT_DOUBLE_EQ(o.memory + o.tensor_cores + o.both, 0.0);
 }
