@@ -16,14 +16,13 @@
 
 #define CGR__I8_MAX 127.0f
 
-CGR__HOST_DEVICE int cgr__is_quantised(int32_t dtype) {
-  return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2 || dtype == CGR_DTYPE_I8;
-}
+CGR__HOST_DEVICE int cgr__is_fp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2; }
+
+CGR__HOST_DEVICE int cgr__is_quantised(int32_t dtype) { return cgr__is_fp8(dtype) || dtype == CGR_DTYPE_I8; }
 
 /* Whether the view has codes of fp8 whose factors, if there are any, are static: one for all elements, or one for each head. */
 CGR__HOST_DEVICE int cgr__scale_is_static(const cgr_kv_view *view) {
-  return (view->dtype == CGR_DTYPE_FP8_E4M3 || view->dtype == CGR_DTYPE_FP8_E5M2) && view->scale_stride_page == 0 &&
-         view->scale_stride_token == 0 && view->scale_stride_d == 0;
+  return cgr__is_fp8(view->dtype) && view->scale_stride_page == 0 && view->scale_stride_token == 0 && view->scale_stride_d == 0;
 }
 
 /* Whether each token of the cache has factors of its own. Then the append finds and writes them (cgr_kv_view); otherwise the
@@ -100,7 +99,7 @@ CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {
   return v == v ? (uint8_t)(int8_t)cgr__round_to_even(v) : 0;
 }
 
-/* The code of x / scale. An all-zero head has the factor 0 and codes 0. */
+/* The code of x / scale. In i8 an all-zero head has the factor 0 and codes 0; in fp8 0 / 0 is NaN. */
 CGR__HOST_DEVICE uint8_t cgr__quantise(float x, float scale, int32_t dtype) {
   if (dtype == CGR_DTYPE_I8)
     return cgr__i8_code(x / scale);

@@ -79,7 +79,7 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
   return 1;
 }
 
-/* Of an element of K and of V. */
+/* Of an element of K and of V on a GPU. */
 static int32_t cache_bytes(const cgr_layer *l) { return cgr_dtype_size((cgr_dtype)l->k.dtype) == 1 ? 1 : 2; }
 
 #define READ_EFFICIENCY 0.927 /* the share of the memory's rate that a plain read reaches: 0.927 on an H200, 0.92 on an H100 */
@@ -170,9 +170,10 @@ static void add_layer(const cgr_device_info *device, const cgr__plan_traits *t, 
   }
   int32_t i = find_class(plans, &c);
   if (i < 0) {
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_q_heads", name, sizeof name),
-                      "makes a plan class more than %d: expected fewer kinds of layers (heads, head dims, windows)",
-                      CGR__MAX_CLASSES);
+    cgr__findings_add(
+        findings, CGR_ERROR_UNSUPPORTED, field_name(index, "num_q_heads", name, sizeof name),
+        "makes a plan class more than %d: expected fewer kinds of layers (heads, head dims, windows, bits of the cache)",
+        CGR__MAX_CLASSES);
     return;
   }
   int32_t lines = c.decode_query_len * cgr__plan_block_heads(t, l);

@@ -83,9 +83,9 @@ TEST_P(KernelAttentionQuantised, EveryHeadDimAndLayout) {
   EXPECT_GT(cases_, 0);
 }
 
-// Such factors mean nothing, but they are numbers: scores are scaled before they are masked.
-TEST_P(KernelAttentionQuantised, FactorsOfZeroAndBelow) {
-  for (const Scales &scales : { Scales{ { -0.3f, 0.0f }, { -1.5f, 0.7f } }, Scales{ { 0.0f }, { 0.2f } } })
+// Such factors mean nothing, but they are numbers, also where factor times scale is 0: scores are scaled before they are masked.
+TEST_P(KernelAttentionQuantised, FactorsBelowZeroAndNearlyZero) {
+  for (const Scales &scales : { Scales{ { -0.3f, 1e-44f }, { -1.5f, 0.7f } }, Scales{ { 1e-44f }, { 0.2f } } })
     for (cgr_dtype codes : kCodes) {
       const AttentionShape shape = Codes(codes, scales);
       ASSERT_TRUE(Has(shape));

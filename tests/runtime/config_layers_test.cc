@@ -183,6 +183,9 @@ TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
       { kUnsupported, "layers[1].head_dim is 56 ... a multiple of 16",
         with([](cgr_layer &l) { l.head_dim = l.head_dim_v = 56; }) },
   });
+  Refused(
+      with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP8_E5M2, l.k.scale_stride_head = -7; }),
+      { { kUnsupported, "layers[1].v.dtype is fp8_e5m2 ... as in k" }, { kArgument, "layers[1].k.scale_stride_head is -7" } });
 }
 
 // -------------------------------------------------------------------------------------------------------------- features

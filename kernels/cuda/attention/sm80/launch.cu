@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/sm80/traits.h"
 #include "kernels/cuda/launchers.h"
+#include "kernels/quantise.h"
 
 namespace cgr {
 namespace {
@@ -37,8 +38,6 @@ int launch_from(const Launchers &all, const cgr__attention_args *a, dim3 grid, c
   return is_plain(*a) ? all.plain[index](a, grid, stream) : all.general[index](a, grid, stream);
 }
 
-bool is_fp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2; }
-
 } // namespace
 } // namespace cgr
 
@@ -52,7 +51,7 @@ extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
     return (int)cudaErrorNotSupported;
   if (!has_cache || a->k_cache.dtype == a->q.dtype)
     return cgr::launch_from(cgr::of_halves, a, grid, stream);
-  if (!cgr::is_fp8(a->k_cache.dtype) || (a->head_dim | a->head_dim_v) % 16 != 0)
+  if (!cgr__is_fp8(a->k_cache.dtype) || (a->head_dim | a->head_dim_v) % 16 != 0)
     return (int)cudaErrorNotSupported;
   return cgr::launch_from(cgr::of_fp8, a, grid, stream);
 }
