@@ -121,12 +121,8 @@ __device__ __forceinline__ void load_lines_for_codes(uint32_t (&fragment)[kTiles
 }
 
 /* The B fragments of the lines, from their query tile. */
-template <int kDtype, int kHeadDim, int kTiles>
-__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile, bool is_bf16) {
-  if constexpr (kHasCodes<kDtype>) {
-    load_lines_for_codes<kHeadDim, kTiles>(fragment, tile, is_bf16);
-    return;
-  }
+template <int kHeadDim, int kTiles>
+__device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int t = 0; t < kTiles; t++)
@@ -223,15 +219,15 @@ __device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &st
         Product::mma(state.o[t][d + 1], second, b[t][0], b[t][1]);
       }
     }
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int d = 0; d < kHeadDim / 16; d++) {
-    uint32_t fragment[4];
-    load_matrix_transposed(fragment, tile + tile_offset<kRowBytes>(row, 2 * d + column));
+    for (int d = 0; d < kHeadDim / 16; d++) {
+      uint32_t fragment[4];
+      load_matrix_transposed(fragment, tile + tile_offset<kRowBytes>(row, 2 * d + column));
 #pragma unroll
-    for (int t = 0; t < kTiles; t++)
-      Product::mma(state.o[t][d], fragment, b[t][0], b[t][1]);
+      for (int t = 0; t < kTiles; t++)
+        Product::mma(state.o[t][d], fragment, b[t][0], b[t][1]);
+    }
   }
 }
 
@@ -383,7 +379,10 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
   state.reset();
   copy_async_wait<2 * Shape::kStages - 1>(); /* the first K is here, and this thread's share of the queries; */
   __syncthreads();                           /* now everyone's */
-  load_lines<kDtype, kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number), a.q.dtype == CGR_DTYPE_BF16);
+  if constexpr (kHasCodes<kDtype>)
+    load_lines_for_codes<kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number), a.q.dtype == CGR_DTYPE_BF16);
+  else
+    load_lines<kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number));
   int32_t token = record.item.kv_begin * kTileKv + (int32_t)(threadIdx.x / 32) * kGranule; /* this warp's first */
   for (int32_t left = record.item.kv_end - record.item.kv_begin;; left--, token += kTileKv) {
     uint32_t k = base + stage * Shape::kStageBytes;
