@@ -72,25 +72,20 @@ static const char *dtypes_text(const cgr__kernel_kind *kind) {
 /* Whether the kind reads caches of this dtype as codes of 8 bits. */
 static bool reads_codes(const question *q, int32_t dtype) { return q->kind->cache_dtypes & 1u << dtype; }
 
-/* False if K's dtype is refused: then what should agree with it is no reason. */
-static bool check_cache_dtype(const question *q) {
+static void check_cache_dtype(const question *q) {
   const cgr_layer *l = q->layer;
   const char *name = cgr_dtype_name((cgr_dtype)l->k.dtype);
-  int32_t before = q->findings->count;
   if (reads_codes(q, l->k.dtype) && l->flags & CGR_LAYER_NO_CACHE)
     REFUSE(q, "k.dtype", "is %s with CGR_LAYER_NO_CACHE, expected %s: only caches have 8 bits", name, dtypes_text(q->kind));
   else if (l->k.dtype != 0 && !reads_codes(q, l->k.dtype) && !(q->kind->dtypes & 1u << l->k.dtype))
     REFUSE(q, "k.dtype", "is %s, expected %s%s on this device", name, dtypes_text(q->kind),
            q->kind->cache_dtypes ? ", or fp8_e4m3 or fp8_e5m2 for a cache," : "");
-  if (q->findings->count > before)
-    return false;
   if (values_differ(l->v.dtype, l->k.dtype))
     REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype), name);
-  return true;
 }
 
 /* Of q, k and v in the call: with a cache of 16 or 32 bits they have its dtype. */
-static void check_call_dtype(const question *q) {
+static void check_call_dtypes(const question *q) {
   const cgr_layer *l = q->layer;
   const char *cache = cgr_dtype_name((cgr_dtype)l->k.dtype), *name = cgr_dtype_name((cgr_dtype)l->dtype);
   if (!reads_codes(q, l->k.dtype)) {
@@ -99,11 +94,6 @@ static void check_call_dtype(const question *q) {
   } else if (!(l->flags & CGR_LAYER_NO_CACHE) && l->dtype != 0 && !(q->kind->dtypes & 1u << l->dtype)) {
     REFUSE(q, "dtype", "is %s (0 takes the cache's), expected %s with a cache of %s", name, dtypes_text(q->kind), cache);
   }
-}
-
-static void check_q_and_out_dtypes(const question *q) {
-  const cgr_layer *l = q->layer;
-  const char *name = cgr_dtype_name((cgr_dtype)l->dtype);
   if (values_differ(l->q_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_Q_DTYPE))
     REFUSE(q, "q_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->q_dtype), name);
   if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE))
@@ -126,12 +116,10 @@ static void check_scale(const question *q, const cgr_kv_view *view, const char *
 }
 
 static void check_dtypes(const question *q) {
-  if (check_cache_dtype(q)) {
-    check_call_dtype(q);
-    check_scale(q, &q->layer->k, "k.scale");
-    check_scale(q, &q->layer->v, "v.scale");
-  }
-  check_q_and_out_dtypes(q);
+  check_cache_dtype(q);
+  check_call_dtypes(q);
+  check_scale(q, &q->layer->k, "k.scale");
+  check_scale(q, &q->layer->v, "v.scale");
 }
 
 static void check_head_dim(const question *q, const char *name, int32_t dim) {

@@ -128,10 +128,7 @@ void CheckProperties(const cgr_device_info &device, const cgr__kernel_kind *kern
   }
   for (const Property *property : asked) {
     const bool hidden = property->feature == CGR__FEATURE_CROSS && layer.flags & CGR_LAYER_NO_CACHE; // no keys to be of another
-    const bool agrees_with_k =
-        property->feature & (CGR__FEATURE_CACHE_DTYPE | CGR__FEATURE_CACHE_SCALES) || // once K's dtype is one
-        std::string(property->field) == "v.dtype";
-    bool found = hidden || kernel_kind->features & property->feature || (agrees_with_k && missing.count("k.dtype") > 0);
+    bool found = hidden || kernel_kind->features & property->feature;
     for (const cgr_finding &finding : answer.findings)
       found = found || (std::string(finding.field) == property->field &&
                         std::string(finding.text).find(property->text) != std::string::npos);
