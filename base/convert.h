@@ -59,7 +59,7 @@ static inline uint16_t cgr__float_to_fp16(float x) {
 static inline int64_t cgr__element_size(int32_t dtype) {
   if (dtype == CGR_DTYPE_FP32)
     return 4;
-  if (dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2)
+  if (dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2 || dtype == CGR_DTYPE_I8)
     return 1;
   return dtype == CGR_DTYPE_BF16 || dtype == CGR_DTYPE_FP16 ? 2 : 0;
 }

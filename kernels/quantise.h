@@ -20,9 +20,25 @@ CGR__HOST_DEVICE int cgr__is_fp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_
 
 CGR__HOST_DEVICE int cgr__is_quantised(int32_t dtype) { return cgr__is_fp8(dtype) || dtype == CGR_DTYPE_I8; }
 
-/* Whether the view has codes of fp8 whose factors, if there are any, are static: one for all elements, or one for each head. */
-CGR__HOST_DEVICE int cgr__scale_is_static(const cgr_kv_view *view) {
-  return cgr__is_fp8(view->dtype) && view->scale_stride_page == 0 && view->scale_stride_token == 0 && view->scale_stride_d == 0;
+/* Whether all elements of a KV head have one factor, which no step writes. */
+CGR__HOST_DEVICE int cgr__scale_is_of_heads(const cgr_kv_view *view) {
+  return view->scale_stride_page == 0 && view->scale_stride_token == 0 && view->scale_stride_d == 0;
+}
+
+/* Whether the factors of K's tokens are arranged as attention copies them: those of four tokens of a page at a time, 16 bytes. */
+CGR__HOST_DEVICE int cgr__scale_is_of_tokens(const cgr_kv_view *k) {
+  return k->scale_stride_page != 0 && k->scale_stride_token == 1 && k->scale_stride_d == 0 && k->scale_stride_page % 4 == 0 &&
+         k->scale_stride_head % 4 == 0 && (uintptr_t)k->scale % 16 == 0;
+}
+
+/* Whether attention over codes takes the view's factors. It multiplies whole sums by them: those of K's tokens, of V's channels,
+ * or of a KV head. Only i8 needs factors, and only in i8 does the append write any. */
+CGR__HOST_DEVICE int cgr__scale_is_native(const cgr_kv_view *view, int is_v) {
+  if (view->scale == NULL)
+    return cgr__is_fp8(view->dtype);
+  if (is_v)
+    return view->scale_stride_page == 0 && view->scale_stride_token == 0;
+  return cgr__scale_is_of_heads(view) || (view->dtype == CGR_DTYPE_I8 && cgr__scale_is_of_tokens(view));
 }
 
 /* Whether each token of the cache has factors of its own. Then the append finds and writes them (cgr_kv_view); otherwise the

@@ -12,8 +12,8 @@
 #include "kernels/quantise.h"
 
 #define DTYPE(name) (1u << CGR_DTYPE_##name)
-#define FP8_DTYPES (DTYPE(FP8_E4M3) | DTYPE(FP8_E5M2))
-#define FP8_HEAD_DIM_STEP 16 /* head dims of 8-bit caches are multiples of this: whole vectors of 16 bytes */
+#define CODE_DTYPES (DTYPE(FP8_E4M3) | DTYPE(FP8_E5M2) | DTYPE(I8))
+#define CODES_HEAD_DIM_STEP 16 /* head dims of 8-bit caches are multiples of this: whole vectors of 16 bytes */
 #define ALL_FEATURES                                                                                           \
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
    CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
@@ -22,7 +22,7 @@
   { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, with_prefill, prefill_tile, prefill_kv }
 
 static const cgr__kernel_kind kinds[] = {
-  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), FP8_DTYPES, 8,
+  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), CODE_DTYPES, 8,
     CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__HOST_TILE_LINES,
               .decode_lines = 16,
@@ -32,7 +32,7 @@ static const cgr__kernel_kind kinds[] = {
               .snap = 2000,
               .max_ctas = 8,
               .max_splits = 16 } },
-  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), FP8_DTYPES, 8,
+  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), CODE_DTYPES, 8,
     CGR__MMA_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__MMA_TILE_LINES,
               .decode_lines = CGR__MMA_FEW_LINES,
@@ -79,9 +79,12 @@ static void check_cache_dtype(const question *q) {
     REFUSE(q, "k.dtype", "is %s with CGR_LAYER_NO_CACHE, expected %s: only caches have 8 bits", name, dtypes_text(q->kind));
   else if (l->k.dtype != 0 && !reads_codes(q, l->k.dtype) && !(q->kind->dtypes & 1u << l->k.dtype))
     REFUSE(q, "k.dtype", "is %s, expected %s%s on this device", name, dtypes_text(q->kind),
-           q->kind->cache_dtypes ? ", or fp8_e4m3 or fp8_e5m2 for a cache," : "");
-  if (values_differ(l->v.dtype, l->k.dtype))
+           q->kind->cache_dtypes ? ", or fp8_e4m3, fp8_e5m2 or i8 for a cache," : "");
+  if (!reads_codes(q, l->k.dtype) && values_differ(l->v.dtype, l->k.dtype))
     REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype), name);
+  else if (reads_codes(q, l->k.dtype) && !reads_codes(q, l->v.dtype) && values_differ(l->v.dtype, l->dtype))
+    REFUSE(q, "v.dtype", "is %s, expected fp8_e4m3, fp8_e5m2 or i8, or %s as in dtype", cgr_dtype_name((cgr_dtype)l->v.dtype),
+           cgr_dtype_name((cgr_dtype)l->dtype));
 }
 
 /* Of q, k and v in the call: with a cache of 16 or 32 bits they have its dtype. */
@@ -100,19 +103,29 @@ static void check_call_dtypes(const question *q) {
     REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype), name);
 }
 
-/* Kernels multiply whole sums by the factors of codes, so all elements of a KV head have one. */
+/* What attention takes (cgr__scale_is_native). */
+static const char *expected_scale(const cgr_kv_view *view, bool is_v) {
+  if (is_v)
+    return "0, 0, any, any: one for all, or for each head or channel";
+  if (view->dtype == CGR_DTYPE_I8)
+    return "0, 0, any, 0 (for all, or each head) or 4m, 1, 4n, 0 at a multiple of 16 (for each token)";
+  return "0, 0, any, 0: one for all, or for each head";
+}
+
 static void check_scale(const question *q, const cgr_kv_view *view, const char *name) {
-  const int32_t dtype = reads_codes(q, view->dtype) ? q->layer->k.dtype : view->dtype;
-  if (!view->scale || !lacks_feature(q, CGR__FEATURE_CACHE_SCALES) || dtype == 0)
+  const cgr_layer *l = q->layer;
+  const bool is_v = view == &l->v, is_code = reads_codes(q, view->dtype) && reads_codes(q, l->k.dtype);
+  const int32_t dtype = is_code || !reads_codes(q, view->dtype) ? view->dtype : l->k.dtype;
+  if (!lacks_feature(q, CGR__FEATURE_CACHE_SCALES) || dtype == 0)
     return;
-  if (!reads_codes(q, dtype))
+  if (!is_code && view->scale)
     REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
-  else if (!cgr__scale_is_static(view))
-    REFUSE(q, name,
-           "has strides %lld, %lld, %lld, %lld of page, token, head and d, expected 0, 0, any and 0: one factor for all, or "
-           "one for each head",
+  else if (is_code && !view->scale && !cgr__scale_is_native(view, is_v))
+    REFUSE(q, name, "is NULL, expected factors with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
+  else if (is_code && !cgr__scale_is_native(view, is_v))
+    REFUSE(q, name, "is %p with strides %lld, %lld, %lld, %lld of page, token, head and d, expected %s", (void *)view->scale,
            (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
-           (long long)view->scale_stride_d);
+           (long long)view->scale_stride_d, expected_scale(view, is_v));
 }
 
 static void check_dtypes(const question *q) {
@@ -125,7 +138,7 @@ static void check_dtypes(const question *q) {
 static void check_head_dim(const question *q, const char *name, int32_t dim) {
   const cgr__kernel_kind *kind = q->kind;
   const bool codes = reads_codes(q, q->layer->k.dtype);
-  const int32_t step = codes ? FP8_HEAD_DIM_STEP : kind->head_dim_step;
+  const int32_t step = codes ? CODES_HEAD_DIM_STEP : kind->head_dim_step;
   const int32_t least = codes && kind->min_head_dim < step ? step : kind->min_head_dim;
   if (dim != 0 && (dim < least || dim > kind->max_head_dim || dim % step != 0))
     REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device%s%s", dim, least, kind->max_head_dim, step,

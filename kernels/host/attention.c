@@ -3,9 +3,9 @@
  *
  * A q tile of one head block has lines = tokens * heads <= 64 lines, line r being head r % heads of token r / heads. K and V are
  * read row by row through pointers: an fp32 cache in place, others through a scratch tile. Nothing that no line of
- * the tile sees is read. Codes of fp8 are decoded without their factors, which are those of a KV head: K's multiplies the scale
- * of the scores, and V's what an item has added up. Sums run in a fixed order (four vectors of four numbers, or one row after the
- * other), so that the bits do not depend on the compiler's choice of instructions. */
+ * the tile sees is read. Codes are decoded without their factors (quantise.h). K's multiplies the scale of the scores, or the
+ * scores of its token, and V's what an item has added up. Sums run in a fixed order (four vectors of four numbers, or one row
+ * after the other), so that the bits do not depend on the compiler's choice of instructions. */
 #include <math.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ typedef struct tile {
   cgr__plan_range kv;                /* tokens that any line sees */
   int32_t kv_head, head_begin, heads;
   int32_t lines, head_dim, head_dim_v;
-  float scale, v_factor; /* of q.k, with K's factor; of V. Those of the KV head */
+  float scale; /* of q.k, with K's factor of the KV head */
 } tile;
 
 typedef struct tile_state {
@@ -45,6 +45,7 @@ typedef struct tile_state {
 typedef struct kv_scratch {
   const float *rows[TILE_KV];
   float values[TILE_KV][MAX_HEAD_DIM];
+  float factors[TILE_KV]; /* of K's tokens, where they have their own */
 } kv_scratch;
 
 static floats4 load_floats4(const float *from) {
@@ -118,6 +119,11 @@ static cgr__plan_range row_range(const tile *work, int32_t r) {
   return cgr__plan_kv_tokens(&work->args->plan_class, work->query_len, work->seq_len, query, query);
 }
 
+/* Whether each token of K has a factor of its own. */
+static bool has_token_factors(const cgr__attention_args *args) {
+  return cgr__is_quantised(args->k_cache.dtype) && cgr__scales_are_written(&args->k_cache);
+}
+
 /* What the codes of the KV head are multiplied by. */
 static float factor_of(const cgr_kv_view *cache, int32_t kv_head) {
   return cgr__is_quantised(cache->dtype) && cache->scale ? *cgr__scale_at(cache, 0, 0, kv_head, 0) : 1.0f;
@@ -142,8 +148,7 @@ static tile open_tile(const cgr__attention_args *args, const cgr__plan_item *ite
   work.lines = work.tokens * work.heads;
   work.head_dim = args->head_dim;
   work.head_dim_v = args->head_dim_v;
-  work.scale = args->scale * factor_of(&args->k_cache, work.kv_head);
-  work.v_factor = factor_of(&args->v_cache, work.kv_head);
+  work.scale = args->scale * (has_token_factors(args) ? 1.0f : factor_of(&args->k_cache, work.kv_head));
   return work;
 }
 
@@ -187,6 +192,9 @@ static void load_row(float *to, const unsigned char *from, int32_t dtype, int32_
   else if (dtype == CGR_DTYPE_FP8_E5M2)
     for (int32_t d = 0; d < n; d++)
       to[d] = cgr__fp8_value(from[d], 2, 15);
+  else if (dtype == CGR_DTYPE_I8)
+    for (int32_t d = 0; d < n; d++)
+      to[d] = (float)(int8_t)from[d];
   else
     cgr__row_to_float(to, from, dtype, n);
 }
@@ -209,6 +217,14 @@ static void load_kv(const tile *work, const cgr_kv_view *cache, const cgr_view *
       scratch->rows[t] = scratch->values[t];
     }
   }
+}
+
+/* The factors of K's tokens `range`. */
+static void load_factors(const tile *work, int32_t begin, cgr__plan_range range, kv_scratch *scratch) {
+  const int32_t page_size = work->args->group.page_size;
+  for (int32_t position = range.begin; position < range.end; position++)
+    scratch->factors[position - begin] =
+        *cgr__scale_at(&work->args->k_cache, page_of(work, position / page_size), position % page_size, work->kv_head, 0);
 }
 
 /* The score that q.k of line r and token `position` becomes, in units of log2(e). */
@@ -264,11 +280,16 @@ static void attend_kv_tile(const tile *work, const float (*q)[MAX_HEAD_DIM], int
   cgr__plan_range seen[TILE_LINES]; /* of the tile's tokens; empty where masks hide all of them */
   int32_t begin = kv_tile * TILE_KV;
   const cgr__plan_range tokens = { begin, begin + TILE_KV }, needed = overlap(tokens, work->kv);
+  const bool by_token = has_token_factors(args);
   load_kv(work, &args->k_cache, &args->k, work->head_dim, begin, needed, scratch);
+  if (by_token)
+    load_factors(work, begin, needed, scratch);
   for (int32_t r = 0; r < work->lines; r++) {
     seen[r] = overlap(needed, row_range(work, r));
-    for (int32_t p = seen[r].begin; p < seen[r].end; p++)
-      scores[r][p - begin] = score_of(work, r, p, dot(q[r], scratch->rows[p - begin], work->head_dim));
+    for (int32_t p = seen[r].begin; p < seen[r].end; p++) {
+      const float product = dot(q[r], scratch->rows[p - begin], work->head_dim);
+      scores[r][p - begin] = score_of(work, r, p, by_token ? product * scratch->factors[p - begin] : product);
+    }
     if (seen[r].begin < seen[r].end)
       update_row(work, state, r, scores[r] + (seen[r].begin - begin), seen[r].end - seen[r].begin);
   }
@@ -288,6 +309,19 @@ static void reset_state(const tile *work, tile_state *state) {
   }
 }
 
+/* Multiplies sums of V's codes by their factors: of the channels, or of the KV head. */
+static void apply_v_factors(const tile *work, tile_state *state) {
+  const cgr_kv_view *v = &work->args->v_cache;
+  const bool by_channel = v->scale && v->scale_stride_d != 0;
+  const float one = by_channel ? 1.0f : factor_of(v, work->kv_head);
+  for (int32_t r = 0; r < work->lines; r++) {
+    if (one != 1.0f)
+      scale_row(state->out[r], one, work->head_dim_v);
+    for (int32_t d = 0; by_channel && d < work->head_dim_v; d++)
+      state->out[r][d] *= *cgr__scale_at(v, 0, 0, work->kv_head, d);
+  }
+}
+
 static void attend_item(const tile *work, const cgr__plan_item *item, tile_state *state) {
   float q[TILE_LINES][MAX_HEAD_DIM];
   kv_scratch scratch;
@@ -295,8 +329,7 @@ static void attend_item(const tile *work, const cgr__plan_item *item, tile_state
   reset_state(work, state);
   for (int32_t kv = item->kv_begin; kv < item->kv_end; kv++)
     attend_kv_tile(work, (const float(*)[MAX_HEAD_DIM])q, kv, state, &scratch);
-  for (int32_t r = 0; r < work->lines && work->v_factor != 1.0f; r++)
-    scale_row(state->out[r], work->v_factor, work->head_dim_v);
+  apply_v_factors(work, state);
 }
 
 static void write_lse(const cgr__attention_args *args, int64_t token, int64_t head, float value) {

@@ -5,8 +5,8 @@
 #include "kernels/reference/reference.h"
 
 static int64_t element_size(int32_t dtype) {
-  const bool is_fp8 = dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2;
-  return dtype == CGR_DTYPE_FP32 ? 4 : is_fp8 ? 1 : 2;
+  const bool is_code = dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2 || dtype == CGR_DTYPE_I8;
+  return dtype == CGR_DTYPE_FP32 ? 4 : is_code ? 1 : 2;
 }
 
 static double factor(const cgr_kv_view *view, int64_t page, int64_t token, int64_t head, int64_t d) {

@@ -55,6 +55,8 @@ static double power_of_two(int exponent) {
 double cgr__reference_round(int32_t dtype, double x) {
   int digits, min_exponent, max_exponent;
   const double largest = saturation_of(dtype);
+  if (dtype == CGR_DTYPE_I8)
+    return isnan(x) ? 0.0 : fabs(x) > 127.0 ? copysign(127.0, x) : nearbyint(x);
   if (largest > 0.0 && fabs(x) > largest)
     return copysign(largest, x);
   if (x == 0.0 || isnan(x) || isinf(x))
@@ -75,6 +77,8 @@ double cgr__reference_load(int32_t dtype, const void *element) {
     memcpy(&x, element, sizeof x);
     return x;
   }
+  if (dtype == CGR_DTYPE_I8)
+    return *(const int8_t *)element;
   const small_format f = small_format_of(dtype);
   uint16_t bits = 0;
   if (f.bits == 8)
@@ -112,6 +116,10 @@ void cgr__reference_store(int32_t dtype, void *element, double x) {
   if (dtype == CGR_DTYPE_FP32) {
     float value = (float)x;
     memcpy(element, &value, sizeof value);
+    return;
+  }
+  if (dtype == CGR_DTYPE_I8) {
+    *(int8_t *)element = (int8_t)cgr__reference_round(dtype, x);
     return;
   }
   uint16_t bits = encode_small(dtype, x);

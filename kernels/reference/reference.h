@@ -33,8 +33,8 @@ void cgr__reference_attention(const cgr__reference_shape *shape, const double *q
 void cgr__reference_attention_in(int32_t dtype, const cgr__reference_shape *shape, const double *q, const double *k,
                                  const double *v, double *out, double *lse);
 
-/* Nearest value of fp32, fp16 or bf16, ties to even; NaN and infinities stay. Of fp8_e4m3 and fp8_e5m2 as caches hold them: what
- * is larger than the largest finite value becomes that, infinities too. */
+/* Nearest value of fp32, fp16 or bf16, ties to even; NaN and infinities stay. Of fp8_e4m3, fp8_e5m2 and i8 as caches hold them:
+ * what is larger than the largest finite value, 127 in i8, becomes that, infinities too; NaN becomes 0 in i8. */
 double cgr__reference_round(int32_t dtype, double x);
 
 /* An element of one of these dtypes, to fp64 and from it (rounded). */

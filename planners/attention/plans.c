@@ -79,17 +79,19 @@ static int32_t num_stripes(int32_t head_blocks, int32_t ctas) {
   return 1;
 }
 
-/* Of an element of K and of V on a GPU. */
-static int32_t cache_bytes(const cgr_layer *l) { return cgr_dtype_size((cgr_dtype)l->k.dtype) == 1 ? 1 : 2; }
+static int32_t element_bytes(int32_t dtype) { return cgr_dtype_size((cgr_dtype)dtype) == 1 ? 1 : 2; }
+
+/* Of an element of K and one of V on a GPU: 2, 3 or 4. */
+static int32_t cache_bytes(const cgr_layer *l) { return element_bytes(l->k.dtype) + element_bytes(l->v.dtype); }
 
 #define READ_EFFICIENCY 0.927 /* the share of the memory's rate that a plain read reaches: 0.927 on an H200, 0.92 on an H100 */
 
 /* Sets how a class shares the GPU with a prefill queue. Where a multiprocessor holds two CTAs, at most one has a part of the
  * decode section. Two would each get less bandwidth than one next to a q tile, and the parts would end at different times. */
 static void set_mixed(const cgr_device_info *device, const cgr__plan_traits *t, const cgr_layer *l, cgr__plan_class *c) {
-  int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].with_prefill * cache_bytes(l) / 2;
+  int32_t i = width_of(t, l), ctas = num_ctas(t, device, l), kv_ns = t->width[i].with_prefill * cache_bytes(l) / 4;
   double rate = READ_EFFICIENCY * (double)device->memory_bandwidth;
-  double kv_bytes = 2.0 * cache_bytes(l) * t->tile_kv * t->width[i].head_dim;
+  double kv_bytes = (double)cache_bytes(l) * t->tile_kv * t->width[i].head_dim;
   double parts = kv_ns * 1e-9 * rate / kv_bytes / c->stripes + 0.5;
   c->prefill_cost_tile = (int32_t)((int64_t)t->width[i].prefill_tile * c->cost_kv / kv_ns);
   c->prefill_cost_kv = (int32_t)((int64_t)t->width[i].prefill_kv * c->cost_kv / kv_ns);
@@ -109,7 +111,7 @@ static cgr__plan_class class_of(const cgr_device_info *device, const cgr__plan_t
   int32_t heads = cgr__plan_block_heads(t, l);
   bool on_host = device->kind == CGR_DEVICE_KIND_HOST; /* which computes, whatever the bytes */
   int32_t width = on_host ? l->head_dim : t->width[width_of(t, l)].head_dim;
-  int32_t scaled = (int32_t)((int64_t)t->cost_kv * width * (on_host ? 2 : cache_bytes(l)) / 256);
+  int32_t scaled = (int32_t)((int64_t)t->cost_kv * width * (on_host ? 4 : cache_bytes(l)) / 512);
   int32_t head_blocks = cgr__plan_head_blocks(t, l);
   int32_t ctas = o->num_parts != 0 ? o->num_parts : cgr__plan_device_parts(t, device, l),
           stripes = num_stripes(head_blocks, ctas);

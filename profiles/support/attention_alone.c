@@ -67,6 +67,12 @@ static cgr_layer make_layer(cgr_dtype dtype, cgr_dtype cache_dtype, int32_t num_
   layer.head_dim = layer.head_dim_v = head_dim;
   layer.dtype = layer.out_dtype = (int32_t)dtype;
   layer.k.dtype = layer.v.dtype = (int32_t)cache_dtype;
+  if (cache_dtype == CGR_DTYPE_I8) { /* they are elsewhere, arranged like these (make_factors) */
+    static _Alignas(16) float factors[4];
+    layer.k.scale = layer.v.scale = factors;
+    layer.k.scale_stride_page = 4;
+    layer.k.scale_stride_token = layer.v.scale_stride_d = 1;
+  }
   return layer;
 }
 
@@ -216,6 +222,29 @@ static void make_batch(alone *a) {
   a->args.max_query_len = longest; /* as the key of a step that has a graph of this length */
 }
 
+/* Factor i of i8: about as large as those of the batch would be. */
+static float given_factor(size_t i) { return (float)(1 + i * 7 % 13) / 1024.0f; }
+
+static float *upload_factors(alone *a, size_t count) {
+  float *factors = malloc(count * sizeof *factors);
+  for (size_t i = 0; i < count; i++)
+    factors[i] = given_factor(i);
+  float *there = upload(a, factors, count * sizeof *factors);
+  free(factors);
+  return there;
+}
+
+static void make_factors(alone *a) {
+  const bench_attention *b = a->b;
+  cgr_kv_view *k = &a->args.k_cache, *v = &a->args.v_cache;
+  k->scale_stride_token = v->scale_stride_d = 1;
+  k->scale_stride_head = b->page_size;
+  k->scale_stride_page = (int64_t)b->num_kv_heads * b->page_size;
+  v->scale_stride_head = b->head_dim;
+  k->scale = upload_factors(a, (size_t)(b->num_pages * k->scale_stride_page));
+  v->scale = upload_factors(a, (size_t)b->num_kv_heads * (size_t)b->head_dim);
+}
+
 static void make_buffers(alone *a) {
   const bench_attention *b = a->b;
   const cgr__plans *p = &a->plans;
@@ -231,6 +260,8 @@ static void make_buffers(alone *a) {
   bench_check(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, b->cache, b->cache_dtype, b->page_size, b->num_kv_heads, b->head_dim,
                                     &a->args.k_cache, &a->args.v_cache),
               "the cache");
+  if (b->cache_dtype == CGR_DTYPE_I8)
+    make_factors(a);
   a->args.group = (cgr__group_geometry){ b->page_size, .read_trash_page = 0, .write_trash_page = 1, 0, b->num_pages, a->stride };
   a->args.head_dim = a->args.head_dim_v = b->head_dim;
   a->args.scale = 1.0f / sqrtf((float)b->head_dim);
@@ -271,15 +302,28 @@ static void make_append(alone *a) {
   check_device(a, b->dev->ops->preload(b->dev, &cgr__kernel_append), "preload");
 }
 
-/* K or V of a token as the cache has it. */
-static void *token_as_cached(const alone *a, const void *from, size_t count) {
+/* The factor of element i of a token in i8: K's, from the largest element of the head, or V's own. */
+static float factor_of(const alone *a, int kind, const uint16_t *elements, size_t i) {
+  const size_t dim = (size_t)a->b->head_dim, first = i / dim * dim;
+  float most = 0.0f;
+  if (kind == 1)
+    return given_factor(i);
+  for (size_t d = 0; d < dim; d++)
+    most = fmaxf(most, fabsf((float)cgr__reference_load((int32_t)a->b->dtype, elements + first + d)));
+  return most / CGR__I8_MAX;
+}
+
+/* K or V (kind 1) of a token as the cache has it. */
+static void *token_as_cached(const alone *a, int kind, const void *from, size_t count) {
   const bench_attention *b = a->b;
   uint16_t *elements = download(a, from, count * 2);
   if (b->cache_dtype == b->dtype)
     return elements;
   uint8_t *codes = malloc(count);
-  for (size_t i = 0; i < count; i++)
-    codes[i] = cgr__quantise((float)cgr__reference_load((int32_t)b->dtype, elements + i), 1.0f, (int32_t)b->cache_dtype);
+  for (size_t i = 0; i < count; i++) {
+    const float factor = b->cache_dtype == CGR_DTYPE_I8 ? factor_of(a, kind, elements, i) : 1.0f;
+    codes[i] = cgr__quantise((float)cgr__reference_load((int32_t)b->dtype, elements + i), factor, (int32_t)b->cache_dtype);
+  }
   free(elements);
   return codes;
 }
@@ -294,8 +338,8 @@ static void check_append(const alone *a, int32_t set) {
     size_t slot = (size_t)slot_of(a, set, token), page_size = (size_t)b->page_size;
     const char *k_there = (const char *)b->cache + slot / page_size * half * 2 + slot % page_size * line;
     void *got[2] = { download(a, k_there, line), download(a, k_there + half, line) };
-    void *want[2] = { token_as_cached(a, (const uint16_t *)b->k + (size_t)token * count, count),
-                      token_as_cached(a, (const uint16_t *)b->v + (size_t)token * count, count) };
+    void *want[2] = { token_as_cached(a, 0, (const uint16_t *)b->k + (size_t)token * count, count),
+                      token_as_cached(a, 1, (const uint16_t *)b->v + (size_t)token * count, count) };
     for (int kind = 0; kind < 2; kind++) {
       if (memcmp(got[kind], want[kind], line) != 0)
         bench_fail("%s of token %d of the batch is not what was to be appended", kind == 0 ? "K" : "V", token);
@@ -362,8 +406,9 @@ static void *solve(alone *a) {
     check_append(a, set);
   void *out = download(a, b->out, out_bytes(a));
   float *lse = download(a, a->lse, (size_t)a->num_tokens * (size_t)b->num_q_heads * sizeof *lse);
-  a->result.error = bench_attention_check(
-      b, &(bench_attention_output){ a->query_start, a->table + set * b->num_requests * a->stride, a->stride, out, lse });
+  a->result.error =
+      bench_attention_check(b, &(bench_attention_output){ a->query_start, a->table + set * b->num_requests * a->stride, a->stride,
+                                                          (const cgr_kv_view[]){ a->args.k_cache, a->args.v_cache }, out, lse });
   free(lse);
   return out;
 }

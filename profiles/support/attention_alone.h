@@ -17,7 +17,8 @@ typedef struct bench_attention {
   cgr_device *dev;
   cudaStream_t stream;
   int32_t num_q_heads, num_kv_heads, head_dim, page_size;
-  cgr_dtype dtype, cache_dtype; /* bf16 or fp16; of the cache the same, or fp8 without factors */
+  cgr_dtype dtype, cache_dtype; /* bf16 or fp16; of the cache the same, fp8 without factors, or i8 with those of tokens of K and
+                                   of channels of V */
   int64_t num_pages;
   void *cache;   /* one pool: [num_pages][2][page_size][num_kv_heads][head_dim] */
   void *q, *out; /* [tokens][num_q_heads][head_dim] */

@@ -2,7 +2,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "kernels/quantise.h"
 #include "kernels/reference/reference.h"
 
 /* A token, and the query heads of one KV head. */
@@ -34,6 +36,32 @@ static void check_all(const bench_attention *b, const bench_attention_output *o)
   }
 }
 
+/* Multiplies codes of i8 by their factors: K's one of the token, V's those of the channels. */
+static void scale_token(int32_t dim, double *k, float factor, double *v, const float *channels) {
+  for (int32_t d = 0; d < dim; d++) {
+    k[d] *= (double)factor;
+    v[d] *= (double)channels[d];
+  }
+}
+
+/* The factors of the sample's KV head, from the device: of the tokens that it sees, and of V's channels behind them. */
+static float *gather_factors(const bench_attention *b, const bench_attention_output *o, const sample *s) {
+  const size_t length = (size_t)s->length, size = (size_t)b->page_size;
+  float *factors = malloc((length + size + (size_t)b->head_dim) * sizeof *factors),
+        *channels = factors + (length + size - 1) / size * size;
+  for (size_t t = 0; t < length; t += size)
+    bench_check(cgr_copy(b->dev, factors + t,
+                         cgr__scale_at(&o->cache[0], o->table[s->request * o->stride + (int64_t)(t / size)], 0, s->kv_head, 0),
+                         size * sizeof *factors, b->stream),
+                "copy");
+  bench_check(cgr_copy(b->dev, channels, cgr__scale_at(&o->cache[1], 0, 0, s->kv_head, 0), (size_t)b->head_dim * sizeof *channels,
+                       b->stream),
+              "copy");
+  bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
+  memmove(factors + length, channels, (size_t)b->head_dim * sizeof *channels);
+  return factors;
+}
+
 #define CHUNK 64 /* pages that are copied together */
 
 /* K and V of the sample's KV head, [length][head_dim] each, from the pages that the request has. They come in chunks: memory that
@@ -42,6 +70,7 @@ static void gather(const bench_attention *b, const bench_attention_output *o, co
   size_t size = cgr_dtype_size(b->cache_dtype), row = (size_t)b->head_dim * size;
   size_t half = (size_t)b->page_size * (size_t)b->num_kv_heads * row; /* K or V of a page */
   char *pages = malloc(CHUNK * half * 2);
+  float *factors = b->cache_dtype == CGR_DTYPE_I8 ? gather_factors(b, o, s) : NULL;
   for (int32_t t = 0; t < s->length; t++) {
     int32_t in_chunk = t % (CHUNK * b->page_size), left = (s->length - t + b->page_size - 1) / b->page_size;
     for (int32_t p = 0; in_chunk == 0 && p < left && p < CHUNK; p++) {
@@ -55,7 +84,11 @@ static void gather(const bench_attention *b, const bench_attention_output *o, co
     const char *from = pages + (size_t)(in_chunk / b->page_size) * half * 2 + (size_t)line * row;
     load(b->cache_dtype, from, b->head_dim, k + (size_t)t * (size_t)b->head_dim);
     load(b->cache_dtype, from + half, b->head_dim, v + (size_t)t * (size_t)b->head_dim);
+    if (factors)
+      scale_token(b->head_dim, k + (size_t)t * (size_t)b->head_dim, factors[t], v + (size_t)t * (size_t)b->head_dim,
+                  factors + s->length);
   }
+  free(factors);
   free(pages);
 }
 

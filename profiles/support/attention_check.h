@@ -9,8 +9,9 @@ typedef struct bench_attention_output {
   const int32_t *query_start; /* [num_requests + 1] */
   const int32_t *table;       /* [num_requests][stride] pages of the requests */
   int64_t stride;
-  const uint16_t *out; /* [tokens][num_q_heads][head_dim] */
-  const float *lse;    /* [tokens][num_q_heads] */
+  const cgr_kv_view *cache; /* K and V: of i8 their factors are in device memory */
+  const uint16_t *out;      /* [tokens][num_q_heads][head_dim] */
+  const float *lse;         /* [tokens][num_q_heads] */
 } bench_attention_output;
 
 /* Checks that all lse and outputs are finite, that no head is 0 throughout, and that `samples` tokens, from the batch's first to

@@ -52,13 +52,16 @@ static const bench_shape others[] = {
   { .name = "cache of bf16, bs64 len8k", .decodes = 64, .decode_len = 8192 },
   { .name = "cache of e4m3, bs64 len8k", .decodes = 64, .decode_len = 8192, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
   { .name = "cache of e5m2, bs64 len8k", .decodes = 64, .decode_len = 8192, .cache_dtype = CGR_DTYPE_FP8_E5M2 },
+  { .name = "cache of i8, bs64 len8k", .decodes = 64, .decode_len = 8192, .cache_dtype = CGR_DTYPE_I8 },
   { .name = "cache of e4m3, bs8 len8k", BS8_LEN8K, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
   { .name = "cache of e4m3, bs1 len1k", .decodes = 1, .decode_len = 1024, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
   { .name = "cache of bf16, 64 decodes (4k) + 2048", BS64_LEN4K, .prefills = 1, .query_len = 2048 },
   { .name = "cache of e4m3, 64 decodes (4k) + 2048", BS64_LEN4K, .prefills = 1, .query_len = 2048,
     .cache_dtype = CGR_DTYPE_FP8_E4M3 },
+  { .name = "cache of i8, 64 decodes (4k) + 2048", BS64_LEN4K, .prefills = 1, .query_len = 2048, .cache_dtype = CGR_DTYPE_I8 },
   { .name = "cache of bf16, 4096 alone", .prefills = 1, .query_len = 4096 },
   { .name = "cache of e4m3, 4096 alone", .prefills = 1, .query_len = 4096, .cache_dtype = CGR_DTYPE_FP8_E4M3 },
+  { .name = "cache of i8, 4096 alone", .prefills = 1, .query_len = 4096, .cache_dtype = CGR_DTYPE_I8 },
 };
 
 /* clang-format on */

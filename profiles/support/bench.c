@@ -86,6 +86,8 @@ void bench_fail(const char *format, ...) {
 
 /* A word of two random codes of 8 bits, or an element of 16: sign and mantissa from a generator, one of eight exponents. */
 static uint16_t random_word(cgr_dtype dtype, uint64_t state) {
+  if (dtype == CGR_DTYPE_I8)
+    return (uint16_t)state;
   if (dtype == CGR_DTYPE_FP8_E4M3)
     return (uint16_t)(state & 0xbfbfu);
   if (dtype == CGR_DTYPE_FP8_E5M2)

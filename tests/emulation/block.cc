@@ -266,16 +266,16 @@ void Block::MeetBlock(int vote, int *count, int *threads, Site site) {
 // --------------------------------------------------------------------------------------------------------------- copies
 
 // The source is read at the issue or when the copy is waited for, at random. The destination holds poison until then.
-void Block::CopyAsync(void *to, const void *from) {
+void Block::CopyAsync(void *to, const void *from, size_t size) {
   static const std::array<uint16_t, 8> poison = [] {
     std::array<uint16_t, 8> made;
     made.fill(kPoison);
     return made;
   }();
   std::memcpy(to, poison.data(), sizeof poison);
-  AsyncCopy copy = { to, from, from != nullptr && Random().Below(2) == 0, {}, lane_->groups };
+  AsyncCopy copy = { to, from, from != nullptr ? size : 0, from != nullptr && Random().Below(2) == 0, {}, lane_->groups };
   if (copy.is_read)
-    std::memcpy(copy.data, from, sizeof copy.data);
+    std::memcpy(copy.data, from, copy.size);
   lane_->copies.push_back(copy);
 }
 
@@ -283,10 +283,9 @@ void Block::WaitForCopies(uint64_t pending) {
   Lane &me = *lane_;
   for (; me.first_copy < me.copies.size() && me.copies[me.first_copy].group + pending < me.groups; me.first_copy++) {
     const AsyncCopy &copy = me.copies[me.first_copy];
-    if (copy.from != nullptr)
-      std::memcpy(copy.to, copy.is_read ? copy.data : copy.from, 16);
-    else
-      std::memset(copy.to, 0, 16);
+    std::memset(copy.to, 0, sizeof copy.data);
+    if (copy.size > 0)
+      std::memcpy(copy.to, copy.is_read ? copy.data : copy.from, copy.size);
   }
   if (me.first_copy == me.copies.size()) {
     me.copies.clear();

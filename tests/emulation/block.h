@@ -35,6 +35,7 @@ struct WarpOperation {
 struct AsyncCopy {
   void *to;
   const void *from; // NULL: zeros
+  size_t size;      // read from there; the rest becomes zeros
   bool is_read;     // `data` is what was there
   unsigned char data[16];
   uint64_t group;
@@ -92,8 +93,8 @@ public:
   void MeetBlock(int vote, int *count, int *threads, Site site); // count: nonzero votes
   void GiveWay();                                                // others may run before it goes on
   void GiveWayAtTimes();
-  void Sleep(Site site);                      // until others have done something
-  void CopyAsync(void *to, const void *from); // 16 bytes
+  void Sleep(Site site);                                   // until others have done something
+  void CopyAsync(void *to, const void *from, size_t size); // 16 bytes
   void CommitCopies() { lane_->groups++; }
   void WaitForCopies(uint64_t pending);
   [[noreturn]] void Fail(const std::string &text);

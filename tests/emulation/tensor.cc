@@ -151,11 +151,11 @@ template <float (*kConvert)(uint16_t)> void CombineMma(void *const *operands, ui
 
 } // namespace
 
-void CopyAsync(uint32_t shared, const void *global, Site site) {
+void CopyAsync(uint32_t shared, const void *global, Site site, size_t size) {
   const unsigned char *to = Checked(shared, "cp.async", site);
   if (reinterpret_cast<uintptr_t>(global) % 16 != 0)
     builtins.block->Fail("cp.async of a global address that is not aligned to 16 bytes", site);
-  builtins.block->CopyAsync(const_cast<unsigned char *>(to), global);
+  builtins.block->CopyAsync(const_cast<unsigned char *>(to), global, size);
 }
 
 void LoadMatrix(uint32_t (&r)[4], uint32_t shared, bool transposed, Site site) {

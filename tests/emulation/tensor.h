@@ -8,8 +8,8 @@
 
 namespace cgr_emulation {
 
-// 16 bytes; NULL: zeros.
-void CopyAsync(uint32_t shared, const void *global, Site site);
+// 16 bytes: the first `size` from `global`, zeros after them. NULL: zeros.
+void CopyAsync(uint32_t shared, const void *global, Site site, size_t size = 16);
 // x4, b16: four matrices of 8 x 8. Lane l gives the address of row l % 8 of matrix l / 8.
 void LoadMatrix(uint32_t (&r)[4], uint32_t shared, bool transposed, Site site);
 // 8 bytes, which must be aligned to as many.

@@ -43,11 +43,12 @@ protected:
           Bytes bad = cache.Get(which, page), copy = good;
           for (int32_t head = 0; head < s.num_kv_heads; head++) {
             const unsigned char *from = cache.InPage(which, &copy, offset, head);
-            const size_t bytes = size_t(s.Width(which) * ElementSize(s.dtype));
+            const size_t bytes = size_t(s.Width(which) * ElementSize(s.Dtype(which)));
             tokens.bytes[which].insert(tokens.bytes[which].end(), from, from + bytes);
             std::memset(cache.InPage(which, &bad, offset, head), 0xff, bytes); // NaN
           }
           cache.Put(which, page, bad);
+          cache.LoseFactors(page, offset);
           cache.Page(which, page) = good;
         }
       }
@@ -62,9 +63,17 @@ protected:
     return elements;
   }
 
+  // The largest of a head's codes is 127, so that the append finds the factor 1 again.
+  static void FillRanges(AttentionCase *made) {
+    const int64_t width = made->shape().head_dim;
+    for (Values &values : made->kv[kCacheK])
+      for (size_t e = 0; e < values.size(); e += size_t(width))
+        values[e] = e % size_t(3 * width) == 0 ? 127.0 : -127.0;
+  }
+
   // kSlowAppend copies: it writes no codes.
   void CheckBatch(const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
-    const bool copies = shape.cache() == shape.dtype;
+    const bool copies = shape.cache() == shape.dtype; // V's is the same
     for (const cgr__kernel *kernel : { &cgr__kernel_append, &kSlowAppend })
       if (!HasFailure() && (kernel == &cgr__kernel_append || (copies && GetParam().IsCuda())))
         CheckBatchAfter(*kernel, shape, batch, seed);
@@ -73,6 +82,8 @@ protected:
   void CheckBatchAfter(const cgr__kernel &kernel, const AttentionShape &shape, const AttentionBatch &batch, uint64_t seed) {
     SCOPED_TRACE(kernel.name);
     AttentionCase made(shape, batch, seed);
+    if (shape.token_factors > 0)
+      FillRanges(&made);
     FilledCache cache(*bench_, made, Poison::kNan);
     AttentionRun run(*bench_, made, cache);
     if (GetParam().IsCuda()) // kSlowAppend is a GPU's
@@ -80,8 +91,8 @@ protected:
     for (int round = 0; round < (is_slow() ? 1 : 2); round++) {
       const NewTokens tokens = TakeOut(made, cache);
       const CacheShape &s = cache.shape();
-      Array<unsigned char> k(*bench_, Elements(tokens.bytes[kCacheK], s.dtype, shape.dtype));
-      Array<unsigned char> v(*bench_, Elements(tokens.bytes[kCacheV], s.dtype, shape.dtype));
+      Array<unsigned char> k(*bench_, Elements(tokens.bytes[kCacheK], s.Dtype(kCacheK), shape.dtype));
+      Array<unsigned char> v(*bench_, Elements(tokens.bytes[kCacheV], s.Dtype(kCacheV), shape.dtype));
       Array<int64_t> mapping(*bench_, tokens.slots);
       cgr__append_args append = {};
       append.k_cache = cache.view[kCacheK];
@@ -132,9 +143,11 @@ TEST_P(KernelAttentionAfterAppend, ReadsTheNewTokensAtTheEndOfALongOne) {
 }
 
 TEST_P(KernelAttentionAfterAppend, ReadsTheCodesOfNewTokens) {
-  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 }) {
+  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8 }) {
     AttentionShape shape = Shape();
     shape.cache_dtype = codes;
+    if (codes == CGR_DTYPE_I8)
+      shape.k_scales = shape.v_scales = { 1.0f }, shape.token_factors = 1, shape.scale = 0.002f;
     shape.num_parts = is_slow() ? 5 : 264;
     for (int32_t length : { 63, 65, is_slow() ? 700 : 9000 })
       CheckBatch(shape, { { 2, 40, 1 }, { length, 100, 129 }, 0, 0 }, uint64_t(length));

@@ -86,13 +86,15 @@ TEST_P(KernelAttentionInstances, OfEveryKind) {
 
 TEST_P(KernelAttentionInstances, OfCachesOfCodes) {
   SeededRandom random;
-  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 })
+  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8 })
     for (int32_t heads : UnderChecker() ? std::vector<int32_t>{ 3, 4, 17 } : std::vector<int32_t>{ 1, 3, 4, 7, 8, 11, 16, 17 })
       for (int32_t head_dim : { 64, 128, 16 * random.Pick32(1, 16) }) {
         AttentionShape shape = ShapeOf(heads, head_dim, random);
         shape.cache_dtype = codes;
-        if (heads % 2 != 0)
-          shape.k_scales = { 0.3f, 1.7f }, shape.v_scales = { 0.05f };
+        if (heads % 2 != 0 || codes == CGR_DTYPE_I8)
+          shape.k_scales = { 0.03f, 0.17f }, shape.v_scales = { 0.05f };
+        if (heads % 2 != 0 && codes == CGR_DTYPE_I8)
+          shape.token_factors = 4;
         CheckSame(shape, Batch(std::max(1, kFewLines / heads), random), random.Bits());
       }
   EXPECT_GT(cases_, 0);

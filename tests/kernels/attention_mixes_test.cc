@@ -39,16 +39,27 @@ protected:
   }
   // A cache of codes with any factors; mostly with head dims that have codes.
   static void SetCodes(Random &random, AttentionShape *shape) {
-    shape->cache_dtype = random.OneIn(2) ? CGR_DTYPE_FP8_E4M3 : CGR_DTYPE_FP8_E5M2;
+    const cgr_dtype codes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8 };
+    shape->cache_dtype = codes[random.Pick(0, 2)];
+    shape->v_cache_dtype = random.OneIn(3) ? codes[random.Pick(0, 2)] : shape->cache_dtype;
+    if (random.OneIn(4))
+      shape->v_cache_dtype = shape->dtype;
     for (std::vector<float> *scales : { &shape->k_scales, &shape->v_scales })
       for (int32_t count = random.OneIn(3) ? 0 : random.OneIn(2) ? 1 : shape->num_kv_heads; count > 0; count--)
         scales->push_back(0.01f * float(random.Pick32(1, 300)));
+    if (!IsCode(shape->v_cache_dtype))
+      shape->v_scales = {};
     if (!random.OneIn(8)) {
       shape->head_dim = std::min(256, (shape->head_dim + 15) / 16 * 16);
       shape->kind.head_dim_v = std::min(256, (shape->kind.head_dim_v + 15) / 16 * 16);
     }
     if (shape->kind.keys == Keys::kStep)
       shape->kind.keys = Keys::kCache;
+    if (shape->cache_dtype == CGR_DTYPE_I8 && random.OneIn(2))
+      shape->k_scales = { 0.001f * float(random.Pick32(1, 30)) }, shape->token_factors = random.Pick32(1, 9);
+    if (IsCode(shape->v_cache_dtype) && random.OneIn(3))
+      for (shape->v_scales = {}; int32_t(shape->v_scales.size()) < shape->num_kv_heads * shape->head_dim_v();)
+        shape->v_scales.push_back(0.01f * float(random.Pick32(1, 30)));
   }
   static AttentionBatch RandomBatch(Random &random, Keys keys) {
     AttentionBatch batch;

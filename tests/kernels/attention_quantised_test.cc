@@ -1,27 +1,56 @@
-// Attention over caches with codes of fp8 against fp64 over their values: codes times factors, as the append writes them.
+// Attention over caches with codes of 8 bits against fp64 over their values: codes times factors, as the append writes them.
 #include "tests/support/attention_run.h"
 #include "tests/support/checker.h"
 
 namespace cgr_test {
 namespace {
 
-constexpr cgr_dtype kCodes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 };
+constexpr cgr_dtype kCodes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8 };
+constexpr int32_t kHeads = 2, kDim = 64; // of the layers, where tests do not say
 
-// Of K and V: none, one for all heads, or one for each of two.
+// The factors of K and V. Where channels have their own, those of the first head's are repeated.
 struct Scales {
   std::vector<float> k, v;
+  int32_t token_factors = 0;
 };
-const Scales kScales[] = {
-  { {}, {} }, { { 0.03125f }, { 0.7f } }, { { 0.3f, 0.011f }, { 0.002f, 1.9f } }, { {}, { 0.05f, 3.0f } }, { { 1.7f, 0.2f }, {} }
+const Scales kNone = {}, kOne = { { 0.03125f }, { 0.7f } }, kOfHeads = { { 0.3f, 0.011f }, { 0.002f, 1.9f } };
+std::vector<float> Channels(int32_t heads = kHeads, int32_t dim = kDim) {
+  std::vector<float> factors;
+  for (int32_t c = 0; c < heads * dim; c++)
+    factors.push_back(0.01f * float(1 + c % 7) * (c % 5 == 0 ? 3.0f : 1.0f));
+  return factors;
+}
+
+// What a cache has: codes, or in V the dtype of the call, and factors.
+struct Form {
+  cgr_dtype k, v; // v NONE: the call's
+  Scales scales;
 };
+std::vector<Form> Forms() {
+  const cgr_dtype e4m3 = CGR_DTYPE_FP8_E4M3, e5m2 = CGR_DTYPE_FP8_E5M2, i8 = CGR_DTYPE_I8, call = CGR_DTYPE_NONE;
+  const Scales of_tokens = { { 0.01f }, Channels(), 5 }, k_alone = { { 0.02f }, {}, 3 };
+  std::vector<Form> forms;
+  for (const Scales &scales : { kNone, kOne, kOfHeads, Scales{ {}, { 0.05f, 3.0f } }, Scales{ { 1.7f, 0.2f }, {} } })
+    forms.push_back({ e4m3, e4m3, scales });
+  for (const Scales &scales : { kNone, kOfHeads })
+    forms.push_back({ e5m2, e5m2, scales });
+  for (const Form &form :
+       { Form{ i8, i8, of_tokens }, Form{ i8, i8, kOfHeads }, Form{ i8, i8, { { 0.02f }, { 0.03f } } }, Form{ i8, call, k_alone },
+         Form{ i8, e4m3, { { 0.01f }, { 0.3f }, 4 } }, Form{ e4m3, e5m2, { { 0.3f, 0.011f }, Channels() } },
+         Form{ e5m2, call, { { 0.5f }, {} } }, Form{ e4m3, e4m3, { {}, Channels() } } })
+    forms.push_back(form);
+  return forms;
+}
 
 class KernelAttentionQuantised : public AttentionTest {
 protected:
   bool Has(const AttentionShape &shape) const { return KernelFor(info_, shape) != nullptr; }
-  AttentionShape Codes(cgr_dtype codes, const Scales &scales) const {
+  AttentionShape Codes(cgr_dtype codes, const Scales &scales) const { return Of({ codes, codes, scales }); }
+  AttentionShape Of(const Form &form) const {
     AttentionShape shape = Shape();
-    shape.cache_dtype = codes;
-    shape.k_scales = scales.k, shape.v_scales = scales.v;
+    shape.num_kv_heads = kHeads, shape.head_dim = kDim;
+    shape.cache_dtype = form.k, shape.v_cache_dtype = form.v != CGR_DTYPE_NONE ? form.v : shape.dtype;
+    shape.k_scales = form.scales.k, shape.v_scales = form.scales.v, shape.token_factors = form.scales.token_factors;
     return shape;
   }
   // Whole tiles, tiles that many parts share, splits of the prefill queue, and splits that a request sets for itself.
@@ -35,15 +64,18 @@ protected:
         Check(shape, batch, seed);
       }
   }
-  // For both formats, with each kind of factors. `change` makes the shape one of a kind.
+  // For each form. `change` makes the shape one of a kind.
   template <class Change> void CheckCodes(const AttentionBatch &batch, uint64_t seed, Change change) {
-    for (cgr_dtype codes : kCodes)
-      for (const Scales &scales : kScales) {
-        AttentionShape shape = Codes(codes, scales);
-        change(&shape);
-        if (Has(shape))
-          CheckPartitions(shape, batch, seed);
-      }
+    for (const Form &form : Forms()) {
+      AttentionShape shape = Of(form);
+      change(&shape);
+      if (form.v == CGR_DTYPE_NONE)
+        shape.v_cache_dtype = shape.dtype;
+      const bool has_dtype = shape.dtype != CGR_DTYPE_FP32 || !bench_->has_cuda_kernels();
+      ASSERT_EQ(Has(shape), has_dtype) << shape.Text();
+      if (has_dtype)
+        CheckPartitions(shape, batch, seed);
+    }
     EXPECT_GT(cases_, 0);
   }
   // Requests of the decode section and of the prefill queue, ending anywhere in a page and a tile.
@@ -71,9 +103,13 @@ TEST_P(KernelAttentionQuantised, EveryHeadDimAndLayout) {
   for (int32_t dim = 16; dim <= 256; dim += UnderChecker() ? 80 : 16)
     for (int32_t dim_v : { dim, 272 - dim })
       for (cgr_dtype codes : kCodes) {
-        AttentionShape shape = Codes(codes, kScales[number % 5]);
+        AttentionShape shape = Codes(codes, number % 2 == 0 ? kOne : kOfHeads);
         shape.head_dim = dim;
         shape.kind.head_dim_v = dim_v;
+        if (number % 3 == 0 && codes == CGR_DTYPE_I8)
+          shape.token_factors = 3, shape.v_scales = Channels(kHeads, dim_v);
+        if (number % 5 == 0)
+          shape.v_cache_dtype = shape.dtype, shape.v_scales = {};
         shape.layouts = layouts[size_t(number++) % layouts.size()];
         shape.page_size = number % 3 == 0 ? 48 : 16;
         shape.num_parts = 13;
@@ -98,8 +134,10 @@ TEST_P(KernelAttentionQuantised, FactorsBelowZeroAndNearlyZero) {
 TEST_P(KernelAttentionQuantised, GroupsOfHeads) {
   for (auto [q, kv] : { std::pair<int32_t, int32_t>{ 2, 2 }, { 10, 2 }, { 140, 2 }, { 6, 1 } })
     for (cgr_dtype codes : kCodes) {
-      AttentionShape shape = Codes(codes, kv == 1 ? kScales[1] : kScales[2]);
+      AttentionShape shape = Codes(codes, kv == 1 ? kOne : kOfHeads);
       shape.num_q_heads = q, shape.num_kv_heads = kv;
+      if (codes == CGR_DTYPE_I8 && kv == 2)
+        shape.token_factors = 6, shape.v_scales = Channels();
       if (Has(shape))
         CheckPartitions(shape, { { 1, 70, 3 }, { 90, 100, 33 }, 1, 1 }, 4);
     }
@@ -150,7 +188,7 @@ TEST_P(KernelAttentionQuantised, KeysOfAnotherSequence) {
 
 // Keys of the step are no cache: no kernel serves them as codes.
 TEST_P(KernelAttentionQuantised, KeysOfTheStepAreNoCodes) {
-  AttentionShape shape = Codes(CGR_DTYPE_FP8_E4M3, kScales[0]);
+  AttentionShape shape = Codes(CGR_DTYPE_FP8_E4M3, kNone);
   shape.kind.keys = Keys::kStep;
   EXPECT_FALSE(Has(shape));
 }
@@ -158,10 +196,10 @@ TEST_P(KernelAttentionQuantised, KeysOfTheStepAreNoCodes) {
 // ----------------------------------------------------------------------------------------------------------------------- bits
 
 TEST_P(KernelAttentionQuantised, PoisonChangesNoBit) {
-  for (cgr_dtype codes : kCodes)
+  for (const Form &form : Forms())
     for (int32_t window : { 0, 33 })
       for (bool bidirectional : { false, true }) {
-        AttentionShape shape = Codes(codes, kScales[2]);
+        AttentionShape shape = Of(form);
         shape.kind.window_left = window;
         shape.kind.bidirectional = bidirectional;
         ASSERT_TRUE(Has(shape));
@@ -170,16 +208,16 @@ TEST_P(KernelAttentionQuantised, PoisonChangesNoBit) {
 }
 
 TEST_P(KernelAttentionQuantised, PaddingChangesNoBit) {
-  for (cgr_dtype codes : kCodes) {
-    const AttentionShape shape = Codes(codes, kScales[2]);
+  for (const Form &form : Forms()) {
+    const AttentionShape shape = Of(form);
     ASSERT_TRUE(Has(shape));
     ASSERT_NO_FATAL_FAILURE(CheckPadding(shape, Mixed(), { 0, 1, 5, 70 }, 10));
   }
 }
 
 TEST_P(KernelAttentionQuantised, ARequestAloneGivesTheSameBits) {
-  for (cgr_dtype codes : kCodes) {
-    const AttentionShape shape = Codes(codes, kScales[2]);
+  for (const Form &form : Forms()) {
+    const AttentionShape shape = Of(form);
     ASSERT_TRUE(Has(shape));
     ASSERT_NO_FATAL_FAILURE(CheckAlone(shape, Mixed(), 3, 11));
   }
@@ -187,7 +225,10 @@ TEST_P(KernelAttentionQuantised, ARequestAloneGivesTheSameBits) {
 
 // --------------------------------------------------------------------------------------------------------------------- values
 
-bool IsFiniteCode(cgr_dtype codes, int32_t code) {
+// Finite, and one that the append writes.
+bool IsGoodCode(cgr_dtype codes, int32_t code) {
+  if (codes == CGR_DTYPE_I8)
+    return code != 0x80;
   const unsigned char byte = static_cast<unsigned char>(code);
   return std::isfinite(cgr__reference_load(codes, &byte));
 }
@@ -196,7 +237,9 @@ bool IsFiniteCode(cgr_dtype codes, int32_t code) {
 TEST_P(KernelAttentionQuantised, EveryCodeOfV) {
   for (cgr_dtype codes : kCodes)
     for (const std::vector<float> &factor : { std::vector<float>{}, std::vector<float>{ 0.25f }, std::vector<float>{ 3.0f } }) {
-      AttentionShape shape = Codes(codes, { {}, factor });
+      AttentionShape shape = Codes(codes, { { 1.0f }, factor });
+      if (factor.empty() && codes == CGR_DTYPE_I8)
+        continue;
       shape.num_q_heads = shape.num_kv_heads = 1;
       shape.head_dim = 256;
       if (!Has(shape) && bench_->has_cuda_kernels())
@@ -207,7 +250,7 @@ TEST_P(KernelAttentionQuantised, EveryCodeOfV) {
       const int32_t page = made.Pages(0)[0];
       Bytes image = cache.Page(kCacheV, page);
       for (int32_t code = 0; code < 256; code++)
-        cache.InPage(kCacheV, &image, 0, 0)[code] = static_cast<unsigned char>(IsFiniteCode(codes, code) ? code : 0);
+        cache.InPage(kCacheV, &image, 0, 0)[code] = static_cast<unsigned char>(IsGoodCode(codes, code) ? code : 0);
       cache.Put(kCacheV, page, image);
       AttentionRun run(*bench_, made, cache);
       const Values out = LoadElements(shape.dtype, run.Run().out.data(), 256);
@@ -223,7 +266,9 @@ TEST_P(KernelAttentionQuantised, EveryCodeOfV) {
 TEST_P(KernelAttentionQuantised, EveryCodeOfK) {
   for (cgr_dtype codes : kCodes)
     for (const std::vector<float> &factor : { std::vector<float>{}, std::vector<float>{ 0.25f } }) {
-      AttentionShape shape = Codes(codes, { factor, {} });
+      AttentionShape shape = Codes(codes, { factor, { 1.0f } });
+      if (factor.empty() && codes == CGR_DTYPE_I8)
+        continue;
       shape.num_q_heads = shape.num_kv_heads = 1;
       shape.kind.window_left = 1;
       shape.scale = 0.5f;
@@ -234,7 +279,7 @@ TEST_P(KernelAttentionQuantised, EveryCodeOfK) {
       std::fill(made.kv[kCacheK][0].begin(), made.kv[kCacheK][0].end(), 0.0);
       std::vector<double> score;
       for (int32_t code = 0; code < 256; code++) {
-        const unsigned char byte = static_cast<unsigned char>(IsFiniteCode(codes, code) ? code : 0);
+        const unsigned char byte = static_cast<unsigned char>(IsGoodCode(codes, code) ? code : 0);
         const double value = cgr__reference_load(codes, &byte) * (factor.empty() ? 1.0 : double(factor[0]));
         made.kv[kCacheK][0][size_t(code * shape.head_dim)] = value;
         score.push_back(value * 0.5);
@@ -249,9 +294,9 @@ TEST_P(KernelAttentionQuantised, EveryCodeOfK) {
 
 // A code that is NaN gives NaN to queries of its own request, and changes no bit of other requests.
 TEST_P(KernelAttentionQuantised, NanOfAKeyReachesItsRequestAlone) {
-  for (cgr_dtype codes : kCodes)
+  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 })
     for (Cache which : kCaches) {
-      AttentionShape shape = Codes(codes, kScales[2]);
+      AttentionShape shape = Codes(codes, kOfHeads);
       ASSERT_TRUE(Has(shape));
       AttentionCase made(shape, { { 1, 1, 20 }, { 70, 40, 50 }, 0, 0 }, 14);
       FilledCache cache(*bench_, made, Poison::kNan);

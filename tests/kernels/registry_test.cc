@@ -221,6 +221,8 @@ TEST(KernelKinds, AcceptEachDtypeAndHeadDimOfTheirRow) {
         const bool codes = kernel_kind->cache_dtypes & 1u << dtype; // which are no dtype of q, k and v in the call
         if (!(kernel_kind->dtypes & 1u << dtype))
           missing.insert(codes ? "dtype" : "k.dtype");
+        if (dtype == CGR_DTYPE_I8)
+          missing.insert({ "k.scale", "v.scale" });
         if (!has_dim || (codes && dim % 16 != 0))
           missing.insert("head_dim");
         Answer answer = Ask(device, layer);
@@ -233,12 +235,15 @@ TEST(KernelKinds, AcceptEachDtypeAndHeadDimOfTheirRow) {
 
 // ----------------------------------------------------------------------------------------------------------- caches of 8 bits
 
-constexpr cgr_dtype kCodes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 };
+constexpr cgr_dtype kCodes[] = { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8 };
+alignas(16) float kFactors[4];
 
 cgr_layer CodesLayer(cgr_dtype codes, cgr_dtype dtype = CGR_DTYPE_BF16) {
   cgr_layer layer = PlainLayer();
   SetDtype(&layer, dtype);
   layer.k.dtype = layer.v.dtype = codes;
+  if (codes == CGR_DTYPE_I8)
+    layer.k.scale = layer.v.scale = kFactors;
   return layer;
 }
 
@@ -289,7 +294,12 @@ TEST(KernelKinds, NameWhatCachesOfCodesCannotHave) {
                     { "expected bf16 as in dtype" });
       ExpectRefused(device, with([](cgr_layer &l) { l.out_dtype = CGR_DTYPE_FP16; }), "out_dtype",
                     { "expected bf16 as in dtype" });
-      ExpectRefused(device, with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_BF16; }), "v.dtype", { "is bf16, expected " + name });
+      ExpectRefused(device, with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16, l.v.scale = nullptr; }), "v.dtype",
+                    { "is fp16, expected fp8_e4m3, fp8_e5m2 or i8, or bf16 as in dtype" });
+      ExpectRefused(device, with([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_BF16, l.k.scale = l.v.scale = nullptr; }), "v.dtype",
+                    { "is " + name + ", expected bf16 as in k" });
+      ExpectRefused(device, with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_BF16, l.v.scale = kFactors; }), "v.scale",
+                    { "is given, expected NULL with a cache of bf16" });
       ExpectRefused(device, with([](cgr_layer &l) { l.head_dim = 72; }), "head_dim",
                     { "is 72, expected 16 to 256, a multiple of 16", "with a cache of " + name });
       ExpectRefused(device, with([](cgr_layer &l) { l.head_dim_v = 40; }), "head_dim_v",
@@ -313,11 +323,15 @@ TEST(KernelKinds, WantStaticFactorsOfCodes) {
       for (int64_t cgr_kv_view::*stride :
            { &cgr_kv_view::scale_stride_page, &cgr_kv_view::scale_stride_token, &cgr_kv_view::scale_stride_d }) {
         view.*stride = 64;
-        ExpectRefused(device, layer, field,
-                      { stride == &cgr_kv_view::scale_stride_page    ? "has strides 64, 0, 2, 0"
-                        : stride == &cgr_kv_view::scale_stride_token ? "has strides 0, 64, 2, 0"
-                                                                     : "has strides 0, 0, 2, 64",
-                        "expected 0, 0, any and 0" });
+        if (of_v && stride == &cgr_kv_view::scale_stride_d)
+          EXPECT_NE(Ask(device, layer).kernel_kind, nullptr);
+        else
+          ExpectRefused(device, layer, field,
+                        { stride == &cgr_kv_view::scale_stride_page    ? "with strides 64, 0, 2, 0"
+                          : stride == &cgr_kv_view::scale_stride_token ? "with strides 0, 64, 2, 0"
+                                                                       : "with strides 0, 0, 2, 64",
+                          of_v ? "expected 0, 0, any, any: one for all, or for each head or channel"
+                               : "expected 0, 0, any, 0: one for all, or for each head" });
         view.*stride = 0;
       }
       EXPECT_NE(Ask(device, layer).kernel_kind, nullptr);
@@ -327,10 +341,36 @@ TEST(KernelKinds, WantStaticFactorsOfCodes) {
     }
 }
 
-TEST(KernelKinds, RefuseCachesOfIntegers) {
-  for (const cgr_device_info &device : Devices())
-    ExpectRefused(device, CodesLayer(CGR_DTYPE_I8, CGR_DTYPE_I8), "k.dtype",
-                  { "is i8, expected ", "fp16 or bf16, or fp8_e4m3 or fp8_e5m2 for a cache, on this device" });
+TEST(KernelKinds, WantFactorsOfIntegers) {
+  for (const cgr_device_info &device : Devices()) {
+    cgr_layer layer = CodesLayer(CGR_DTYPE_I8);
+    layer.k.scale = nullptr;
+    ExpectRefused(device, layer, "k.scale", { "is NULL, expected factors with a cache of i8" });
+    layer = CodesLayer(CGR_DTYPE_I8);
+    layer.v.scale = nullptr;
+    ExpectRefused(device, layer, "v.scale", { "is NULL, expected factors with a cache of i8" });
+    ExpectRefused(device, CodesLayer(CGR_DTYPE_U8, CGR_DTYPE_U8), "k.dtype",
+                  { "is u8, expected ", "fp16 or bf16, or fp8_e4m3, fp8_e5m2 or i8 for a cache, on this device" });
+  }
+}
+
+// The factors of K's tokens are copied 16 bytes at a time.
+TEST(KernelKinds, TakeFactorsOfTokensSideBySide) {
+  for (const cgr_device_info &device : Devices()) {
+    const auto with = [](int64_t page, int64_t token, int64_t head, int64_t d, float *scale) {
+      cgr_layer layer = CodesLayer(CGR_DTYPE_I8);
+      layer.k.scale = scale;
+      layer.k.scale_stride_page = page, layer.k.scale_stride_token = token;
+      layer.k.scale_stride_head = head, layer.k.scale_stride_d = d;
+      return layer;
+    };
+    EXPECT_NE(Ask(device, with(64, 1, 16, 0, kFactors)).kernel_kind, nullptr);
+    EXPECT_NE(Ask(device, with(16, 1, 0, 0, kFactors)).kernel_kind, nullptr);
+    for (const cgr_layer &layer : { with(64, 2, 16, 0, kFactors), with(66, 1, 16, 0, kFactors), with(64, 1, 18, 0, kFactors),
+                                    with(64, 1, 16, 1, kFactors), with(0, 1, 16, 0, kFactors), with(64, 1, 16, 0, kFactors + 1) })
+      ExpectRefused(device, layer, "k.scale",
+                    { "expected 0, 0, any, 0 (for all, or each head) or 4m, 1, 4n, 0 at a multiple of 16 (for each token)" });
+  }
 }
 
 // With whatever else a layer asks for, the fields are those of the rules.

@@ -66,11 +66,13 @@ std::string HeadDims(const cgr_device_info &device, bool of_v) {
   return std::to_string(dims.front()) + " to " + std::to_string(dims.back()) + ", multiples of " + std::to_string(step);
 }
 
-void AskFactors(cgr_layer *l, int64_t stride_token) {
-  l->k.dtype = l->v.dtype = CGR_DTYPE_FP8_E4M3;
-  l->k.scale = l->v.scale = const_cast<float *>(&kFloat);
-  l->k.scale_stride_token = l->v.scale_stride_token = stride_token;
-  l->k.scale_stride_head = l->v.scale_stride_head = 1;
+// Of a cache with these dtypes, one factor for each head. A layer that asks for V's dtype has it for good.
+void AskFactors(cgr_layer *l, cgr_dtype k, cgr_dtype v) {
+  alignas(16) static float factors[4];
+  l->k.dtype = k, l->v.dtype = v;
+  l->k.scale = factors;
+  l->v.scale = cgr_dtype_size(v) == 1 ? factors : nullptr;
+  l->k.scale_stride_head = l->v.scale_stride_head = 4;
 }
 
 // A kind, and what a layer of that kind asks for.
@@ -98,13 +100,25 @@ std::vector<Kind> Kinds() {
     { "q of another dtype than k and v (quantised)", "q of another dtype",
       [](cgr_layer *l) { l->q_dtype = CGR_DTYPE_FP8_E4M3; } },
     { "out of another dtype than q", "out of another dtype", [](cgr_layer *l) { l->out_dtype = CGR_DTYPE_FP16; } },
-    { "caches of fp8_e4m3 or fp8_e5m2, head dims multiples of 16", "a cache of 8 bits",
+    { "caches of fp8_e4m3, fp8_e5m2 or i8, head dims multiples of 16", "a cache of fp8",
       [](cgr_layer *l) { l->k.dtype = l->v.dtype = CGR_DTYPE_FP8_E4M3; } },
-    { "their factors: one for all, or one for each KV head", "a cache of 8 bits with factors",
-      [](cgr_layer *l) { AskFactors(l, 0); } },
-    { "their factors: one for each token", "a cache of 8 bits with a factor for each token",
-      [](cgr_layer *l) { AskFactors(l, 2); } },
-    { "caches of i8", "a cache of i8", [](cgr_layer *l) { l->k.dtype = l->v.dtype = CGR_DTYPE_I8; } },
+    { "their factors: one for all, or one for each KV head (i8 needs some)", "a cache of i8 with factors",
+      [](cgr_layer *l) { AskFactors(l, CGR_DTYPE_I8, CGR_DTYPE_I8); } },
+    { "the factors of K in i8: one for each token and KV head, written by the append", "a cache of i8 with factors of tokens",
+      [](cgr_layer *l) {
+        AskFactors(l, CGR_DTYPE_I8, CGR_DTYPE_I8);
+        l->k.scale_stride_page = 64, l->k.scale_stride_token = 1, l->v.scale_stride_d = 0;
+      } },
+    { "the factors of V: one for each channel of a KV head", "a cache of 8 bits with factors of channels",
+      [](cgr_layer *l) {
+        AskFactors(l, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E4M3);
+        l->v.scale_stride_d = 1, l->k.scale_stride_page = l->k.scale_stride_token = 0;
+      } },
+    { "K of 8 bits and V of other 8 bits", "K and V of different 8 bits",
+      [](cgr_layer *l) { AskFactors(l, CGR_DTYPE_I8, CGR_DTYPE_FP8_E5M2); } },
+    { "K of 8 bits and V of 16", "K alone of 8 bits",
+      [](cgr_layer *l) { AskFactors(l, CGR_DTYPE_I8, static_cast<cgr_dtype>(l->dtype)); } },
+    { "K of 16 bits and V of 8", "V alone of 8 bits", [](cgr_layer *l) { l->v.dtype = CGR_DTYPE_FP8_E4M3; } },
   };
 }
 

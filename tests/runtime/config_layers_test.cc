@@ -141,7 +141,7 @@ TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
       // The strides of elements of one byte: these are multiples of 16.
       { kUnsupported, "layers[1].dtype is fp8_e4m3 (0 takes the cache's) ... fp16 or bf16", cache(CGR_DTYPE_FP8_E4M3) },
       { kUnsupported, "layers[1].dtype is fp8_e5m2 (0 takes the cache's) ... fp16 or bf16", cache(CGR_DTYPE_FP8_E5M2) },
-      { kUnsupported, "layers[1].k.dtype is i8", cache(CGR_DTYPE_I8) },
+      { kUnsupported, "layers[1].k.dtype is u8", cache(CGR_DTYPE_U8) },
       { kUnsupported, "layers[1].k.dtype is u8", cache(CGR_DTYPE_U8) },
       { kUnsupported, "layers[1].k.scale ... NULL", [](Good &c) { c.layers[1].k.scale = &scale; } },
       { kUnsupported, "layers[1].v.scale ... NULL", [](Good &c) { c.layers[1].v.scale = &scale; } },
@@ -172,10 +172,12 @@ TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
   Accepted(with([](cgr_layer &l) { l.k.scale = l.v.scale = nullptr; }));
   const auto shifted = [](cgr_layer &l) { l.k.scale = reinterpret_cast<float *>(reinterpret_cast<char *>(scales) + 2); };
   EachRefused({
-      { kUnsupported, "layers[1].k.scale has strides 0, 1, 0, 0 ... one for each head",
+      { kUnsupported, "layers[1].k.scale is 0x ... with strides 0, 1, 0, 0 ... or for each head",
         with([](cgr_layer &l) { l.k.scale_stride_token = 1; }) },
-      { kUnsupported, "layers[1].v.scale has strides 0, 0, 0, 1 ... one for each head",
-        with([](cgr_layer &l) { l.v.scale_stride_d = 1; }) },
+      { kUnsupported, "layers[1].v.scale is 0x ... with strides 0, 1, 0, 0 ... for each head or channel",
+        with([](cgr_layer &l) { l.v.scale_stride_token = 1; }) },
+      { kUnsupported, "layers[1].k.scale is NULL, expected factors with a cache of i8",
+        with([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_I8, l.k.scale = nullptr; }) },
       { kArgument, "layers[1].k.scale is 0x ... multiple of 4", with(shifted) },
       { kArgument, "layers[1].k.scale_stride_head is -1", with([](cgr_layer &l) { l.k.scale_stride_head = -1; }) },
       { kArgument, "layers[1].k.scale_stride_head is 1 ... scale is NULL",
@@ -183,9 +185,9 @@ TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
       { kUnsupported, "layers[1].head_dim is 56 ... a multiple of 16",
         with([](cgr_layer &l) { l.head_dim = l.head_dim_v = 56; }) },
   });
-  Refused(
-      with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP8_E5M2, l.k.scale_stride_head = -7; }),
-      { { kUnsupported, "layers[1].v.dtype is fp8_e5m2 ... as in k" }, { kArgument, "layers[1].k.scale_stride_head is -7" } });
+  Refused(with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_FP16, l.v.scale = nullptr, l.k.scale_stride_head = -7; }),
+          { { kUnsupported, "layers[1].v.dtype is fp16 ... or bf16 as in dtype" },
+            { kArgument, "layers[1].k.scale_stride_head is -7" } });
 }
 
 // -------------------------------------------------------------------------------------------------------------- features

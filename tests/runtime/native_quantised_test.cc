@@ -1,5 +1,6 @@
-// Layers of the library's own attention over caches of fp8: the append quantises, attention reads codes times factors, and every
-// kind of step gives the same bits.
+// Layers of the library's own attention over caches of 8 bits: the append quantises, attention reads codes times factors, and
+// every kind of step gives the same bits.
+#include <cmath>
 #include <cstring>
 
 #include "cgr/inspect.h"
@@ -22,18 +23,29 @@ protected:
     layer_.backend = 0, layer_.num_q_heads = kQueryHeads, layer_.head_dim = kDim;
     group_.num_pages = kPages;
   }
-  // The layer's cache, its factors of each head if there are any, and the views of its call.
-  void Make(cgr_dtype codes, cgr_dtype dtype, const std::vector<float> &k_scales, const std::vector<float> &v_scales) {
+  // The layer's cache, the factors that the engine gives, and the views of its call: one factor for all, one for each head, or of
+  // V one for each channel of a head. Codes of i8 without factors in K: the append writes one for each token.
+  void Make(cgr_dtype codes, cgr_dtype dtype, const std::vector<float> &k_scales, const std::vector<float> &v_scales,
+            cgr_dtype v_codes = CGR_DTYPE_NONE) {
     layer_.dtype = dtype;
     scales_[0] = k_scales, scales_[1] = v_scales;
     for (int which : { 0, 1 }) {
       cgr_kv_view &view = which == 0 ? layer_.k : layer_.v;
-      CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(kCacheBytes), codes, kPage, kHeads, kDim, &view));
-      if (scales_[which].empty())
+      const cgr_dtype own = which == 1 && v_codes != CGR_DTYPE_NONE ? v_codes : codes;
+      const std::vector<float> &scales = scales_[which];
+      CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(kCacheBytes * cgr_dtype_size(own)), own, kPage, kHeads, kDim, &view));
+      if (which == 0 && HasTokenFactors())
+        scales_[0].assign(kPages * kHeads * kPage, 0.0f);
+      if (scales.empty())
         continue;
-      view.scale = static_cast<float *>(Alloc(scales_[which].size() * sizeof(float)));
-      view.scale_stride_head = scales_[which].size() == 1 ? 0 : 1;
-      ASSERT_NO_FATAL_FAILURE(Put(view.scale, scales_[which].data(), scales_[which].size() * sizeof(float)));
+      view.scale = static_cast<float *>(Alloc(scales.size() * sizeof(float)));
+      if (which == 0 && HasTokenFactors())
+        view.scale_stride_page = kHeads * kPage, view.scale_stride_head = kPage, view.scale_stride_token = 1;
+      else if (scales.size() > kHeads)
+        view.scale_stride_head = kDim, view.scale_stride_d = 1;
+      else
+        view.scale_stride_head = scales.size() == 1 ? 0 : 1;
+      ASSERT_NO_FATAL_FAILURE(Put(view.scale, scales.data(), scales.size() * sizeof(float)));
     }
     for (cgr_view *view : { &call_.q, &call_.out })
       CGR_ASSERT_OK(cgr_view_make(Alloc(Bytes(kQueryHeads)), dtype, kQueryHeads, kDim, view));
@@ -41,6 +53,7 @@ protected:
       CGR_ASSERT_OK(cgr_view_make(Alloc(Bytes(kHeads)), dtype, kHeads, kDim, view));
     call_.lse = { Alloc(kTokens * kQueryHeads * sizeof(float)), CGR_DTYPE_FP32, 0, kQueryHeads, 1 };
   }
+  bool HasTokenFactors() const { return layer_.k.dtype == CGR_DTYPE_I8 && (scales_[0].empty() || scales_[0].size() > kHeads); }
   size_t Bytes(int heads) const { return size_t(kTokens * heads * kDim) * cgr_dtype_size(cgr_dtype(layer_.dtype)); }
   void Put(void *to, const void *from, size_t bytes) {
     CGR_ASSERT_OK(cgr_copy(dev_, to, from, bytes, stream_));
@@ -85,21 +98,34 @@ protected:
   }
   // What the append makes of the first tokens: codes times factors.
   Values Quantised(const Values &values, int which, int count) const {
+    const int32_t dtype = which == 0 ? layer_.k.dtype : layer_.v.dtype;
     Values made;
     for (size_t i = 0; i < size_t(count * kHeads * kDim); i++) {
-      const std::vector<float> &scales = scales_[which];
-      const float factor = scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : i / kDim % kHeads];
-      made.push_back(cgr__reference_round(layer_.k.dtype, double(float(values[i]) / factor)) * double(factor));
+      const float factor = which == 0 && HasTokenFactors() ? FactorOfRow(&values[i / kDim * kDim]) : Factor(scales_[which], i);
+      made.push_back(cgr__reference_round(dtype, double(float(values[i]) / factor)) * double(factor));
     }
     return made;
+  }
+  static float FactorOfRow(const double *row) {
+    float most = 0.0f;
+    for (int d = 0; d < kDim; d++)
+      most = std::max(most, std::fabs(float(row[d])));
+    return most / 127.0f;
+  }
+  static float Factor(const std::vector<float> &scales, size_t i) {
+    const size_t head = i / kDim % kHeads;
+    return scales.empty() ? 1.0f : scales[scales.size() == 1 ? 0 : scales.size() > kHeads ? head * kDim + i % kDim : head];
   }
   // The cache of the request, as the device has it.
   Values Cached(int which, int32_t tokens) {
     const int32_t pages[] = { 3, 5 };
     cgr_kv_view view = which == 0 ? layer_.k : layer_.v;
-    std::vector<unsigned char> bytes = Get(view.base, kCacheBytes);
+    std::vector<unsigned char> bytes = Get(view.base, kCacheBytes * cgr_dtype_size(cgr_dtype(view.dtype)));
+    std::vector<unsigned char> scales;
+    if (view.scale != nullptr)
+      scales = Get(view.scale, scales_[which].size() * sizeof(float));
     view.base = bytes.data();
-    view.scale = scales_[which].empty() ? nullptr : scales_[which].data();
+    view.scale = scales.empty() ? nullptr : reinterpret_cast<float *>(scales.data());
     return GatherKv(view, pages, kPage, tokens, kHeads, kDim);
   }
   // Steps of one request over two pages, chunks and decodes, each compared with fp64 over the cache. Returns all output bits.
@@ -122,7 +148,7 @@ protected:
       const std::vector<unsigned char> out = Get(call_.out.data, Bytes(kQueryHeads));
       const std::vector<unsigned char> lse = Get(call_.lse.data, kTokens * kQueryHeads * sizeof(float));
       const int64_t padding = int64_t{ step_.key.num_tokens } - count;
-      p.dtype = cgr_dtype(layer_.dtype), p.cache_dtype = cgr_dtype(layer_.k.dtype);
+      p.dtype = cgr_dtype(layer_.dtype), p.v_dtype = cgr_dtype(layer_.v.dtype);
       p.query_len = count, p.seq_len = tokens, p.num_q_heads = kQueryHeads, p.num_kv_heads = kHeads, p.head_dim = kDim;
       p.kind.softcap = layer_.softcap, p.kind.window_left = layer_.window_left;
       p.q.resize(size_t(count * kQueryHeads * kDim));
@@ -170,6 +196,41 @@ TEST_P(NativeQuantised, AttendsToWhatTheAppendHasQuantised) {
     }
 }
 
+std::vector<float> ChannelFactors(int count) {
+  std::vector<float> factors;
+  for (int c = 0; c < count; c++)
+    factors.push_back(0.02f + 0.003f * float(c % 11));
+  return factors;
+}
+
+// The append finds the factors of K's tokens, the engine has measured those of V's channels.
+TEST_P(NativeQuantised, AttendsToIntegersWithFactorsOfTokensAndChannels) {
+  for (cgr_dtype dtype : { CGR_DTYPE_BF16, CGR_DTYPE_FP16 }) {
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_I8, dtype, {}, ChannelFactors(kHeads * kDim)));
+    ASSERT_NO_FATAL_FAILURE(CheckModes());
+  }
+}
+
+TEST_P(NativeQuantised, AttendsToIntegersWithGivenFactors) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_I8, CGR_DTYPE_BF16, { 0.03f, 0.02f }, { 0.04f }));
+  ASSERT_NO_FATAL_FAILURE(CheckModes());
+}
+
+TEST_P(NativeQuantised, AttendsToKAndVOfTheirOwn) {
+  for (auto [k, v] : { std::pair<cgr_dtype, cgr_dtype>{ CGR_DTYPE_I8, CGR_DTYPE_BF16 },
+                       { CGR_DTYPE_I8, CGR_DTYPE_FP8_E5M2 },
+                       { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_I8 },
+                       { CGR_DTYPE_FP8_E5M2, CGR_DTYPE_BF16 } }) {
+    SCOPED_TRACE("K " + std::to_string(k) + ", V " + std::to_string(v));
+    std::vector<float> given;
+    if (k != CGR_DTYPE_I8)
+      given = { 0.5f };
+    ASSERT_NO_FATAL_FAILURE(
+        Make(k, CGR_DTYPE_BF16, given, v == CGR_DTYPE_BF16 ? std::vector<float>{} : ChannelFactors(kHeads), v));
+    ASSERT_NO_FATAL_FAILURE(CheckModes());
+  }
+}
+
 TEST_P(NativeQuantised, NeedsNoFactors) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E4M3, CGR_DTYPE_BF16, {}, {}));
   ASSERT_NO_FATAL_FAILURE(CheckModes());
@@ -187,14 +248,18 @@ TEST_P(NativeQuantised, PassesAnAuditAndASelfTest) {
   cgr_audit audit = CGR_AUDIT_INIT;
   cgr_self_test test = CGR_SELF_TEST_INIT;
   int32_t count = -1;
-  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E4M3, CGR_DTYPE_BF16, { 0.05f }, { 3.0f, 1.0f }));
-  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
-  CGR_EXPECT_OK(cgr_runtime_audit(rt_, &audit, findings, 8, &count));
-  EXPECT_EQ(count, 0) << findings[0].text;
-  test.num_pages = 6, test.pages = pages, test.max_token = 100, test.seed = 1;
-  count = -1;
-  CGR_EXPECT_OK(cgr_runtime_self_test(rt_, &test, findings, 8, &count));
-  EXPECT_EQ(count, 0) << findings[0].text;
+  for (cgr_dtype codes : { CGR_DTYPE_FP8_E4M3, CGR_DTYPE_I8 }) {
+    ASSERT_NO_FATAL_FAILURE(
+        Make(codes, CGR_DTYPE_BF16, codes == CGR_DTYPE_I8 ? std::vector<float>{} : std::vector<float>{ 0.05f }, { 3.0f, 1.0f }));
+    ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+    CGR_EXPECT_OK(cgr_runtime_audit(rt_, &audit, findings, 8, &count));
+    EXPECT_EQ(count, 0) << findings[0].text;
+    test.num_pages = 6, test.pages = pages, test.max_token = 100, test.seed = 1;
+    count = -1;
+    CGR_EXPECT_OK(cgr_runtime_self_test(rt_, &test, findings, 8, &count));
+    EXPECT_EQ(count, 0) << findings[0].text;
+    ASSERT_NO_FATAL_FAILURE(Stop());
+  }
 }
 
 // A guarded read gives what the read-trash page holds.

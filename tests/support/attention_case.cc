@@ -23,8 +23,20 @@ std::string AttentionShape::Text() const {
   return std::string(cgr_dtype_name(dtype)) + " heads " + std::to_string(num_q_heads) + "/" + std::to_string(num_kv_heads) + "x" +
          std::to_string(head_dim) + " page " + std::to_string(page_size) + " parts " + std::to_string(num_parts) +
          " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") +
-         (cache_dtype != CGR_DTYPE_NONE ? std::string(" cache ") + cgr_dtype_name(cache_dtype) : "") + " scales " +
-         std::to_string(k_scales.size()) + "/" + std::to_string(v_scales.size()) + TextOf(kind);
+         (cache() != dtype ? std::string(" cache ") + cgr_dtype_name(cache()) + "/" + cgr_dtype_name(v_cache()) : "") +
+         " scales " + std::to_string(k_scales.size()) + "/" + std::to_string(v_scales.size()) +
+         (token_factors > 0 ? " of tokens" : "") + TextOf(kind);
+}
+
+// Factors arranged like those of the shape's cache, but of no tensor.
+static void SetScales(const AttentionShape &shape, cgr_layer *layer) {
+  alignas(16) static float factors[4];
+  layer->k.scale = shape.k_scales.empty() ? nullptr : factors;
+  layer->v.scale = shape.v_scales.empty() ? nullptr : factors;
+  if (shape.token_factors > 0)
+    layer->k.scale_stride_page = shape.page_size, layer->k.scale_stride_token = 1;
+  if (shape.v_scales.size() > size_t(shape.num_kv_heads))
+    layer->v.scale_stride_d = 1;
 }
 
 cgr_layer LayerOf(const AttentionShape &shape) {
@@ -34,7 +46,9 @@ cgr_layer LayerOf(const AttentionShape &shape) {
   layer.head_dim = shape.head_dim;
   layer.scale = shape.scale;
   layer.dtype = layer.out_dtype = shape.dtype;
-  layer.k.dtype = layer.v.dtype = shape.cache();
+  layer.k.dtype = shape.cache();
+  layer.v.dtype = shape.v_cache();
+  SetScales(shape, &layer);
   SetKind(&layer, shape.kind);
   return layer;
 }
@@ -51,7 +65,7 @@ const cgr__kernel_kind *KernelKindFor(const cgr_device_info &info, const cgr_lay
 
 const cgr__kernel_kind *KernelFor(const cgr_device_info &info, const AttentionShape &shape) {
   cgr_layer layer = LayerOf(shape);
-  if (Contradictions(layer).empty() && (!IsFp8(layer.k.dtype) || shape.kind.keys != Keys::kStep)) { // codes are in caches
+  if (Contradictions(layer).empty() && (!IsCode(layer.k.dtype) || shape.kind.keys != Keys::kStep)) { // codes are in caches
     layer.flags &= ~uint32_t(CGR_LAYER_NO_CACHE);
     layer.length_set = 0;
   }
@@ -76,8 +90,8 @@ AttentionCase::AttentionCase(const AttentionShape &shape, const AttentionBatch &
 }
 
 CacheShape AttentionCase::Cache_() const {
-  return { shape_.cache(),    shape_.num_kv_heads, shape_.head_dim,     shape_.page_size, num_pages_,
-           shape_.page_bytes, shape_.layouts,      shape_.head_dim_v(), shape_.k_scales,  shape_.v_scales };
+  return { shape_.cache(), shape_.num_kv_heads, shape_.head_dim, shape_.page_size, num_pages_,           shape_.page_bytes,
+           shape_.layouts, shape_.head_dim_v(), shape_.k_scales, shape_.v_scales,  shape_.token_factors, shape_.v_cache() };
 }
 
 int32_t AttentionCase::NumKeys(int32_t i) const {
@@ -117,7 +131,7 @@ std::vector<int32_t> AttentionCase::Pages(int32_t i) const {
 AttentionAnswer AttentionCase::Solve(const PagedCache &cache, int32_t i) const {
   AttentionProblem problem;
   problem.dtype = shape_.dtype;
-  problem.cache_dtype = shape_.cache_dtype;
+  problem.v_dtype = shape_.v_cache();
   problem.query_len = batch_.query_lens[i];
   problem.seq_len = NumKeys(i);
   problem.kind = shape_.kind;
@@ -133,10 +147,17 @@ AttentionAnswer AttentionCase::Solve(const PagedCache &cache, int32_t i) const {
 }
 
 void AttentionCase::Fill(PagedCache *cache, Poison poison, bool sparse) {
+  const float factors[] = { 0.0f, NAN, INFINITY, 1e30f }; // in the order of Poison
   poison_ = poison;
+  cache->PoisonFactors(factors[int(poison)]);
   for (Cache which : kCaches) {
     for (int64_t p = 0; p < num_pages_ && !sparse; p++)
       cache->Put(which, p, p == shape_.read_trash ? cache->UniformPage(which, 0.5) : cache->PoisonedPage(which, poison, random));
+    if (which == kCacheK) {
+      std::vector<int32_t> all(size_t(shape_.page_size));
+      std::iota(all.begin(), all.end(), 0);
+      cache->PutFactors(shape_.read_trash, all);
+    }
     for (int32_t i = 0; i < num_requests(); i++)
       FillRequest(which, i, poison, cache);
   }
@@ -188,13 +209,17 @@ Values AttentionCase::RandomValues(int64_t count) {
   return values;
 }
 
-void AttentionCase::Quantise(Cache which, Values *values) const {
+void AttentionCase::Quantise(Cache which, int32_t i, Values *values) const {
   const CacheShape cache = Cache_();
-  if (!IsFp8(cache.dtype))
+  const cgr_dtype dtype = cache.Dtype(which);
+  if (!IsCode(dtype))
     return;
   for (size_t e = 0; e < values->size(); e++) {
-    const float factor = cache.Factor(which, int32_t(int64_t(e) / cache.Width(which) % cache.num_kv_heads));
-    (*values)[e] = cgr__reference_round(cache.dtype, double(float((*values)[e]) / factor)) * double(factor);
+    const int64_t head = int64_t(e) / cache.Width(which), key = head / cache.num_kv_heads;
+    const int32_t page = NumPages(i) == 0 ? 0 : table(i, int32_t(key) / cache.page_size);
+    const float factor = cache.Factor(which, std::max(page, 0), int32_t(key % cache.page_size),
+                                      int32_t(head % cache.num_kv_heads), int32_t(int64_t(e) % cache.Width(which)));
+    (*values)[e] = cgr__reference_round(dtype, double(float((*values)[e]) / factor)) * double(factor);
   }
 }
 
@@ -203,7 +228,7 @@ void AttentionCase::MakeValues() {
     q.push_back(RandomValues(int64_t{ 1 } * batch_.query_lens[i] * shape_.num_q_heads * shape_.head_dim));
     for (Cache which : kCaches) {
       kv[which].push_back(RandomValues(int64_t{ 1 } * NumKeys(i) * shape_.num_kv_heads * Cache_().Width(which)));
-      Quantise(which, &kv[which].back());
+      Quantise(which, i, &kv[which].back());
     }
   }
 }
@@ -217,16 +242,21 @@ void AttentionCase::FillRequest(Cache which, int32_t i, Poison poison, PagedCach
       continue;
     Bytes image = cache->PoisonedPage(which, poison, random);
     int32_t tokens = std::min(shape_.page_size, NumKeys(i) - p * shape_.page_size);
+    std::vector<int32_t> seen;
     for (int32_t t = 0; t < tokens; t++) {
       const int32_t key = p * shape_.page_size + t;
+      if (batch_.query_lens[i] == 0 || IsSeen(i, key))
+        seen.push_back(t);
       for (int32_t h = 0; h < shape_.num_kv_heads && (batch_.query_lens[i] == 0 || IsSeen(i, key)); h++) {
         const double *head = from + (int64_t{ key } * shape_.num_kv_heads + h) * width;
         Values elements(head, head + width); // with codes: the values of these
-        for (double &element : elements)
-          element /= double(shape.Factor(which, h));
-        StoreElements(shape.dtype, elements.data(), width, cache->InPage(which, &image, t, h));
+        for (int32_t d = 0; d < width; d++)
+          elements[size_t(d)] /= double(shape.Factor(which, table(i, p), t, h, d));
+        StoreElements(shape.Dtype(which), elements.data(), width, cache->InPage(which, &image, t, h));
       }
     }
+    if (which == kCacheK)
+      cache->PutFactors(table(i, p), seen);
     cache->Put(which, table(i, p), image);
   }
 }

@@ -54,11 +54,14 @@ struct AttentionShape {
   ViewPadding q_padding, out_padding;
   LseLayout lse = LseLayout::kTokens;
   AttentionKind kind;
-  ViewPadding k_padding, v_padding;       // of Keys::kStep
-  cgr_dtype cache_dtype = CGR_DTYPE_NONE; // NONE: dtype
-  std::vector<float> k_scales, v_scales;  // of a cache with codes: none, one for all heads, or one for each KV head
+  ViewPadding k_padding, v_padding;         // of Keys::kStep
+  cgr_dtype cache_dtype = CGR_DTYPE_NONE;   // NONE: dtype
+  cgr_dtype v_cache_dtype = CGR_DTYPE_NONE; // NONE: as K's
+  std::vector<float> k_scales, v_scales;    // of a cache with codes (CacheShape)
+  int32_t token_factors = 0;
 
   cgr_dtype cache() const { return cache_dtype != CGR_DTYPE_NONE ? cache_dtype : dtype; }
+  cgr_dtype v_cache() const { return v_cache_dtype != CGR_DTYPE_NONE ? v_cache_dtype : cache(); }
   int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
   std::string Text() const;
 };
@@ -92,6 +95,7 @@ public:
   int64_t table_stride() const { return table_stride_; }
   int32_t row(int32_t i) const { return rows_[i]; }
   int32_t &table(int32_t i, int32_t index) { return table_[row(i) * table_stride_ + index]; }
+  int32_t table(int32_t i, int32_t index) const { return table_[size_t(row(i) * table_stride_ + index)]; }
 
   CacheShape Cache_() const;
   // Keys of request i.
@@ -123,8 +127,8 @@ private:
   // read: no such page exists.
   void MakeTable();
   Values RandomValues(int64_t count);
-  // To what the append would make of them in the cache: codes times factors.
-  void Quantise(Cache which, Values *values) const;
+  // To what the append would make of request i's in the cache: codes times factors.
+  void Quantise(Cache which, int32_t i, Values *values) const;
   void MakeValues();
   void FillRequest(Cache which, int32_t i, Poison poison, PagedCache *cache);
 

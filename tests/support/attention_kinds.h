@@ -84,11 +84,17 @@ inline int32_t SharedBytes(const cgr_layer &l, const cgr__kernel_kind &v) {
   return 0;
 }
 
-// Whether the factors of a cache's view may stay: if K and V are codes, one for all elements, or one for each head.
+// Whether the factors of a cache's view may stay: those of codes, one for all elements, for each head, for each token of K in i8,
+// or for each channel of V. Codes of i8 need some.
 inline bool ServesScale(const cgr_layer &l, const cgr_kv_view &view, const cgr__kernel_kind &v) {
   const bool has_codes = v.cache_dtypes & 1u << view.dtype && v.cache_dtypes & 1u << l.k.dtype;
-  return view.scale == nullptr ||
-         (has_codes && view.scale_stride_page == 0 && view.scale_stride_token == 0 && view.scale_stride_d == 0);
+  if (view.scale == nullptr || !has_codes)
+    return view.scale == nullptr && !(has_codes && view.dtype == CGR_DTYPE_I8);
+  const bool is_of_tokens = view.dtype == CGR_DTYPE_I8 && view.scale_stride_token == 1 && view.scale_stride_page > 0 &&
+                            view.scale_stride_page % 4 == 0 && view.scale_stride_head % 4 == 0 &&
+                            reinterpret_cast<uintptr_t>(view.scale) % 16 == 0;
+  const bool is_constant = view.scale_stride_page == 0 && view.scale_stride_token == 0;
+  return &view == &l.v ? is_constant : (is_constant || is_of_tokens) && view.scale_stride_d == 0;
 }
 
 // Every field for which a kernel kind must refuse a layer on a device with this much shared memory; 0: unknown.
@@ -100,7 +106,7 @@ inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, i
   const bool slopes = l.alibi_slopes != nullptr || l.flags & CGR_LAYER_ALIBI_SQRT, v_apart = l.head_dim_v != l.head_dim;
   const std::pair<const char *, bool> rules[] = {
     { "k.dtype", !(v.dtypes & 1u << l.k.dtype) && !(codes && cached) },
-    { "v.dtype", l.v.dtype != l.k.dtype },
+    { "v.dtype", l.v.dtype != l.k.dtype && !(codes && (v.cache_dtypes & 1u << l.v.dtype || l.v.dtype == l.dtype)) },
     { "dtype", codes ? cached && !(v.dtypes & 1u << l.dtype) : l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
     { "q_dtype", l.q_dtype != 0 && l.q_dtype != l.dtype && lacks(CGR__FEATURE_Q_DTYPE) },
     { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) },

@@ -18,7 +18,7 @@ using Values = std::vector<double>;
 
 // ---------------------------------------------------------------------------------------------------------------- elements
 
-// `count` neighbouring elements of fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2.
+// `count` neighbouring elements of fp32, fp16, bf16, fp8_e4m3, fp8_e5m2 or i8.
 inline Values LoadElements(int32_t dtype, const void *from, int64_t count) {
   Values values(static_cast<size_t>(count));
   int64_t size = int64_t(cgr_dtype_size(cgr_dtype(dtype)));
@@ -92,12 +92,13 @@ inline void SetKind(cgr_layer *layer, const AttentionKind &kind) {
 }
 
 inline bool IsFp8(int32_t dtype) { return dtype == CGR_DTYPE_FP8_E4M3 || dtype == CGR_DTYPE_FP8_E5M2; }
+inline bool IsCode(int32_t dtype) { return IsFp8(dtype) || dtype == CGR_DTYPE_I8; }
 
 // One request in one layer. q, k and v are values of `dtype`; k and v of a cache with codes are codes times factors. With
 // Keys::kStep the sequence is only the new tokens; with Keys::kOther the new tokens are in another sequence.
 struct AttentionProblem {
   cgr_dtype dtype = CGR_DTYPE_FP32;
-  cgr_dtype cache_dtype = CGR_DTYPE_NONE; // NONE: dtype
+  cgr_dtype v_dtype = CGR_DTYPE_NONE; // of V in the cache; NONE: dtype
   int32_t query_len = 0, seq_len = 0, num_q_heads = 1, num_kv_heads = 1, head_dim = 8;
   double scale = 0.0; // 0: 1 / sqrt(head_dim)
   AttentionKind kind;
@@ -143,7 +144,7 @@ inline cgr__reference_shape ReferenceShape(const AttentionProblem &p) {
   shape.alibi_slopes = p.kind.alibi_slopes.empty() ? nullptr : p.kind.alibi_slopes.data();
   shape.sinks = p.kind.sinks.empty() ? nullptr : p.kind.sinks.data();
   shape.alibi_sqrt = p.kind.alibi_sqrt;
-  shape.weights_dtype = IsFp8(p.cache_dtype) ? CGR_DTYPE_FP16 : p.dtype;
+  shape.weights_dtype = IsCode(p.v_dtype) ? CGR_DTYPE_FP16 : p.dtype;
   return shape;
 }
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/quantise.h"
 #include "tests/support/device_memory.h"
 #include "tests/support/oracle.h"
 
@@ -42,12 +43,24 @@ struct CacheShape {
   int64_t num_pages = 0;
   int64_t page_bytes = 0; // distance of pages in memory; 0: what they take
   CacheLayouts layouts;
-  int32_t head_dim_v = 0;                          // 0: head_dim
-  std::vector<float> k_scales = {}, v_scales = {}; // of a cache with codes: none, one for all heads, or one for each
+  int32_t head_dim_v = 0; // 0: head_dim
+  // Of codes: none, one for all heads, or one for each; of V also one for each channel of each head.
+  std::vector<float> k_scales = {}, v_scales = {};
+  int32_t token_factors = 0;          // more: K's tokens have factors of their own, so many multiples of k_scales[0]
+  cgr_dtype v_dtype = CGR_DTYPE_NONE; // NONE: dtype
 
+  cgr_dtype Dtype(Cache which) const { return which == kCacheV && v_dtype != CGR_DTYPE_NONE ? v_dtype : dtype; }
   const std::vector<float> &Scales(Cache which) const { return which == kCacheK ? k_scales : v_scales; }
-  float Factor(Cache which, int32_t head) const {
+  bool HasTokenFactors(Cache which) const { return which == kCacheK && token_factors > 0; }
+  bool HasChannelFactors(Cache which) const {
+    return which == kCacheV && v_scales.size() > 1 && v_scales.size() == size_t(num_kv_heads) * size_t(Width(kCacheV));
+  }
+  float Factor(Cache which, int64_t page, int32_t token, int32_t head, int32_t d) const {
     const std::vector<float> &own = Scales(which);
+    if (HasTokenFactors(which))
+      return own[0] * float(1 + (page * 31 + token * 7 + head * 3) % token_factors);
+    if (HasChannelFactors(which))
+      return own[size_t(head * Width(which) + d)];
     return own.empty() ? 1.0f : own[own.size() == 1 ? 0 : size_t(head)];
   }
   int32_t Width(Cache which) const { return which == kCacheV && head_dim_v != 0 ? head_dim_v : head_dim; }
@@ -61,6 +74,8 @@ inline double PoisonValue(Poison poison, std::mt19937_64 &random) {
 }
 // A code of poison: no finite number, or of noise any.
 inline unsigned char PoisonCode(cgr_dtype dtype, Poison poison, std::mt19937_64 &random) {
+  if (dtype == CGR_DTYPE_I8) // which has no NaN; the append writes no -128
+    return poison == Poison::kZero ? 0 : poison == Poison::kNan ? 0x80 : static_cast<unsigned char>(random());
   const unsigned char sign = random() % 2 ? 0x80 : 0, nan = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7f : 0x7d + random() % 3;
   const unsigned char infinity = dtype == CGR_DTYPE_FP8_E4M3 ? 0x7e : 0x7c;                 // e4m3 has none: its largest number
   const unsigned char codes[] = { 0, nan, infinity, static_cast<unsigned char>(random()) }; // in the order of Poison
@@ -71,7 +86,7 @@ inline Bytes PoisonedElements(int32_t dtype, int64_t count, Poison poison, std::
   const size_t size = size_t(ElementSize(dtype));
   unsigned char values[64 * sizeof(float)];
   for (size_t v = 0; v < 64; v++)
-    if (IsFp8(dtype))
+    if (IsCode(dtype))
       values[v] = PoisonCode(cgr_dtype(dtype), poison, random);
     else
       cgr__reference_store(dtype, &values[v * size], PoisonValue(poison, random));
@@ -90,18 +105,20 @@ class PagedCache {
 public:
   // `memory`: the caller's, or NULL.
   PagedCache(Bench &bench, const CacheShape &shape, void *memory = nullptr) : bench_(bench), shape_(shape) {
-    int64_t size = ElementSize(shape.dtype);
     bool interleaved = shape.layouts.interleaved;
     owns_ = memory == nullptr;
-    for (CacheLayout &layout : shape_.layouts.cache)
-      layout.token_padding *= size == 1 ? 2 : 1, layout.page_padding *= size == 1 ? 2 : 1;
+    for (Cache which : kCaches) {
+      CacheLayout &layout = shape_.layouts.cache[which];
+      layout.token_padding *= Size(which) == 1 ? 2 : 1, layout.page_padding *= Size(which) == 1 ? 2 : 1;
+    }
     PutScales();
-    int64_t k_pool = Strides(kCacheK).stride_page * shape.num_pages, v_pool = Strides(kCacheV).stride_page * shape.num_pages;
-    base_ = owns_ ? bench.Alloc(size_t((interleaved ? k_pool : k_pool + v_pool) * size), CGR__MEMORY_DEVICE) : memory;
+    int64_t k_pool = Strides(kCacheK).stride_page * shape.num_pages * Size(kCacheK);
+    int64_t v_pool = Strides(kCacheV).stride_page * shape.num_pages * Size(kCacheV);
+    base_ = owns_ ? bench.Alloc(size_t(interleaved ? k_pool : k_pool + v_pool), CGR__MEMORY_DEVICE) : memory;
     for (Cache which : kCaches)
       view[which] = Strides(which);
     view[kCacheK].base = base_;
-    view[kCacheV].base = static_cast<unsigned char *>(base_) + (interleaved ? PageExtent(kCacheK) : k_pool) * size;
+    view[kCacheV].base = static_cast<unsigned char *>(base_) + (interleaved ? PageBytes(kCacheK) : k_pool);
   }
   ~PagedCache() {
     if (owns_)
@@ -116,13 +133,13 @@ public:
   // Elements of one page, from its first to its last one.
   int64_t PageElements(Cache which) const { return PageExtent(which) - shape_.layouts.cache[which].page_padding; }
   Bytes PoisonedPage(Cache which, Poison poison, std::mt19937_64 &random) const {
-    return PoisonedElements(shape_.dtype, PageElements(which), poison, random);
+    return PoisonedElements(shape_.Dtype(which), PageElements(which), poison, random);
   }
   // A page that holds `value` everywhere; with codes their value, without factors.
   Bytes UniformPage(Cache which, double value) const {
-    Bytes page(size_t(PageElements(which) * ElementSize(shape_.dtype)));
+    Bytes page(size_t(PageElements(which) * Size(which)));
     for (int64_t e = 0; e < PageElements(which); e++)
-      cgr__reference_store(shape_.dtype, &page[size_t(e * ElementSize(shape_.dtype))], value);
+      cgr__reference_store(shape_.Dtype(which), &page[size_t(e * Size(which))], value);
     return page;
   }
   // The element of head `head` of a token, in an image of its page.
@@ -138,9 +155,33 @@ public:
   }
   // What the device holds.
   Bytes Get(Cache which, int64_t page) {
-    Bytes image(size_t(PageElements(which) * ElementSize(shape_.dtype)));
+    Bytes image(size_t(PageElements(which) * Size(which)));
     bench_.Copy(image.data(), cgr__reference_kv_element(&view[which], page, 0, 0), image.size());
     return image;
+  }
+  // All factors of tokens of K.
+  void PoisonFactors(float poison) {
+    if (!shape_.HasTokenFactors(kCacheK))
+      return;
+    std::fill(scale_images_[kCacheK].begin(), scale_images_[kCacheK].end(), poison);
+    scales_[kCacheK]->Put(scale_images_[kCacheK]);
+  }
+  // On the device alone: the token's factors in every head become NaN.
+  void LoseFactors(int64_t page, int32_t token) {
+    const float nan = NAN;
+    for (int32_t head = 0; head < shape_.num_kv_heads && shape_.HasTokenFactors(kCacheK); head++)
+      bench_.Copy(cgr__scale_at(&view[kCacheK], page, token, head, 0), &nan, sizeof nan);
+  }
+  // Of these tokens, in every head.
+  void PutFactors(int64_t page, const std::vector<int32_t> &tokens) {
+    if (!shape_.HasTokenFactors(kCacheK))
+      return;
+    cgr_kv_view image = view[kCacheK];
+    image.scale = scale_images_[kCacheK].data();
+    for (int32_t token : tokens)
+      for (int32_t head = 0; head < shape_.num_kv_heads; head++)
+        *cgr__scale_at(&image, page, token, head, 0) = shape_.Factor(kCacheK, page, token, head, 0);
+    scales_[kCacheK]->Put(scale_images_[kCacheK]);
   }
   // What was put.
   Bytes &Page(Cache which, int64_t page) { return pages_[which].at(page); }
@@ -164,11 +205,21 @@ public:
       copies.insert(copies.end(), image.begin(), image.end());
     }
     compact.base = copies.data();
-    compact.scale = compact.scale != nullptr ? const_cast<float *>(scale_images_[which].data()) : nullptr;
+    std::vector<float> factors = scale_images_[which];
+    if (shape_.HasTokenFactors(which)) {
+      const int64_t extent = compact.scale_stride_page;
+      factors.clear();
+      for (int32_t page : pages)
+        factors.insert(factors.end(), scale_images_[which].begin() + page * extent,
+                       scale_images_[which].begin() + (page + 1) * extent);
+    }
+    compact.scale = compact.scale != nullptr ? factors.data() : nullptr;
     return GatherKv(compact, table.data(), shape_.page_size, seq_len, shape_.num_kv_heads, shape_.Width(which));
   }
 
 private:
+  int64_t Size(Cache which) const { return ElementSize(shape_.Dtype(which)); }
+  int64_t PageBytes(Cache which) const { return PageExtent(which) * Size(which); }
   // Elements from one page to what may be after it.
   int64_t PageExtent(Cache which) const {
     const CacheLayout &layout = shape_.layouts.cache[which];
@@ -179,29 +230,45 @@ private:
     cgr_kv_view strides = {};
     const CacheLayout &layout = shape_.layouts.cache[which];
     bool heads_first = layout.layout == CGR_LAYOUT_HND;
-    strides.dtype = shape_.dtype;
+    strides.dtype = shape_.Dtype(which);
     strides.stride_token =
         (heads_first ? int64_t{ 1 } : int64_t{ shape_.num_kv_heads }) * shape_.Width(which) + layout.token_padding;
     strides.stride_head = heads_first ? shape_.page_size * strides.stride_token : shape_.Width(which);
-    strides.stride_page = PageExtent(which) + (shape_.layouts.interleaved ? PageExtent(which == kCacheK ? kCacheV : kCacheK) : 0);
+    strides.stride_page = PageBytes(which) / Size(which);
+    if (shape_.layouts.interleaved)
+      strides.stride_page += PageBytes(which == kCacheK ? kCacheV : kCacheK) / Size(which);
     if (scales_[which]) {
       strides.scale = scales_[which]->data();
-      strides.scale_stride_head = shape_.Scales(which).size() == 1 ? 0 : 3;
+      SetScaleStrides(which, &strides);
     }
     if (shape_.page_bytes != 0)
-      strides.stride_page = shape_.page_bytes / ElementSize(shape_.dtype);
+      strides.stride_page = shape_.page_bytes / Size(which);
     return strides;
+  }
+  void SetScaleStrides(Cache which, cgr_kv_view *strides) const {
+    if (shape_.HasTokenFactors(which)) {
+      strides->scale_stride_token = 1, strides->scale_stride_head = shape_.page_size + kBehindTokens;
+      strides->scale_stride_page = strides->scale_stride_head * shape_.num_kv_heads;
+    } else if (shape_.HasChannelFactors(which)) {
+      strides->scale_stride_d = 3, strides->scale_stride_head = strides->scale_stride_d * shape_.Width(which);
+    } else {
+      strides->scale_stride_head = shape_.Scales(which).size() == 1 ? 0 : 3;
+    }
   }
 
   // The factors, on the device with NaN around each.
   void PutScales() {
     for (Cache which : kCaches) {
-      for (float factor : shape_.Scales(which))
+      if (shape_.HasTokenFactors(which))
+        scale_images_[which].assign(size_t(shape_.num_pages * shape_.num_kv_heads * (shape_.page_size + kBehindTokens)), NAN);
+      for (float factor : shape_.HasTokenFactors(which) ? std::vector<float>{} : shape_.Scales(which))
         scale_images_[which].insert(scale_images_[which].end(), { factor, NAN, NAN });
       if (!shape_.Scales(which).empty())
         scales_[which] = std::make_unique<Array<float>>(bench_, scale_images_[which]);
     }
   }
+
+  static constexpr int kBehindTokens = 4; // factors that no token has, which are NaN
 
   Bench &bench_;
   CacheShape shape_;

@@ -25,6 +25,9 @@ inline void copy_async(uint32_t shared, const void *global, Site site = Site()) 
 inline void copy_async_or_zeros(uint32_t shared, const void *global, bool valid, Site site = Site()) {
   copy_async(shared, global, {}, valid, site);
 }
+inline void copy_async_first(uint32_t shared, const void *global, int32_t count, Site site = Site()) {
+  ::cgr_emulation::CopyAsync(shared, global, site, size_t(count) * 4);
+}
 inline void copy_async_commit() { ::cgr_emulation::builtins.block->CommitCopies(); }
 template <int kPending> inline void copy_async_wait() { ::cgr_emulation::builtins.block->WaitForCopies(kPending); }
 
@@ -49,10 +52,13 @@ template <int kDtype> struct Element {
 };
 
 template <int kDtype> struct Codes {
-  static constexpr bool kIsE4m3 = kDtype == CGR_DTYPE_FP8_E4M3;
-  static_assert(kIsE4m3 || kDtype == CGR_DTYPE_FP8_E5M2, "the codes that a cache may have");
+  static constexpr bool kIsE4m3 = kDtype == CGR_DTYPE_FP8_E4M3, kIsI8 = kDtype == CGR_DTYPE_I8;
+  static_assert(kIsE4m3 || kIsI8 || kDtype == CGR_DTYPE_FP8_E5M2, "the codes that a cache may have");
   static void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
-    auto value = [&](int i) { return ::cgr_emulation::ValueOfCode(kIsE4m3, uint8_t(codes >> 8 * i)); };
+    auto value = [&](int i) {
+      const uint8_t code = uint8_t(codes >> 8 * i);
+      return kIsI8 ? float(int8_t(code)) : ::cgr_emulation::ValueOfCode(kIsE4m3, code);
+    };
     low = ::cgr_emulation::Pack(false, value(0), value(1));
     high = ::cgr_emulation::Pack(false, value(2), value(3));
   }

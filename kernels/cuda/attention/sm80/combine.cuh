@@ -79,24 +79,24 @@ template <int kElements> struct Elements {
 };
 
 /* Two neighbouring elements of out. */
-template <int kDtype> __device__ __forceinline__ uint32_t pack_outputs(const cgr__attention_args &a, float low, float high) {
-  if constexpr (kHasCodes<kDtype>) {
+template <int kCache> __device__ __forceinline__ uint32_t pack_outputs(const cgr__attention_args &a, float low, float high) {
+  if constexpr (kHasKeyCodes<kCache>) {
     const uint32_t bf16 = Element<CGR_DTYPE_BF16>::pack(low, high), fp16 = Element<CGR_DTYPE_FP16>::pack(low, high);
     return a.out.dtype == CGR_DTYPE_BF16 ? bf16 : fp16;
   } else {
-    return Element<kDtype>::pack(low, high);
+    return Element<kCache>::pack(low, high);
   }
 }
 
 /* Stores 2, 4 or 8 neighbouring elements of an output line. */
-template <int kDtype, bool kGeneral, int kElements>
+template <int kCache, bool kGeneral, int kElements>
 __device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
                                                const Elements<kElements> &o, float max, float sum) {
   const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
   uint32_t packed[kElements / 2];
 #pragma unroll
   for (int k = 0; k < kElements; k += 2)
-    packed[k / 2] = pack_outputs<kDtype>(a, o.x[k] * finish.scale, o.x[k + 1] * finish.scale);
+    packed[k / 2] = pack_outputs<kCache>(a, o.x[k] * finish.scale, o.x[k + 1] * finish.scale);
   uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + d;
   if constexpr (kElements == 8)
     *reinterpret_cast<uint4 *>(to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
@@ -118,7 +118,7 @@ struct AttentionShared {
 
 /* Writes some elements of a line, complete in this CTA, to where the item says. If a partial is folded in, shared.before has its
  * states, for all threads. */
-template <int kDtype, int kHeadDim, bool kGeneral>
+template <int kCache, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_elements(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                const AttentionShared &shared, int32_t line, int32_t d, Elements<4> &o, float max,
                                                float sum) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
     sum = both.sum;
   }
   if (item.partial < 0) {
-    store_elements<kDtype, kGeneral>(a, q, line, d, o, max, sum);
+    store_elements<kCache, kGeneral>(a, q, line, d, o, max, sum);
     return;
   }
   int64_t at = partial_line(a, item.partial, line);
@@ -144,15 +144,15 @@ __device__ __forceinline__ void write_elements(const cgr__attention_args &a, con
     reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
 }
 
-/* The first of the two elements that a thread has of a line in state.o[n], for a warp that owns lines: of a cache of codes, four
+/* The first of the two elements that a thread has of a line in state.o[n], for a warp that owns lines: of V with codes, four
  * neighbouring ones in two of them (many_lines.cuh). It is below `dim`, a multiple of 16 with codes, if n * 8 is. */
-template <int kDtype> __device__ __forceinline__ int32_t element_of(int n) {
+template <int kCache> __device__ __forceinline__ int32_t element_of(int n) {
   const int32_t quad = threadIdx.x & 3;
-  return kHasCodes<kDtype> ? n / 2 * 16 + quad * 4 + n % 2 * 2 : n * 8 + quad * 2;
+  return kHasValueCodes<kCache> ? n / 2 * 16 + quad * 4 + n % 2 * 2 : n * 8 + quad * 2;
 }
 
 /* For warps that own lines: each thread stores pairs of elements. */
-template <int kDtype, int kHeadDim, bool kGeneral>
+template <int kCache, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                             Softmax<kHeadDim> &state, int32_t first) {
   int lane = threadIdx.x & 31;
@@ -179,7 +179,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
       for (int n = 0; n < kHeadDim / 8; n++) {
         if (n * 8 >= dim)
           continue;
-        float2 x = __ldcg(reinterpret_cast<const float2 *>(from + element_of<kDtype>(n)));
+        float2 x = __ldcg(reinterpret_cast<const float2 *>(from + element_of<kCache>(n)));
         state.o[n][2 * half] = fold(both.left, both.right, x.x, state.o[n][2 * half]);
         state.o[n][2 * half + 1] = fold(both.left, both.right, x.y, state.o[n][2 * half + 1]);
       }
@@ -192,8 +192,8 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
         if (n * 8 < dim)
-          *reinterpret_cast<uint32_t *>(to + element_of<kDtype>(n)) =
-              pack_outputs<kDtype>(a, state.o[n][2 * half] * finish.scale, state.o[n][2 * half + 1] * finish.scale);
+          *reinterpret_cast<uint32_t *>(to + element_of<kCache>(n)) =
+              pack_outputs<kCache>(a, state.o[n][2 * half] * finish.scale, state.o[n][2 * half + 1] * finish.scale);
       if (lane % 4 == 0 && a.lse.data)
         static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
     } else {
@@ -202,7 +202,7 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
 #pragma unroll
       for (int n = 0; n < kHeadDim / 8; n++)
         if (n * 8 < dim)
-          *reinterpret_cast<float2 *>(to + element_of<kDtype>(n)) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
+          *reinterpret_cast<float2 *>(to + element_of<kCache>(n)) = make_float2(state.o[n][2 * half], state.o[n][2 * half + 1]);
       if (lane % 4 == 0)
         reinterpret_cast<float2 *>(a.partial_state)[at] = make_float2(max, sum);
     }
@@ -274,7 +274,7 @@ __device__ __forceinline__ float2 value_of_lane(const float2 (&values)[2], int32
  * at most 64), so it waits for memory once or twice for a tile, not once for each line. A line with more partials takes several
  * batches. The loops are short rather than unrolled: a CTA comes here once, if at all, so its instructions miss the cache, and a
  * miss costs about as much as fetching a partial. */
-template <int kDtype, int kHeadDim, bool kGeneral>
+template <int kCache, int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                                float *scratch, int32_t room) {
   constexpr int kElements = kHeadDim / 32;
@@ -331,7 +331,7 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
         if (p + count < item.count)
           continue; /* the only line of this batch */
         if (has_elements)
-          store_elements<kDtype, kGeneral>(a, q, begin + i * kAttentionWarps, lane * kElements, o, max, sum);
+          store_elements<kCache, kGeneral>(a, q, begin + i * kAttentionWarps, lane * kElements, o, max, sum);
         max = -INFINITY;
         sum = 0.0f;
         o = {};

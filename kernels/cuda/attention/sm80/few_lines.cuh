@@ -17,9 +17,8 @@ namespace cgr {
 
 constexpr float kHeadroom = 8.0f; /* in units of log2: probabilities are at most 256 */
 
-/* The state of one thread: of lines 8 t + 2 (lane % 4) + {0, 1}, the dims d * 16 + lane / 4 + {0, 8}, or of a cache of codes
- * d * 16 + 2 (lane / 4) + {0, 1}. sum holds this thread's
- * tokens alone until the end of the item. */
+/* The state of one thread: of lines 8 t + 2 (lane % 4) + {0, 1}, the dims d * 16 + lane / 4 + {0, 8}, or where V has codes
+ * d * 16 + 2 (lane / 4) + {0, 1}. sum holds this thread's tokens alone until the end of the item. */
 template <int kHeadDim, int kTiles> struct LineState {
   float o[kTiles][kHeadDim / 16][4];
   float max[kTiles][2], sum[kTiles][2];
@@ -80,14 +79,20 @@ template <int kHeadDim, int kTiles> struct LineState {
     }
   }
 
-  __device__ __forceinline__ void scale(float factor) {
+  /* Multiplies the sums of codes by their factors. */
+  template <int kCache> __device__ __forceinline__ void scale(const ValueFactors<kCache> &factors) {
 #pragma unroll
-    for (int t = 0; t < kTiles; t++)
+    for (int d = 0; d < kHeadDim / 16; d++) {
+      const int32_t channel = d * 16 + (int32_t)(threadIdx.x & 31) / 4 * 2;
+      const float first = factors.of(channel), second = factors.of(channel + 1);
 #pragma unroll
-      for (int d = 0; d < kHeadDim / 16; d++)
+      for (int t = 0; t < kTiles; t++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-          o[t][d][e] = __fmul_rn(o[t][d][e], factor);
+        for (int e = 0; e < 2; e++) {
+          o[t][d][e] = __fmul_rn(o[t][d][e], first);
+          o[t][d][e + 2] = __fmul_rn(o[t][d][e + 2], second);
+        }
+    }
   }
 
   __device__ __forceinline__ void finish_sums() {
@@ -101,7 +106,7 @@ template <int kHeadDim, int kTiles> struct LineState {
   }
 };
 
-/* The B fragments of the lines, as fp16, for a cache of codes: four neighbouring dims are what a lane has of K (load_codes), so
+/* The B fragments of the lines, as fp16, for keys of codes: four neighbouring dims are what a lane has of K (load_codes), so
  * they are its two pairs here, too. */
 template <int kHeadDim, int kTiles>
 __device__ __forceinline__ void load_lines_for_codes(uint32_t (&fragment)[kTiles][kHeadDim / 16][2], uint32_t tile,
@@ -138,21 +143,23 @@ __device__ __forceinline__ void load_lines(uint32_t (&fragment)[kTiles][kHeadDim
 }
 
 /* The A fragments of 16 tokens and twice 16 dims, from chunks `chunk` and chunk + 1 of codes. */
-template <int kDtype, int kRowBytes>
-__device__ __forceinline__ void load_codes(uint32_t (&first)[4], uint32_t (&second)[4], uint32_t tile, int row, int chunk) {
+template <int kCodes, int kRowBytes>
+__device__ __forceinline__ void load_codes(uint32_t (&first)[4], uint32_t (&second)[4], uint32_t tile, int row, int chunk,
+                                           Converter<kCodes> convert) {
   uint32_t codes[4]; /* four neighbouring dims of tokens lane / 4 and lane / 4 + 8, of the first chunk and the second */
   load_matrix(codes, tile + tile_offset<kRowBytes>(row, chunk));
-  Codes<kDtype>::convert(codes[0], first[0], first[2]);
-  Codes<kDtype>::convert(codes[1], first[1], first[3]);
-  Codes<kDtype>::convert(codes[2], second[0], second[2]);
-  Codes<kDtype>::convert(codes[3], second[1], second[3]);
+  convert(codes[0], first[0], first[2]);
+  convert(codes[1], first[1], first[3]);
+  convert(codes[2], second[0], second[2]);
+  convert(codes[3], second[1], second[3]);
 }
 
 /* Scores of this warp's 16 tokens: s[t] is of tokens lane / 4 + {0, 8} and the thread's lines. Two chains of sums run in
  * parallel. */
-template <int kDtype, int kHeadDim, int kTiles>
-__device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_t (&q)[kTiles][kHeadDim / 16][2], uint32_t tile) {
-  constexpr int kRowBytes = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kRowBytes;
+template <int kCache, int kHeadDim, int kTiles>
+__device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_t (&q)[kTiles][kHeadDim / 16][2], uint32_t tile,
+                                            Converter<kCodesOf<kCache>> convert) {
+  constexpr int kRowBytes = AttentionShape<kHeadDim, kCache>::Keys::kRowBytes;
   int lane = threadIdx.x & 31;
   int row = (int)(threadIdx.x / 32) * kGranule + (lane & 15), column = lane >> 4;
   float odd[kTiles][4];
@@ -164,16 +171,16 @@ __device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_
 #pragma unroll
   for (int k = 0; k < kHeadDim / 16; k += 2) {
     uint32_t first[4], second[4];
-    if constexpr (kHasCodes<kDtype>) {
-      load_codes<kDtype, kRowBytes>(first, second, tile, row, k + column);
+    if constexpr (kHasKeyCodes<kCache>) {
+      load_codes<kCodesOf<kCache>, kRowBytes>(first, second, tile, row, k + column, convert);
     } else {
       load_matrix(first, tile + tile_offset<kRowBytes>(row, 2 * k + column));
       load_matrix(second, tile + tile_offset<kRowBytes>(row, 2 * k + 2 + column));
     }
 #pragma unroll
     for (int t = 0; t < kTiles; t++) {
-      Element<kProducts<kDtype>>::mma(s[t], first, q[t][k][0], q[t][k][1]);
-      Element<kProducts<kDtype>>::mma(odd[t], second, q[t][k + 1][0], q[t][k + 1][1]);
+      Element<kKeyProducts<kCache>>::mma(s[t], first, q[t][k][0], q[t][k][1]);
+      Element<kKeyProducts<kCache>>::mma(odd[t], second, q[t][k + 1][0], q[t][k + 1][1]);
     }
   }
 #pragma unroll
@@ -183,23 +190,37 @@ __device__ __forceinline__ void score_lines(float (&s)[kTiles][4], const uint32_
       s[t][e] += odd[t][e];
 }
 
-/* The A fragments of twice 16 dims and 16 tokens. A lane gets two neighbouring dims of two tokens: they become dims 2 (lane / 4)
- * and 2 (lane / 4) + 1 of rows lane / 4 and lane / 4 + 8. */
-template <int kDtype, int kRowBytes>
-__device__ __forceinline__ void load_codes_transposed(uint32_t (&first)[4], uint32_t (&second)[4], uint32_t tile, int row,
-                                                      int chunk) {
-  uint32_t codes[4]; /* of tokens 0 .. 7 of both chunks, then of 8 .. 15 */
-  load_matrix_transposed(codes, tile + tile_offset<kRowBytes>(row, chunk));
-  Codes<kDtype>::convert(even_first(codes[0]), first[0], first[1]);
-  Codes<kDtype>::convert(even_first(codes[2]), first[2], first[3]);
-  Codes<kDtype>::convert(even_first(codes[1]), second[0], second[1]);
-  Codes<kDtype>::convert(even_first(codes[3]), second[2], second[3]);
+/* Multiplies the scores of this warp's tokens by the tokens' factors, those of a KV tile. */
+template <int kTiles> __device__ __forceinline__ void scale_by_tokens(float (&s)[kTiles][4], const float *factors) {
+  const float *own = factors + threadIdx.x / 32 * kGranule + (threadIdx.x & 31) / 4;
+  const float first = own[0], second = own[8];
+#pragma unroll
+  for (int t = 0; t < kTiles; t++)
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      s[t][e] = __fmul_rn(s[t][e], first);
+      s[t][e + 2] = __fmul_rn(s[t][e + 2], second);
+    }
 }
 
-template <int kDtype, int kHeadDim, int kTiles>
-__device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &state, const float (&p)[kTiles][4], uint32_t tile) {
-  constexpr int kRowBytes = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kRowBytes;
-  using Product = Element<kProducts<kDtype>>;
+/* The A fragments of twice 16 dims and 16 tokens. A lane gets two neighbouring dims of two tokens: they become dims 2 (lane / 4)
+ * and 2 (lane / 4) + 1 of rows lane / 4 and lane / 4 + 8. */
+template <int kCodes, int kRowBytes>
+__device__ __forceinline__ void load_codes_transposed(uint32_t (&first)[4], uint32_t (&second)[4], uint32_t tile, int row,
+                                                      int chunk, Converter<kCodes> convert) {
+  uint32_t codes[4]; /* of tokens 0 .. 7 of both chunks, then of 8 .. 15 */
+  load_matrix_transposed(codes, tile + tile_offset<kRowBytes>(row, chunk));
+  convert(even_first(codes[0]), first[0], first[1]);
+  convert(even_first(codes[2]), first[2], first[3]);
+  convert(even_first(codes[1]), second[0], second[1]);
+  convert(even_first(codes[3]), second[2], second[3]);
+}
+
+template <int kCache, int kHeadDim, int kTiles>
+__device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &state, const float (&p)[kTiles][4], uint32_t tile,
+                                                 Converter<kCodesOf<kCache>> convert) {
+  constexpr int kRowBytes = AttentionShape<kHeadDim, kCache>::Values::kRowBytes;
+  using Product = Element<kValueProducts<kCache>>;
   int lane = threadIdx.x & 31;
   int row = (int)(threadIdx.x / 32) * kGranule + (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
   uint32_t b[kTiles][2];
@@ -208,11 +229,11 @@ __device__ __forceinline__ void accumulate_lines(LineState<kHeadDim, kTiles> &st
     b[t][0] = transpose(Product::pack(p[t][0], p[t][1]));
     b[t][1] = transpose(Product::pack(p[t][2], p[t][3]));
   }
-  if constexpr (kHasCodes<kDtype>) {
+  if constexpr (kHasValueCodes<kCache>) {
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d += 2) {
       uint32_t first[4], second[4];
-      load_codes_transposed<kDtype, kRowBytes>(first, second, tile, row, d + column);
+      load_codes_transposed<kCodesOf<kCache>, kRowBytes>(first, second, tile, row, d + column, convert);
 #pragma unroll
       for (int t = 0; t < kTiles; t++) {
         Product::mma(state.o[t][d], first, b[t][0], b[t][1]);
@@ -286,7 +307,7 @@ template <int kTiles> struct Sight<true, kTiles> {
 
 /* Puts the states of the lines of tiles [begin, begin + kAtOnce) into `scratch` [4][kMmaLines * kAtOnce][kHeadDim]. Columns are
  * swizzled in groups of 8, so that the lines of a store are in different banks. */
-template <int kDtype, int kHeadDim, int kTiles, int kAtOnce>
+template <int kCache, int kHeadDim, int kTiles, int kAtOnce>
 __device__ __forceinline__ void put_states(const LineState<kHeadDim, kTiles> &state, int32_t lines, int begin,
                                            AttentionShared &shared, float *scratch) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -304,7 +325,7 @@ __device__ __forceinline__ void put_states(const LineState<kHeadDim, kTiles> &st
       float *to = scratch + (warp * kMmaLines * kAtOnce + line - begin * kMmaLines) * kHeadDim;
 #pragma unroll
       for (int d = 0; d < kHeadDim / 16; d++) {
-        if constexpr (kHasCodes<kDtype>) {
+        if constexpr (kHasValueCodes<kCache>) {
           *reinterpret_cast<float2 *>(to + ((d * 16 + lane / 4 * 2) ^ exchange)) =
               make_float2(state.o[t][d][e], state.o[t][d][e + 2]);
         } else {
@@ -318,11 +339,11 @@ __device__ __forceinline__ void put_states(const LineState<kHeadDim, kTiles> &st
 
 /* Combines the warps' states through `scratch`, the stage that was used last, as many lines at once as it holds, adding them in
  * the order of the warps. */
-template <int kDtype, int kHeadDim, bool kGeneral, int kTiles>
+template <int kCache, int kHeadDim, bool kGeneral, int kTiles>
 __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, const cgr__plan_item &item, const QueryTile &q,
                                               const LineState<kHeadDim, kTiles> &state, AttentionShared &shared, float *scratch) {
   constexpr int kStateBytes = kAttentionWarps * kMmaLines * kHeadDim * 4; /* of the lines of one mma */
-  constexpr int kRoom = AttentionShape<kHeadDim, kElementBytes<kDtype>>::kStageBytes / kStateBytes;
+  constexpr int kRoom = AttentionShape<kHeadDim, kCache>::kStageBytes / kStateBytes;
   constexpr int kAtOnce = kTiles < kRoom ? kTiles : kRoom, kLines = kMmaLines * kAtOnce, kVectors = kHeadDim / 4;
   static_assert(kAtOnce > 0, "a stage holds the states of the lines of one mma");
   const int32_t dim = dim_of<kHeadDim, kGeneral>(a);
@@ -333,7 +354,7 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
   for (int begin = 0; begin < kTiles; begin += kAtOnce) {
     if (begin > 0)
       __syncthreads(); /* the lines before have been read */
-    put_states<kDtype, kHeadDim, kTiles, kAtOnce>(state, q.lines, begin, shared, scratch);
+    put_states<kCache, kHeadDim, kTiles, kAtOnce>(state, q.lines, begin, shared, scratch);
     __syncthreads();
     const int32_t first = begin * kMmaLines, lines = min(q.lines - first, kLines);
     for (int32_t i = threadIdx.x; i < lines * kVectors; i += kAttentionThreads) {
@@ -358,7 +379,7 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
         o.x[2] = __fmaf_rn(x.z, scale, o.x[2]);
         o.x[3] = __fmaf_rn(x.w, scale, o.x[3]);
       }
-      write_elements<kDtype, kHeadDim, kGeneral>(a, item, q, shared, line, d, o, max, sum);
+      write_elements<kCache, kHeadDim, kGeneral>(a, item, q, shared, line, d, o, max, sum);
     }
   }
 }
@@ -366,20 +387,21 @@ __device__ __forceinline__ void combine_warps(const cgr__attention_args &a, cons
 /* Works through all KV tiles of one item. `stage` is the stage of its first tile on entry, and of its last on return. A warp
  * refills the place of K or V as soon as it has read it. The caller refills the stage of the last tile after the results, which
  * pass through it, have left. `number`: of the item among those of the CTA. */
-template <int kDtype, int kHeadDim, bool kGeneral, int kTiles, int kLoaded>
+template <int kCache, int kHeadDim, bool kGeneral, int kTiles, int kLoaded>
 __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, const ItemRecord &record, int32_t number,
-                                              Loader<kHeadDim, kGeneral, kLoaded, kElementBytes<kDtype>> &loader,
-                                              AttentionShared &shared, unsigned char *memory, int &stage) {
-  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
+                                              Loader<kHeadDim, kGeneral, kLoaded, kCache> &loader, AttentionShared &shared,
+                                              unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim, kCache>;
   const QueryTile q = query_tile(record);
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
   uint32_t q_fragment[kTiles][kHeadDim / 16][2];
-  const Sight<kGeneral, kTiles> sight(a, record, q, scale_of<kDtype>(a, record));
+  const Converter<kCodesOf<kCache>> convert_k(a.k_cache.dtype), convert_v(a.v_cache.dtype);
+  const Sight<kGeneral, kTiles> sight(a, record, q, scale_of<kCache>(a, record));
   LineState<kHeadDim, kTiles> state;
   state.reset();
   copy_async_wait<2 * Shape::kStages - 1>(); /* the first K is here, and this thread's share of the queries; */
   __syncthreads();                           /* now everyone's */
-  if constexpr (kHasCodes<kDtype>)
+  if constexpr (kHasKeyCodes<kCache>)
     load_lines_for_codes<kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number), a.q.dtype == CGR_DTYPE_BF16);
   else
     load_lines<kHeadDim, kTiles>(q_fragment, loader.query_tile_of(number));
@@ -389,7 +411,10 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
     copy_async_wait<2 * Shape::kStages - 1>(); /* K is here */
     __syncwarp();
     float s[kTiles][4];
-    score_lines<kDtype, kHeadDim, kTiles>(s, q_fragment, k);
+    score_lines<kCache, kHeadDim, kTiles>(s, q_fragment, k, convert_k);
+    if constexpr (kHasVectorFactors<kCache>)
+      if (has_token_factors(a))
+        scale_by_tokens(s, reinterpret_cast<const float *>(memory + stage * Shape::kStageBytes + Shape::kFactorsAt));
     __syncwarp();
     if (left > 1)
       loader.issue_k(a, k);
@@ -400,7 +425,7 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
     else /* no K was issued: V is the first of one group fewer */
       copy_async_wait<2 * Shape::kStages - 2>();
     __syncwarp();
-    accumulate_lines<kDtype, kHeadDim, kTiles>(state, s, k + Shape::kTileBytes);
+    accumulate_lines<kCache, kHeadDim, kTiles>(state, s, k + Shape::kValuesAt, convert_v);
     if (left == 1)
       break;
     __syncwarp();
@@ -409,9 +434,9 @@ __device__ __forceinline__ void run_few_lines(const cgr__attention_args &a, cons
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
   state.finish_sums();
-  if constexpr (kHasCodes<kDtype>)
-    state.scale(factor_of<kDtype>(a.v_cache, record.kv_head));
-  combine_warps<kDtype, kHeadDim, kGeneral, kTiles>(a, record.item, q, state, shared,
+  if constexpr (kHasValueCodes<kCache>)
+    state.scale(ValueFactors<kCache>(a, record));
+  combine_warps<kCache, kHeadDim, kGeneral, kTiles>(a, record.item, q, state, shared,
                                                     reinterpret_cast<float *>(memory + stage * Shape::kStageBytes));
 }
 

@@ -18,10 +18,11 @@ bool is_plain(const cgr__attention_args &a) {
   return sees_all && is_simple && has_width && (a.group.page_size & (a.group.page_size - 1)) == 0;
 }
 
-/* Instances for one size of the cache's elements. */
+/* Instances for what a cache may have. */
 struct Launchers {
-  int (*plain[2])(const cgr__attention_args *args, dim3 grid, cudaStream_t stream);   /* head dims 64 and 128 */
-  int (*general[3])(const cgr__attention_args *args, dim3 grid, cudaStream_t stream); /* up to 64, 128 and 256 */
+  typedef int (*Launcher)(const cgr__attention_args *args, int32_t cache, dim3 grid, cudaStream_t stream);
+  Launcher plain[2];   /* head dims 64 and 128; NULL: general ones serve */
+  Launcher general[3]; /* up to 64, 128 and 256 */
 };
 
 const Launchers of_halves = { { attention_launch_d64, attention_launch_d128 },
@@ -29,13 +30,32 @@ const Launchers of_halves = { { attention_launch_d64, attention_launch_d128 },
 const Launchers of_fp8 = { { attention_launch_fp8_d64, attention_launch_fp8_d128 },
                            { attention_launch_fp8_general_d64, attention_launch_fp8_general_d128,
                              attention_launch_fp8_general_d256 } };
+const Launchers of_i8 = { { attention_launch_i8_d64, attention_launch_i8_d128 },
+                          { attention_launch_i8_general_d64, attention_launch_i8_general_d128,
+                            attention_launch_i8_general_d256 } };
+const Launchers of_mixed = {
+  {}, { attention_launch_mixed_general_d64, attention_launch_mixed_general_d128, attention_launch_mixed_general_d256 }
+};
 
-int launch_from(const Launchers &all, const cgr__attention_args *a, dim3 grid, cudaStream_t stream) {
+int launch_from(const Launchers &all, const cgr__attention_args *a, int32_t cache, dim3 grid, cudaStream_t stream) {
   int32_t width = a->head_dim > a->head_dim_v ? a->head_dim : a->head_dim_v;
   if (width > 256)
     return (int)cudaErrorNotSupported;
   const int index = width <= 64 ? 0 : width <= 128 ? 1 : 2;
-  return is_plain(*a) ? all.plain[index](a, grid, stream) : all.general[index](a, grid, stream);
+  const Launchers::Launcher plain = is_plain(*a) ? all.plain[index] : nullptr;
+  return (plain != nullptr ? plain : all.general[index])(a, cache, grid, stream);
+}
+
+/* K has codes. */
+int launch_codes(const cgr__attention_args *a, dim3 grid, cudaStream_t stream) {
+  const int32_t k = a->k_cache.dtype, v = a->v_cache.dtype;
+  if ((a->head_dim | a->head_dim_v) % 16 != 0 || (!cgr__is_quantised(v) && v != a->q.dtype))
+    return (int)cudaErrorNotSupported;
+  if (k == v && cgr__is_fp8(k) && a->v_cache.scale_stride_d == 0)
+    return launch_from(of_fp8, a, k, grid, stream);
+  if (k == v && k == CGR_DTYPE_I8)
+    return launch_from(of_i8, a, k, grid, stream);
+  return launch_from(of_mixed, a, cgr__is_quantised(v) ? kAnyCodes : kAnyCodes + v, grid, stream);
 }
 
 } // namespace
@@ -44,33 +64,28 @@ int launch_from(const Launchers &all, const cgr__attention_args *a, dim3 grid, c
 extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
   const cgr__attention_args *a = static_cast<const cgr__attention_args *>(args);
   dim3 grid((unsigned)a->plan_class.stripes, (unsigned)a->plan_class.num_parts);
-  if (a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16)
+  if ((a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16) || a->out.dtype != a->q.dtype)
     return (int)cudaErrorNotSupported;
-  const bool has_cache = a->plan_class.sees != CGR__SEES_STEP;
-  if (a->out.dtype != a->q.dtype || (has_cache && a->v_cache.dtype != a->k_cache.dtype))
+  if (a->plan_class.sees == CGR__SEES_STEP || (a->k_cache.dtype == a->q.dtype && a->v_cache.dtype == a->q.dtype))
+    return cgr::launch_from(cgr::of_halves, a, a->q.dtype, grid, stream);
+  if (!cgr__is_quantised(a->k_cache.dtype))
     return (int)cudaErrorNotSupported;
-  if (!has_cache || a->k_cache.dtype == a->q.dtype)
-    return cgr::launch_from(cgr::of_halves, a, grid, stream);
-  if (!cgr__is_fp8(a->k_cache.dtype) || (a->head_dim | a->head_dim_v) % 16 != 0)
-    return (int)cudaErrorNotSupported;
-  return cgr::launch_from(cgr::of_fp8, a, grid, stream);
+  return cgr::launch_codes(a, grid, stream);
 }
 
 extern "C" int cgr__cuda_attention_preload(void) {
-  int (*const preloads[])() = { cgr::attention_preload_d64,
-                                cgr::attention_preload_d128,
-                                cgr::attention_preload_general_d64,
-                                cgr::attention_preload_general_d128,
-                                cgr::attention_preload_fp8_d64,
-                                cgr::attention_preload_fp8_d128,
-                                cgr::attention_preload_fp8_general_d64,
-                                cgr::attention_preload_fp8_general_d128 };
-  for (auto preload : preloads)
+  using namespace cgr;
+  for (auto preload : { attention_preload_d64, attention_preload_d128, attention_preload_general_d64,
+                        attention_preload_general_d128, attention_preload_fp8_d64, attention_preload_fp8_d128,
+                        attention_preload_fp8_general_d64, attention_preload_fp8_general_d128, attention_preload_i8_d64,
+                        attention_preload_i8_d128, attention_preload_i8_general_d64, attention_preload_i8_general_d128,
+                        attention_preload_mixed_general_d64, attention_preload_mixed_general_d128 })
     if (int error = preload())
       return error;
   /* Some devices lack the shared memory for the widest instances; layers that need them are refused there (kernels/registry.c).
    */
-  for (auto preload : { cgr::attention_preload_general_d256, cgr::attention_preload_fp8_general_d256 })
+  for (auto preload : { attention_preload_general_d256, attention_preload_fp8_general_d256, attention_preload_i8_general_d256,
+                        attention_preload_mixed_general_d256 })
     if (int error = preload(); error != 0 && error != (int)CUDA_ERROR_INVALID_VALUE)
       return error;
   return 0;

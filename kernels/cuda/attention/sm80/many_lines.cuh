@@ -53,10 +53,10 @@ __device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim /
 
 /* Scores of the tile's tokens, from codes, times `scale`: a factor may be 0 or negative, so they are scaled before they are
  * masked. */
-template <int kDtype, int kHeadDim>
+template <int kCache, int kHeadDim>
 __device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile,
-                                            float scale) {
-  using Product = Element<kProducts<kDtype>>;
+                                            float scale, Converter<kCodesOf<kCache>> convert) {
+  using Product = Element<kKeyProducts<kCache>>;
   int lane = threadIdx.x & 31;
   int row = (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
 #pragma unroll
@@ -67,10 +67,10 @@ __device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const ui
 #pragma unroll
     for (int n = 0; n < kTileKv / 8; n += 2) {
       uint32_t codes[4], low, high; /* four dims of a token of block n, in chunks k and k + 1, then of block n + 1 */
-      load_matrix(codes, tile + tile_offset<AttentionShape<kHeadDim, 1>::kRowBytes>(row + n * 8, k + column));
+      load_matrix(codes, tile + tile_offset<AttentionShape<kHeadDim, kCache>::Keys::kRowBytes>(row + n * 8, k + column));
 #pragma unroll
       for (int c = 0; c < 4; c++) {
-        Codes<kDtype>::convert(codes[c], low, high);
+        convert(codes[c], low, high);
         Product::mma(s[n + c / 2], q[k + c % 2], low, high);
       }
     }
@@ -82,11 +82,25 @@ __device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const ui
       s[n][e] = __fmul_rn(s[n][e], scale);
 }
 
+/* Multiplies the scores by the factors of the tile's tokens. */
+__device__ __forceinline__ void scale_by_tokens(float (&s)[kTileKv / 8][4], const float *factors) {
+#pragma unroll
+  for (int n = 0; n < kTileKv / 8; n++) {
+    const float2 two = *reinterpret_cast<const float2 *>(factors + n * 8 + (threadIdx.x & 3) * 2);
+#pragma unroll
+    for (int half = 0; half < 4; half += 2) {
+      s[n][half] = __fmul_rn(s[n][half], two.x);
+      s[n][half + 1] = __fmul_rn(s[n][half + 1], two.y);
+    }
+  }
+}
+
 /* Adds P times V, from codes. A lane gets two neighbouring dims of two tokens. Of the 16 dims of a chunk, the even ones are the
  * columns of state.o[2 d] and the odd ones those of state.o[2 d + 1]. */
-template <int kDtype, int kHeadDim>
-__device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const float (&p)[kTileKv / 8][4], uint32_t tile) {
-  using Product = Element<kProducts<kDtype>>;
+template <int kCache, int kHeadDim>
+__device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const float (&p)[kTileKv / 8][4], uint32_t tile,
+                                                 Converter<kCodesOf<kCache>> convert) {
+  using Product = Element<kValueProducts<kCache>>;
   int lane = threadIdx.x & 31;
   int row = (lane & 15), column = lane >> 4;
 #pragma unroll
@@ -96,11 +110,12 @@ __device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d += 2) {
       uint32_t codes[4], even[2], odd[2]; /* of tokens 0 .. 7 and 8 .. 15 of chunk d, then of chunk d + 1 */
-      load_matrix_transposed(codes, tile + tile_offset<AttentionShape<kHeadDim, 1>::kRowBytes>(row + n * 8, d + column));
+      load_matrix_transposed(codes,
+                             tile + tile_offset<AttentionShape<kHeadDim, kCache>::Values::kRowBytes>(row + n * 8, d + column));
 #pragma unroll
       for (int c = 0; c < 2; c++) {
-        Codes<kDtype>::convert(even_first(codes[2 * c]), even[0], odd[0]);
-        Codes<kDtype>::convert(even_first(codes[2 * c + 1]), even[1], odd[1]);
+        convert(even_first(codes[2 * c]), even[0], odd[0]);
+        convert(even_first(codes[2 * c + 1]), even[1], odd[1]);
         Product::mma(state.o[2 * (d + c)], fragment, even[0], even[1]);
         Product::mma(state.o[2 * (d + c) + 1], fragment, odd[0], odd[1]);
       }
@@ -109,27 +124,31 @@ __device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const
 }
 
 /* After the last tile: a thread has columns 2 (lane % 4) + {0, 1} of both, which are four neighbouring dims of a line. They are
- * put in order (element_of), and multiplied by their factor. */
-template <int kHeadDim> __device__ __forceinline__ void finish_codes(Softmax<kHeadDim> &state, float factor) {
+ * put in order (element_of), and multiplied by their factors. */
+template <int kCache, int kHeadDim>
+__device__ __forceinline__ void finish_codes(Softmax<kHeadDim> &state, const ValueFactors<kCache> &factors) {
 #pragma unroll
-  for (int n = 0; n < kHeadDim / 8; n += 2)
+  for (int n = 0; n < kHeadDim / 8; n += 2) {
+    const int32_t channel = element_of<kCache>(n);
+    const float factor[4] = { factors.of(channel), factors.of(channel + 1), factors.of(channel + 2), factors.of(channel + 3) };
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       float &first = state.o[n][2 * half], &third = state.o[n][2 * half + 1];
       float &second = state.o[n + 1][2 * half], &fourth = state.o[n + 1][2 * half + 1];
       const float dims[4] = { first, second, third, fourth };
-      first = __fmul_rn(dims[0], factor);
-      third = __fmul_rn(dims[1], factor);
-      second = __fmul_rn(dims[2], factor);
-      fourth = __fmul_rn(dims[3], factor);
+      first = __fmul_rn(dims[0], factor[0]);
+      third = __fmul_rn(dims[1], factor[1]);
+      second = __fmul_rn(dims[2], factor[2]);
+      fourth = __fmul_rn(dims[3], factor[3]);
     }
+  }
 }
 
 /* Scores of the tile's tokens. */
-template <int kDtype, int kHeadDim>
+template <int kCache, int kHeadDim>
 __device__ __forceinline__ void score(float (&s)[kTileKv / 8][4], const uint32_t (&q)[kHeadDim / 16][4], uint32_t tile) {
   constexpr int kBlocks = kTileKv / 8;
-  constexpr int kRowBytes = AttentionShape<kHeadDim, 2>::kRowBytes;
+  constexpr int kRowBytes = AttentionShape<kHeadDim, kCache>::Keys::kRowBytes;
   int lane = threadIdx.x & 31;
   int row = (lane & 7) + ((lane >> 4) & 1) * 8, column = (lane >> 3) & 1;
 #pragma unroll
@@ -141,28 +160,29 @@ __device__ __forceinline__ void score(float (&s)[kTileKv / 8][4], const uint32_t
     for (int n = 0; n < kBlocks; n += 2) {
       uint32_t b[4];
       load_matrix(b, tile + tile_offset<kRowBytes>(row + n * 8, 2 * k + column));
-      Element<kDtype>::mma(s[n], q[k], b[0], b[1]);
-      Element<kDtype>::mma(s[n + 1], q[k], b[2], b[3]);
+      Element<kCache>::mma(s[n], q[k], b[0], b[1]);
+      Element<kCache>::mma(s[n + 1], q[k], b[2], b[3]);
     }
   }
 }
 
-template <int kDtype, int kHeadDim>
+template <int kCache, int kHeadDim>
 __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float (&p)[kTileKv / 8][4], uint32_t tile) {
   constexpr int kBlocks = kTileKv / 8;
-  constexpr int kRowBytes = AttentionShape<kHeadDim, 2>::kRowBytes;
+  constexpr int kRowBytes = AttentionShape<kHeadDim, kCache>::Values::kRowBytes;
+  using Product = Element<kValueProducts<kCache>>;
   int lane = threadIdx.x & 31;
   int row = (lane & 15), column = lane >> 4;
 #pragma unroll
   for (int n = 0; n < kBlocks; n += 2) {
-    uint32_t fragment[4] = { Element<kDtype>::pack(p[n][0], p[n][1]), Element<kDtype>::pack(p[n][2], p[n][3]),
-                             Element<kDtype>::pack(p[n + 1][0], p[n + 1][1]), Element<kDtype>::pack(p[n + 1][2], p[n + 1][3]) };
+    uint32_t fragment[4] = { Product::pack(p[n][0], p[n][1]), Product::pack(p[n][2], p[n][3]),
+                             Product::pack(p[n + 1][0], p[n + 1][1]), Product::pack(p[n + 1][2], p[n + 1][3]) };
 #pragma unroll
     for (int d = 0; d < kHeadDim / 8; d += 2) {
       uint32_t b[4];
       load_matrix_transposed(b, tile + tile_offset<kRowBytes>(row + n * 8, d + column));
-      Element<kDtype>::mma(state.o[d], fragment, b[0], b[1]);
-      Element<kDtype>::mma(state.o[d + 1], fragment, b[2], b[3]);
+      Product::mma(state.o[d], fragment, b[0], b[1]);
+      Product::mma(state.o[d + 1], fragment, b[2], b[3]);
     }
   }
 }
@@ -172,21 +192,22 @@ __device__ __forceinline__ void accumulate(Softmax<kHeadDim> &state, const float
  * When work on a tile begins, the copies of that tile and of those in the other stages have been issued, in two groups each. The
  * warps share the tile, and refill its stage after a barrier. The caller refills the stage of an item's last tile after the
  * results have left. */
-template <int kDtype, int kHeadDim, bool kGeneral, int kLoaded>
+template <int kCache, int kHeadDim, bool kGeneral, int kLoaded>
 __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, const ItemRecord &record,
-                                               Loader<kHeadDim, kGeneral, kLoaded, kElementBytes<kDtype>> &loader,
-                                               AttentionShared &shared, unsigned char *memory, int &stage) {
-  using Shape = AttentionShape<kHeadDim, kElementBytes<kDtype>>;
+                                               Loader<kHeadDim, kGeneral, kLoaded, kCache> &loader, AttentionShared &shared,
+                                               unsigned char *memory, int &stage) {
+  using Shape = AttentionShape<kHeadDim, kCache>;
   const cgr__plan_item &item = record.item;
   const QueryTile q = query_tile(record);
   int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   int32_t first = warp * kWarpLines; /* this warp's first line */
   bool busy = first < q.lines;
   uint32_t base = (uint32_t)__cvta_generic_to_shared(memory);
-  const float factor = scale_of<kDtype>(a, record), scale = kGeneral ? 1.0f : factor * kLog2e; /* general: score_rows scales */
+  const float factor = scale_of<kCache>(a, record), scale = kGeneral ? 1.0f : factor * kLog2e; /* general: score_rows scales */
 
+  const Converter<kCodesOf<kCache>> convert_k(a.k_cache.dtype), convert_v(a.v_cache.dtype);
   uint32_t q_fragment[kHeadDim / 16][4];
-  if constexpr (kHasCodes<kDtype>)
+  if constexpr (kHasKeyCodes<kCache>)
     load_q_for_codes<kHeadDim, kGeneral>(q_fragment, a, q, first);
   else
     load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
@@ -202,25 +223,28 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
 
   for (int32_t tile = item.kv_begin;; tile++) {
     const int32_t left = item.kv_end - tile; /* read before the products: after them all would wait for it */
-    uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kTileBytes;
+    uint32_t k = base + stage * Shape::kStageBytes, v = k + Shape::kValuesAt;
     int32_t absolute = tile * kTileKv;
     copy_async_wait<2 * Shape::kStages - 2>(); /* K and V are here */
     __syncthreads();
     if (busy) {
       float s[kTileKv / 8][4];
-      if constexpr (kHasCodes<kDtype>)
-        score_codes<kDtype, kHeadDim>(s, q_fragment, k, scale);
+      if constexpr (kHasKeyCodes<kCache>)
+        score_codes<kCache, kHeadDim>(s, q_fragment, k, scale, convert_k);
       else
-        score<kDtype, kHeadDim>(s, q_fragment, k);
+        score<kCache, kHeadDim>(s, q_fragment, k);
+      if constexpr (kHasVectorFactors<kCache>)
+        if (has_token_factors(a))
+          scale_by_tokens(s, reinterpret_cast<const float *>(memory + stage * Shape::kStageBytes + Shape::kFactorsAt));
       if constexpr (kGeneral)
         score_rows(s, absolute, scoring);
       else if (absolute + kTileKv - 1 > warp_position)
         mask(s, absolute, position);
-      softmax<kHeadDim>(s, state, kHasCodes<kDtype> ? 1.0f : scale);
-      if constexpr (kHasCodes<kDtype>)
-        accumulate_codes<kDtype, kHeadDim>(state, s, v);
+      softmax<kHeadDim>(s, state, kHasKeyCodes<kCache> ? 1.0f : scale);
+      if constexpr (kHasValueCodes<kCache>)
+        accumulate_codes<kCache, kHeadDim>(state, s, v, convert_v);
       else
-        accumulate<kDtype, kHeadDim>(state, s, v);
+        accumulate<kCache, kHeadDim>(state, s, v);
     }
     if (left == 1)
       break;
@@ -231,9 +255,9 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
   finish_sums<kHeadDim>(state);
-  if constexpr (kHasCodes<kDtype>)
-    finish_codes<kHeadDim>(state, factor_of<kDtype>(a.v_cache, record.kv_head));
-  write_lines<kDtype, kHeadDim, kGeneral>(a, item, q, state, first);
+  if constexpr (kHasValueCodes<kCache>)
+    finish_codes<kCache, kHeadDim>(state, ValueFactors<kCache>(a, record));
+  write_lines<kCache, kHeadDim, kGeneral>(a, item, q, state, first);
 }
 
 } // namespace cgr

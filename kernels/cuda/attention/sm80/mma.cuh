@@ -47,6 +47,13 @@ __device__ __forceinline__ void copy_async_or_zeros(uint32_t shared, const void 
                : "memory");
 }
 
+/* The first `count` of four 4-byte words, 0 to 4, and zeros for the others. */
+__device__ __forceinline__ void copy_async_first(uint32_t shared, const void *global, int32_t count) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(__cvta_generic_to_global(global)),
+               "r"(count * 4)
+               : "memory");
+}
+
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most `kPending` of this thread's groups are under way. */
@@ -143,6 +150,14 @@ template <> struct Codes<CGR_DTYPE_FP8_E5M2> { /* the upper halves of fp16 */
   static __device__ __forceinline__ void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
     low = __byte_perm(codes, 0, 0x1404);
     high = __byte_perm(codes, 0, 0x3424);
+  }
+};
+
+template <> struct Codes<CGR_DTYPE_I8> {
+  static __device__ __forceinline__ void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
+    const uint32_t raised = codes ^ 0x80808080u; /* by 128; below the exponent of 1024 they are fp16, raised by 1152 */
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(low) : "r"(__byte_perm(raised, 0x64646464u, 0x4140)), "r"(0x64806480u));
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(high) : "r"(__byte_perm(raised, 0x64646464u, 0x4342)), "r"(0x64806480u));
   }
 };
 

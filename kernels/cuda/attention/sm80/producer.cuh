@@ -26,10 +26,11 @@ template <int kRowBytes> __device__ __forceinline__ uint32_t tile_offset(int row
   return (uint32_t)(row * kRowBytes + ((chunk ^ swizzle) * 16));
 }
 
-/* kLoaded: the lines of a query tile. An item with more lines loads its queries itself. kBytes: of an element of the cache. */
-template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
-  using Shape = AttentionShape<kHeadDim, kBytes>;
-  static constexpr int kChunkElements = 16 / kBytes;
+/* kLoaded: the lines of a query tile. An item with more lines loads its queries itself. */
+template <int kHeadDim, bool kGeneral, int kLoaded, int kCache> struct Loader {
+  using Shape = AttentionShape<kHeadDim, kCache>;
+  using Keys = typename Shape::Keys;
+  using Values = typename Shape::Values;
 
   int32_t index;          /* of the item among those of the CTA */
   int32_t tile, tile_end; /* of the item; none is left when live is false */
@@ -43,9 +44,10 @@ template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
   CachePolicy policy;
   uint32_t queries;  /* the first query tile, in shared memory */
   const char *k, *v; /* this thread's column of token 0 of page 0, or of the step, for the item's KV head */
+  int32_t kv_head;   /* with factors of tokens */
 
   __device__ __forceinline__ bool is_step(const cgr__attention_args &a) const {
-    return kGeneral && kBytes == 2 && a.plan_class.sees == CGR__SEES_STEP;
+    return kGeneral && !kHasKeyCodes<kCache> && a.plan_class.sees == CGR__SEES_STEP;
   }
 
   __device__ __forceinline__ void begin_item(const cgr__attention_args &a, const ItemRecord &record, int32_t number) {
@@ -53,8 +55,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
     live = record.is_live;
     if (!live)
       return;
-    int32_t kv_head = record.kv_head;
-    int64_t chunk = (threadIdx.x % Shape::kChunks) * kChunkElements;
+    kv_head = record.kv_head;
     tile = record.item.kv_begin;
     tile_end = record.item.kv_end;
     row = record.row;
@@ -64,14 +65,19 @@ template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
       start = record.start;
     }
     if (is_step(a)) {
-      k = static_cast<const char *>(a.k.data) + (kv_head * a.k.stride_head + chunk) * kBytes;
-      v = static_cast<const char *>(a.v.data) + (kv_head * a.v.stride_head + chunk) * kBytes;
+      k = column_of<Keys>(a.k.data, a.k.stride_head);
+      v = column_of<Values>(a.v.data, a.v.stride_head);
     } else {
-      k = static_cast<const char *>(a.k_cache.base) + (kv_head * a.k_cache.stride_head + chunk) * kBytes;
-      v = static_cast<const char *>(a.v_cache.base) + (kv_head * a.v_cache.stride_head + chunk) * kBytes;
+      k = column_of<Keys>(a.k_cache.base, a.k_cache.stride_head);
+      v = column_of<Values>(a.v_cache.base, a.v_cache.stride_head);
     }
     fetch_page(a);
     copy_queries(a, record);
+  }
+
+  template <class Tile> __device__ __forceinline__ const char *column_of(const void *base, int64_t stride_head) const {
+    int64_t chunk = (threadIdx.x % Tile::kChunks) * Tile::kChunkElements;
+    return static_cast<const char *>(base) + (kv_head * stride_head + chunk) * Tile::kElementBytes;
   }
 
   /* Whether nothing is being copied after item `number`, the current one: it is the decode section's last, or one of the prefill
@@ -121,7 +127,10 @@ template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
         claim_error(a.error, CGR_GUARD_PAGE, row, first_token() / a.group.page_size, page);
         page = a.group.read_trash_page;
       }
-      copy_granule(a, k, a.k_cache, a.k, a.head_dim, stage);
+      copy_granule<Keys>(a, k, a.k_cache, a.k, a.head_dim, stage);
+      if constexpr (kHasVectorFactors<kCache>)
+        if (has_token_factors(a))
+          copy_factors(a, stage + Shape::kFactorsAt);
     }
     copy_async_commit(); /* an empty group past the end keeps the count of groups right */
   }
@@ -129,7 +138,7 @@ template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
   /* V of the tile whose K was issued last. */
   __device__ __forceinline__ void issue_v(const cgr__attention_args &a, uint32_t stage) {
     if (live)
-      copy_granule(a, v, a.v_cache, a.v, a.head_dim_v, stage + Shape::kTileBytes);
+      copy_granule<Values>(a, v, a.v_cache, a.v, a.head_dim_v, stage + Shape::kValuesAt);
     copy_async_commit();
   }
 
@@ -142,47 +151,61 @@ template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes> struct Loader {
   }
 
   /* Where this thread's column of a token begins, and the bytes from one token to the next. */
+  template <class Tile>
   __device__ __forceinline__ const char *locate(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
                                                 const cgr_view &step, int32_t token, int64_t &stride) const {
     if (is_step(a)) {
-      stride = step.stride_token * kBytes;
+      stride = step.stride_token * Tile::kElementBytes;
       return column + (start + token) * stride;
     }
-    stride = cache.stride_token * kBytes;
+    stride = cache.stride_token * Tile::kElementBytes;
     int32_t size = a.group.page_size, in_page = kGeneral ? token % size : token & (size - 1);
-    return column + (int64_t)page * cache.stride_page * kBytes + in_page * stride;
+    return column + (int64_t)page * cache.stride_page * Tile::kElementBytes + in_page * stride;
   }
 
+  template <class Tile>
   __device__ __forceinline__ void copy_granule(const cgr__attention_args &a, const char *column, const cgr_kv_view &cache,
                                                const cgr_view &step, int32_t head_dim, uint32_t to) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int chunk = lane % Shape::kChunks, first = lane / Shape::kChunks;
+    int chunk = lane % Tile::kChunks, first = lane / Tile::kChunks;
     int32_t token = first_token() + first;
     int64_t stride;
-    const char *from = locate(a, column, cache, step, token, stride);
+    const char *from = locate<Tile>(a, column, cache, step, token, stride);
     bool is_whole = first_token() + kGranule <= seen_end && (!kGeneral || (first_token() >= seen_begin && head_dim == kHeadDim));
     if (CGR__LIKELY(is_whole)) {
 #pragma unroll
-      for (int u = 0; u < Shape::kPasses; u++) {
-        int ahead = u * Shape::kTokensPerPass;
-        copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy);
+      for (int u = 0; u < Tile::kPasses; u++) {
+        int ahead = u * Tile::kTokensPerPass;
+        copy_async(to + tile_offset<Tile::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy);
       }
       return;
     }
-    bool has_chunk = !kGeneral || chunk * kChunkElements < head_dim;
+    bool has_chunk = !kGeneral || chunk * Tile::kChunkElements < head_dim;
 #pragma unroll 1
-    for (int u = 0; u < Shape::kPasses; u++) {
-      int ahead = u * Shape::kTokensPerPass;
+    for (int u = 0; u < Tile::kPasses; u++) {
+      int ahead = u * Tile::kTokensPerPass;
       bool is_seen = token + ahead < seen_end && has_chunk && (!kGeneral || token + ahead >= seen_begin);
-      copy_async(to + tile_offset<Shape::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy,
+      copy_async(to + tile_offset<Tile::kRowBytes>(warp * kGranule + first + ahead, chunk), from + ahead * stride, policy,
                  is_seen);
     }
+  }
+
+  /* The factors of the granule's keys: four neighbouring ones a lane, zeros for tokens that no line sees. */
+  __device__ __forceinline__ void copy_factors(const cgr__attention_args &a, uint32_t to) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    if (lane >= kGranule / 4)
+      return;
+    const int32_t token = first_token() + lane * 4, size = a.group.page_size;
+    const int32_t in_page = kGeneral ? token % size : token & (size - 1);
+    const bool is_before = kGeneral && first_token() + kGranule <= seen_begin;
+    const float *from = a.k_cache.scale + page * a.k_cache.scale_stride_page + kv_head * a.k_cache.scale_stride_head + in_page;
+    copy_async_first(to + (uint32_t)(warp * kGranule + lane * 4) * 4, from, is_before ? 0 : max(0, min(seen_end - token, 4)));
   }
 };
 
 /* Moves on to the next tile, which is the next item's first if this one has no more. An item of the prefill queue comes alone. */
-template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes>
-__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kBytes> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded, int kCache>
+__device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kCache> &loader,
                                         const ItemShared &items) {
   if (!loader.step(a) && loader.live) {
     loader.live = loader.in_decodes;
@@ -192,8 +215,8 @@ __device__ __forceinline__ void advance(const cgr__attention_args &a, Loader<kHe
 }
 
 /* Refills a stage whose tile has been read with the next tile. */
-template <int kHeadDim, bool kGeneral, int kLoaded, int kBytes>
-__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kBytes> &loader,
+template <int kHeadDim, bool kGeneral, int kLoaded, int kCache>
+__device__ __forceinline__ void refill(const cgr__attention_args &a, Loader<kHeadDim, kGeneral, kLoaded, kCache> &loader,
                                        const ItemShared &items, uint32_t stage) {
   loader.issue_k(a, stage);
   loader.issue_v(a, stage);

@@ -2,6 +2,7 @@
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_SCORING_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_SCORING_CUH
 
+#include "kernels/cuda/attention/sm80/codes.cuh"
 #include "kernels/cuda/attention/sm80/items.cuh"
 #include "kernels/cuda/attention/sm80/mma.cuh"
 
@@ -35,16 +36,6 @@ __device__ __forceinline__ QueryTile query_tile(const ItemRecord &record) {
   q.head = record.head;
   q.position = record.position;
   return q;
-}
-
-/* The factor of the codes of K or V, for the item's KV head. */
-template <int kDtype> __device__ __forceinline__ float factor_of(const cgr_kv_view &cache, int32_t kv_head) {
-  return kHasCodes<kDtype> && cache.scale != nullptr ? cache.scale[kv_head * cache.scale_stride_head] : 1.0f;
-}
-
-/* What q.k is multiplied by. */
-template <int kDtype> __device__ __forceinline__ float scale_of(const cgr__attention_args &a, const ItemRecord &record) {
-  return kHasCodes<kDtype> ? a.scale * factor_of<kDtype>(a.k_cache, record.kv_head) : a.scale;
 }
 
 /* The scoring of one general line. */

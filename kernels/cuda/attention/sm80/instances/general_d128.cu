@@ -1,12 +1,4 @@
 /* Every kind of attention, with head dims up to 128. */
 #include "kernels/cuda/attention/sm80/kernel.cuh"
 
-namespace cgr {
-
-int attention_launch_general_d128(const cgr__attention_args *args, dim3 grid, cudaStream_t stream) {
-  return attention_launch<128, true>(args, args->q.dtype, grid, stream);
-}
-
-int attention_preload_general_d128() { return attention_preload<128, true>(); }
-
-} // namespace cgr
+CGR__ATTENTION_INSTANCES(general_d128, 128, true, CGR_DTYPE_FP16, CGR_DTYPE_BF16)
