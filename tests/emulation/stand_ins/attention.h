@@ -62,6 +62,10 @@ template <int kDtype> struct Codes {
     low = ::cgr_emulation::Pack(false, value(0), value(1));
     high = ::cgr_emulation::Pack(false, value(2), value(3));
   }
+  static void raise(uint32_t codes, uint32_t &even, uint32_t &odd) {
+    even = (codes ^ 0x80808080u) & 0xff00ffu;
+    odd = (codes ^ 0x80808080u) >> 8 & 0xff00ffu;
+  }
 };
 
 inline uint32_t even_first(uint32_t codes) { return (codes & 0xff0000ffu) | (codes >> 8 & 0xff00u) | (codes << 8 & 0xff0000u); }

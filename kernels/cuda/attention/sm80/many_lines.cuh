@@ -29,6 +29,13 @@ __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], c
   }
 }
 
+/* V's codes of i8 are multiplied as they are raised (Codes), because that takes the fewest instructions. What they are raised by
+ * is subtracted with the next KV tile, before sums of many tiles lose precision. Of K it would cost precision: scores are
+ * differences of what is multiplied. */
+template <int kCache> constexpr bool kIsRaised = kCache == CGR_DTYPE_I8;
+constexpr float kRaisedBy = 128.0f / (1 << 24), kRaisedUnits = 1 << 24;
+constexpr uint32_t kOnes = 0x3c003c00u; /* of fp16 */
+
 /* The same for codes: four neighbouring dims are what a lane has of K (score_codes), so they are its two pairs here, too. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a,
@@ -103,10 +110,13 @@ __device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const
   using Product = Element<kValueProducts<kCache>>;
   int lane = threadIdx.x & 31;
   int row = (lane & 15), column = lane >> 4;
+  float sums[4] = {}; /* of P, as it is multiplied */
 #pragma unroll
   for (int n = 0; n < kTileKv / 8; n += 2) {
     uint32_t fragment[4] = { Product::pack(p[n][0], p[n][1]), Product::pack(p[n][2], p[n][3]),
                              Product::pack(p[n + 1][0], p[n + 1][1]), Product::pack(p[n + 1][2], p[n + 1][3]) };
+    if constexpr (kIsRaised<kCache>)
+      Product::mma(sums, fragment, kOnes, kOnes);
 #pragma unroll
     for (int d = 0; d < kHeadDim / 16; d += 2) {
       uint32_t codes[4], even[2], odd[2]; /* of tokens 0 .. 7 and 8 .. 15 of chunk d, then of chunk d + 1 */
@@ -114,13 +124,19 @@ __device__ __forceinline__ void accumulate_codes(Softmax<kHeadDim> &state, const
                              tile + tile_offset<AttentionShape<kHeadDim, kCache>::Values::kRowBytes>(row + n * 8, d + column));
 #pragma unroll
       for (int c = 0; c < 2; c++) {
-        convert(even_first(codes[2 * c]), even[0], odd[0]);
-        convert(even_first(codes[2 * c + 1]), even[1], odd[1]);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+          if constexpr (kIsRaised<kCache>)
+            Codes<kCache>::raise(codes[2 * c + half], even[half], odd[half]);
+          else
+            convert(even_first(codes[2 * c + half]), even[half], odd[half]);
         Product::mma(state.o[2 * (d + c)], fragment, even[0], even[1]);
         Product::mma(state.o[2 * (d + c) + 1], fragment, odd[0], odd[1]);
       }
     }
   }
+  state.pending[0] = kRaisedBy * sums[0];
+  state.pending[1] = kRaisedBy * sums[2];
 }
 
 /* After the last tile: a thread has columns 2 (lane % 4) + {0, 1} of both, which are four neighbouring dims of a line. They are
@@ -135,7 +151,9 @@ __device__ __forceinline__ void finish_codes(Softmax<kHeadDim> &state, const Val
     for (int half = 0; half < 2; half++) {
       float &first = state.o[n][2 * half], &third = state.o[n][2 * half + 1];
       float &second = state.o[n + 1][2 * half], &fourth = state.o[n + 1][2 * half + 1];
-      const float dims[4] = { first, second, third, fourth };
+      float dims[4] = { first, second, third, fourth };
+      for (int i = 0; kIsRaised<kCache> && i < 4; i++)
+        dims[i] = __fmul_rn(dims[i] - state.pending[half], kRaisedUnits);
       first = __fmul_rn(dims[0], factor[0]);
       third = __fmul_rn(dims[1], factor[1]);
       second = __fmul_rn(dims[2], factor[2]);
@@ -240,7 +258,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
         score_rows(s, absolute, scoring);
       else if (absolute + kTileKv - 1 > warp_position)
         mask(s, absolute, position);
-      softmax<kHeadDim>(s, state, kHasKeyCodes<kCache> ? 1.0f : scale);
+      softmax<kHeadDim, kIsRaised<kCache>>(s, state, kHasKeyCodes<kCache> ? 1.0f : scale);
       if constexpr (kHasValueCodes<kCache>)
         accumulate_codes<kCache, kHeadDim>(state, s, v, convert_v);
       else

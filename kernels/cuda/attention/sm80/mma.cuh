@@ -154,6 +154,13 @@ template <> struct Codes<CGR_DTYPE_FP8_E5M2> { /* the upper halves of fp16 */
 };
 
 template <> struct Codes<CGR_DTYPE_I8> {
+  /* Raised by 128, in units of 2^-24: subnormal numbers. The first and the third in `even`. */
+  static __device__ __forceinline__ void raise(uint32_t codes, uint32_t &even, uint32_t &odd) {
+    const uint32_t raised = codes ^ 0x80808080u;
+    even = raised & 0x00ff00ffu;
+    odd = __byte_perm(raised, 0, 0x4341);
+  }
+
   static __device__ __forceinline__ void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
     const uint32_t raised = codes ^ 0x80808080u; /* by 128; below the exponent of 1024 they are fp16, raised by 1152 */
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(low) : "r"(__byte_perm(raised, 0x64646464u, 0x4140)), "r"(0x64806480u));

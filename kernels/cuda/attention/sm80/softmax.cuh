@@ -13,6 +13,7 @@ namespace cgr {
 template <int kHeadDim> struct Softmax {
   float o[kHeadDim / 8][4];
   float max[2], sum[2];
+  float pending[2]; /* to be subtracted from all of a row's outputs */
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
@@ -20,6 +21,7 @@ template <int kHeadDim> struct Softmax {
       o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0.0f;
     max[0] = max[1] = -INFINITY;
     sum[0] = sum[1] = 0.0f;
+    pending[0] = pending[1] = 0.0f;
   }
 };
 
@@ -47,8 +49,9 @@ __device__ __forceinline__ void score_rows(float (&s)[kTileKv / 8][4], int32_t t
   }
 }
 
-/* Scores become probabilities relative to the new maximum; sums and outputs so far are rescaled to it. */
-template <int kHeadDim>
+/* Scores become probabilities relative to the new maximum; sums and outputs so far are rescaled to it. With kIsPending what is
+ * pending is subtracted, too. */
+template <int kHeadDim, bool kIsPending>
 __device__ __forceinline__ void softmax(float (&s)[kTileKv / 8][4], Softmax<kHeadDim> &state, float scale) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -71,11 +74,12 @@ __device__ __forceinline__ void softmax(float (&s)[kTileKv / 8][4], Softmax<kHea
       sum = n == 0 ? __fmaf_rn(sum, rescale, two) : __fadd_rn(sum, two);
     }
     state.sum[half] = sum;
+    const float pending = kIsPending ? __fmul_rn(state.pending[half], rescale) : 0.0f;
 #pragma unroll
-    for (int n = 0; n < kHeadDim / 8; n++) {
-      state.o[n][2 * half] = __fmul_rn(state.o[n][2 * half], rescale);
-      state.o[n][2 * half + 1] = __fmul_rn(state.o[n][2 * half + 1], rescale);
-    }
+    for (int n = 0; n < kHeadDim / 8; n++)
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; e++)
+        state.o[n][e] = kIsPending ? __fmaf_rn(state.o[n][e], rescale, -pending) : __fmul_rn(state.o[n][e], rescale);
   }
 }
 
