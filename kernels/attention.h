@@ -19,21 +19,22 @@ extern "C" {
  * plan_counters[first] merges them in the order of their partials, writes the output and resets the counter to 0. A CTA also
  * zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile covers: the padding [counts[TOKENS],
  * num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype (as a tensor core
- * takes it), outputs rounded to nearest even. Of a cache with codes of fp8 (kernels/quantise.h) the codes are multiplied as
- * they are, P is rounded to fp16, on a GPU q too, K's factor of the KV head multiplies `scale`, and V's what an item adds up;
- * without factors they are 1. V of tokens that a tile does not see is zeroed, not only masked; of pages outside of what it sees
- * neither the number nor the content is read. A token that any query of a tile sees is read for the whole tile, so an Inf or NaN
- * that the engine itself puts into V of a real token may reach earlier queries of the same request. A score is scale * q.k, then
- * softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et al. 2022, with FlashAttention's bias, which
- * counts from the query in both directions) or slope * sqrt(distance); query and key have the positions of their sequence. A
- * sink is one more score, without a value. It joins when a line is normalised, once however many partials it had, and is
- * included in lse. A line that sees no key has out 0 and lse -inf, even with a sink. */
+ * takes it), outputs rounded to nearest even, or quantised once they are complete (kernels/quantise.h). Of a cache with codes of
+ * fp8 (kernels/quantise.h) the codes are multiplied as they are, P is rounded to fp16, on a GPU q too, K's factor of the KV head
+ * multiplies `scale`, and V's what an item adds up; without factors they are 1. V of tokens that a tile does not see is zeroed,
+ * not only masked; of pages outside of what it sees neither the number nor the content is read. A token that any query of a tile
+ * sees is read for the whole tile, so an Inf or NaN that the engine itself puts into V of a real token may reach earlier queries
+ * of the same request. A score is scale * q.k, then softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et
+ * al. 2022, with FlashAttention's bias, which counts from the query in both directions) or slope * sqrt(distance); query and key
+ * have the positions of their sequence. A sink is one more score, without a value. It joins when a line is normalised, once
+ * however many partials it had, and is included in lse. A line that sees no key has out 0 and lse -inf, even with a sink. */
 typedef struct cgr__attention_args {
   cgr_view q, out, lse; /* [num_tokens, num_q_heads, head_dim, of out head_dim_v]; lse fp32 [num_tokens, num_q_heads], data NULL:
                            not wanted */
   cgr_view k, v;        /* keys and values with CGR__SEES_STEP: [num_tokens, num_kv_heads, head_dim or head_dim_v] */
   cgr_kv_view k_cache, v_cache; /* keys and values otherwise. With CGR__SEES_STEP only their dtypes are read: those of k and v */
   const float *alibi_slopes, *sinks; /* [num_q_heads] or NULL */
+  const float *out_scale;            /* what outputs are divided by, if out has codes of fp8_e4m3; NULL: 1 */
   cgr__group_geometry group;
   const int32_t *page_table;                                         /* [M+1][group.page_table_stride] */
   const int32_t *query_start_loc, *seq_lens, *request_rows, *counts; /* seq_lens: of the class's length set */

@@ -22,8 +22,8 @@
   { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, with_prefill, prefill_tile, prefill_kv }
 
 static const cgr__kernel_kind kinds[] = {
-  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), CODE_DTYPES, 8,
-    CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
+  { "host", &cgr__kernel_attention, CGR_DEVICE_KIND_HOST, 0, 0, DTYPE(FP32) | DTYPE(FP16) | DTYPE(BF16), CODE_DTYPES,
+    DTYPE(FP8_E4M3), 8, CGR__HOST_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__HOST_TILE_LINES,
               .decode_lines = 16,
               .tile_kv = CGR__HOST_TILE_KV,
@@ -32,8 +32,8 @@ static const cgr__kernel_kind kinds[] = {
               .snap = 2000,
               .max_ctas = 8,
               .max_splits = 16 } },
-  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), CODE_DTYPES, 8,
-    CGR__MMA_MAX_HEAD_DIM, 8, ALL_FEATURES,
+  { "mma", &cgr__kernel_attention, CGR_DEVICE_KIND_CUDA, 80, INT32_MAX, DTYPE(FP16) | DTYPE(BF16), CODE_DTYPES, DTYPE(FP8_E4M3),
+    8, CGR__MMA_MAX_HEAD_DIM, 8, ALL_FEATURES,
     .plan = { .tile_lines = CGR__MMA_TILE_LINES,
               .decode_lines = CGR__MMA_FEW_LINES,
               .tile_kv = CGR__MMA_TILE_KV,
@@ -99,8 +99,9 @@ static void check_call_dtypes(const question *q) {
   }
   if (values_differ(l->q_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_Q_DTYPE))
     REFUSE(q, "q_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->q_dtype), name);
-  if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE))
-    REFUSE(q, "out_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->out_dtype), name);
+  if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE) &&
+      !(q->kind->out_dtypes & 1u << l->out_dtype))
+    REFUSE(q, "out_dtype", "is %s, expected %s as in dtype, or fp8_e4m3", cgr_dtype_name((cgr_dtype)l->out_dtype), name);
 }
 
 /* What attention takes (cgr__scale_is_native). */

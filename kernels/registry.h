@@ -40,6 +40,7 @@ typedef struct cgr__kernel_kind {
   uint32_t dtypes;                        /* of q, k, v and out, and of the cache: bits 1 << cgr_dtype */
   uint32_t cache_dtypes;                  /* of 8 bits: further caches that it reads, for q, k, v and out of any of `dtypes`, with
                                              factors that are native (cgr__scale_is_native) */
+  uint32_t out_dtypes;                    /* of 8 bits: further ones of out */
   int32_t min_head_dim, max_head_dim, head_dim_step;
   uint32_t features; /* CGR__FEATURE_* */
   cgr__plan_traits plan;

@@ -35,14 +35,15 @@ typedef struct cgr_view {
  * and saturates at 448, 57344 or 127. NaN becomes 0x7f, and 0 in i8. The engine sets factors whose page and token strides are
  * 0 before the step. An i8 view may have a factor for each page, token and head: the append sets it to the largest magnitude
  * of the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v
- * in the call (fp32, fp16 or bf16). For a backend K and V may have different dtypes. CGR_ERROR_UNSUPPORTED: i8 without
- * factors, fp8 with factors for each token.
+ * in the call (fp32, fp16 or bf16). CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors for each token.
  *
- * The library's own attention reads fp8_e4m3 and fp8_e5m2, the same for K and V, without factors or with factors whose page,
- * token and d strides are 0: one for all, or one for each KV head. q, k, v and out of the call are fp16 or bf16, on the host
- * fp32 too, and head dims multiples of 16. Sums are fp32, and softmax weights are rounded to fp16 before they meet V. A GPU
- * rounds q to fp16, too, so that a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such.
- * CGR_ERROR_UNSUPPORTED: i8, K and V of different dtypes, factors with other strides. */
+ * The library's own attention reads K of fp8_e4m3, fp8_e5m2 and i8, with V of any of these or of cgr_layer.dtype. Factors have
+ * page and token strides 0. K has one for all or one for each KV head (d stride 0), V also one for each channel of a KV head.
+ * K of i8 may also have one for each token and KV head, as the append writes them: token stride 1, d stride 0, page and head
+ * strides multiples of 4, at a multiple of 16 bytes. q, k and v of the call are fp16 or bf16, on the host fp32 too, and head
+ * dims multiples of 16. Sums are fp32; softmax weights are rounded to fp16 before they meet V of 8 bits. A GPU rounds q to
+ * fp16, too, so that a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such.
+ * CGR_ERROR_UNSUPPORTED: K of 16 or 32 bits with V of 8, factors with other strides. */
 typedef struct cgr_kv_view {
   void *base;
   int32_t dtype; /* cgr_dtype */
@@ -144,7 +145,7 @@ typedef struct cgr_layer {
   int32_t head_dim_v;        /* of v and out, 1 .. 65536; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call (q: see q_dtype); 0: that of the cache, if there is
                                 one; with a cache of 8 bits it is not 0 */
-  int32_t out_dtype;         /* of out; 0: dtype */
+  int32_t out_dtype;         /* of out; 0: dtype. The library's own kernels take fp8_e4m3, too (cgr_attention.out_scale) */
   int32_t window_left;       /* keys that a query sees, up to and including its own; 0: all */
   int32_t window_right;      /* keys after its own, only with BIDIRECTIONAL; 0: all */
   int32_t chunk;             /* tokens per chunk, counted from position 0, or with NO_CACHE from the step's first token of the
@@ -194,7 +195,8 @@ typedef struct cgr_attention {
                      1, num_tokens for [heads, tokens] */
   const float *q_scale;   /* device, one number, aligned to 4 bytes: what q's values of 8 bits are multiplied by; NULL: 1. Only
                              for a layer with a backend of the engine's whose q_dtype has 8 bits; replays read it anew */
-  const float *out_scale; /* the same of out and out_dtype: out is the result divided by it */
+  const float *out_scale; /* the same of out and out_dtype, for any backend: out is the result divided by it, once it is complete.
+                             The library's own kernels round to nearest, ties to even, and saturate at 448 */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \

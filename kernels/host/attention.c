@@ -354,6 +354,16 @@ static void add_sink(const tile *work, tile_state *state, int32_t r, int64_t hea
   state->max[r] = max;
 }
 
+static void write_output(const cgr__attention_args *args, void *to, const float *line, int32_t n) {
+  const float scale = args->out_scale ? *args->out_scale : 1.0f;
+  if (args->out.dtype != CGR_DTYPE_FP8_E4M3) {
+    cgr__row_from_float(to, line, args->out.dtype, n);
+    return;
+  }
+  for (int32_t d = 0; d < n; d++)
+    ((uint8_t *)to)[d] = cgr__quantise(line[d], scale, CGR_DTYPE_FP8_E4M3);
+}
+
 /* Normalises the lines and writes out and lse. */
 static void write_lines(const tile *work, tile_state *state) {
   const cgr__attention_args *args = work->args;
@@ -364,7 +374,7 @@ static void write_lines(const tile *work, tile_state *state) {
       add_sink(work, state, r, head);
     float sum = state->sum[r];
     scale_row(state->out[r], sum == 0.0f ? 0.0f : 1.0f / sum, work->head_dim_v);
-    cgr__row_from_float(output_row(args, token, head), state->out[r], args->out.dtype, work->head_dim_v);
+    write_output(args, output_row(args, token, head), state->out[r], work->head_dim_v);
     write_lse(args, token, head, sum == 0.0f ? -INFINITY : (state->max[r] + log2f(sum)) * LN2);
   }
 }

@@ -47,16 +47,11 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
   return CGR_OK;
 }
 
-/* Of values of 8 bits, in a layer whose backend is the engine's. */
-static cgr_status check_scale(const cgr__step_recorder *rec, const cgr_layer *l, int32_t layer, const float *scale,
-                              const char *name, const char *of, int32_t dtype) {
+/* Of values of 8 bits. */
+static cgr_status check_scale(const cgr__step_recorder *rec, int32_t layer, const float *scale, const char *name, const char *of,
+                              int32_t dtype) {
   if (!scale)
     return CGR_OK;
-  if (l->backend == 0)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED,
-                     "cgr_record_attention: %s is given for layer %d, which the library's own kernels attend, expected NULL in "
-                     "this version",
-                     name, layer);
   if (cgr_dtype_size((cgr_dtype)dtype) != 1)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
@@ -66,6 +61,17 @@ static cgr_status check_scale(const cgr__step_recorder *rec, const cgr_layer *l,
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: %s is %p, expected a multiple of %zu bytes", name,
                      (const void *)scale, sizeof *scale);
   return cgr__memory_end_check(rec, "cgr_record_attention", name, scale, sizeof *scale);
+}
+
+static cgr_status check_scales(const cgr__step_recorder *rec, const cgr_attention *a) {
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  if (a->q_scale && l->backend == 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "cgr_record_attention: q_scale is given for layer %d, which the library's own kernels attend, expected NULL "
+                     "in this version",
+                     a->layer);
+  CGR__TRY(check_scale(rec, a->layer, a->q_scale, "q_scale", "q_dtype", l->q_dtype));
+  return check_scale(rec, a->layer, a->out_scale, "out_scale", "out_dtype", l->out_dtype);
 }
 
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
@@ -82,9 +88,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
-  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  CGR__TRY(check_scale(rec, l, a->layer, a->q_scale, "q_scale", "q_dtype", l->q_dtype));
-  return check_scale(rec, l, a->layer, a->out_scale, "out_scale", "out_dtype", l->out_dtype);
+  return check_scales(rec, a);
 }
 
 /* The layer whose cache this one reads: its own, or an earlier one's. */

@@ -50,6 +50,7 @@ static cgr__attention_args attention_args(const cgr__step_recorder *rec, const c
   args.alibi_slopes = l->alibi_slopes;
   args.alibi_sqrt = (l->flags & CGR_LAYER_ALIBI_SQRT) != 0;
   args.sinks = l->sinks;
+  args.out_scale = a->out_scale;
   return args;
 }
 

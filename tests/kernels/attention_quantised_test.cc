@@ -144,6 +144,57 @@ TEST_P(KernelAttentionQuantised, GroupsOfHeads) {
   EXPECT_GT(cases_, 0);
 }
 
+// ------------------------------------------------------------------------------------------------------------------- results
+
+// Results of e4m3 are quantised once they are complete: of whole tiles, and of merged ones. Some saturate.
+TEST_P(KernelAttentionQuantised, ResultsOfCodes) {
+  int32_t number = 0;
+  for (float scale : { 1.0f, 0.03f, 0.0009f })
+    for (int32_t dim : { 64, 128, 80, 256 })
+      for (cgr_dtype cache : { CGR_DTYPE_NONE, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_I8 }) {
+        AttentionShape shape = Shape();
+        shape.out_scale = scale, shape.head_dim = dim, shape.cache_dtype = cache;
+        shape.out_padding = { 16 * (number % 2), 16 * (number % 3) };
+        if (cache == CGR_DTYPE_I8)
+          shape.k_scales = { 0.02f }, shape.v_scales = { 0.03f }, shape.token_factors = 2;
+        if (number++ % 4 == 1)
+          shape.kind.sinks = { 1.0f, 2.0f, 0.0f, -2.0f };
+        if (Has(shape))
+          CheckPartitions(shape, Mixed(), 20);
+      }
+  EXPECT_GT(cases_, 0);
+}
+
+// A query of zeros that sees one key has its V as the result: every code comes back, and what is between them is rounded to even.
+TEST_P(KernelAttentionQuantised, EveryCodeOfAResult) {
+  for (float scale : { 1.0f, 0.29f }) {
+    AttentionShape shape = Shape();
+    shape.num_q_heads = shape.num_kv_heads = 1;
+    shape.head_dim = 128, shape.out_scale = scale;
+    AttentionCase made(shape, { { 4 }, { 4 }, 0, 0 }, 21);
+    std::fill(made.q[0].begin(), made.q[0].end(), 0.0);
+    for (size_t e = 0; e < made.kv[kCacheV][0].size(); e++) { // all tokens have the same values
+      const unsigned char code = static_cast<unsigned char>(e % 128);
+      const double value = code == 0x7f ? 460.0 : cgr__reference_load(CGR_DTYPE_FP8_E4M3, &code);
+      made.kv[kCacheV][0][e] = cgr__reference_round(shape.dtype, value * (e % 3 == 0 ? 1.0625 : -1.0));
+    }
+    FilledCache cache(*bench_, made, Poison::kNan);
+    AttentionRun run(*bench_, made, cache);
+    const AttentionOutput output = run.Run();
+    for (size_t e = 0; e < 128; e++) { // the first token sees itself alone
+      unsigned char want = 0;
+      cgr__reference_store(CGR_DTYPE_FP8_E4M3, &want, double(float(made.kv[kCacheV][0][e]) / scale));
+      ASSERT_EQ(output.out[e], want) << made.kv[kCacheV][0][e] << " / " << scale;
+    }
+  }
+}
+
+TEST_P(KernelAttentionQuantised, PaddingOfResultsOfCodesChangesNoBit) {
+  AttentionShape shape = Codes(CGR_DTYPE_FP8_E4M3, kOfHeads);
+  shape.out_scale = 0.01f;
+  ASSERT_NO_FATAL_FAILURE(CheckPadding(shape, Mixed(), { 0, 1, 5, 70 }, 22));
+}
+
 // --------------------------------------------------------------------------------------------------------------------- kinds
 
 TEST_P(KernelAttentionQuantised, WindowsAndChunks) {

@@ -78,7 +78,7 @@ std::vector<Property> FeatureProperties() {
     { "another dtype of q", CGR__FEATURE_Q_DTYPE, "q_dtype", "as in dtype",
       [](cgr_layer *l) { l->q_dtype = OtherThan(l->dtype); } },
     { "another dtype of out", CGR__FEATURE_OUT_DTYPE, "out_dtype", "as in dtype",
-      [](cgr_layer *l) { l->out_dtype = OtherThan(l->dtype); } },
+      [](cgr_layer *l) { l->out_dtype = l->dtype == CGR_DTYPE_FP16 ? CGR_DTYPE_BF16 : CGR_DTYPE_FP16; } },
     { "scales of K", CGR__FEATURE_CACHE_SCALES, "k.scale", "is given", [](cgr_layer *l) { l->k.scale = &kSomeFloat; } },
     { "scales of V", CGR__FEATURE_CACHE_SCALES, "v.scale", "is given", [](cgr_layer *l) { l->v.scale = &kSomeFloat; } },
     { "another dtype of V", 0, "v.dtype", "as in k", [](cgr_layer *l) { l->v.dtype = OtherThan(l->k.dtype); } },

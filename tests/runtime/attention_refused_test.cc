@@ -27,7 +27,8 @@ TEST_P(AttentionIsRefused, ForItsLayerFlagsAndReservedFields) {
       { kNewer, "k.reserved is -1", [](cgr_attention &a) { a.k.reserved = -1; } },
       { kNewer, "out.reserved is 1", [](cgr_attention &a) { a.out.reserved = 1; } },
       { kUnsupported, "q_scale ... own kernels ... expected NULL", [](cgr_attention &a) { a.q_scale = &scale; } },
-      { kUnsupported, "out_scale ... own kernels ... expected NULL", [](cgr_attention &a) { a.out_scale = &scale; } },
+      { kArgument, "out_scale is given for layer 0, whose out_dtype ... expected NULL",
+        [](cgr_attention &a) { a.out_scale = &scale; } },
   });
 }
 

@@ -105,8 +105,9 @@ TEST_P(QuantisedCalls, AreRefusedByTheLibrarysOwnKernels) {
   if (GetParam().HasCudaKernels())
     layer_.head_dim = 64; // what they can run else
   ExpectMessage(Create(CGR_MODE_FULL), CGR_ERROR_UNSUPPORTED, { "layers[0].q_dtype is fp8_e4m3", "expected bf16 as in dtype" });
-  layer_.q_dtype = 0, layer_.out_dtype = CGR_DTYPE_FP8_E4M3;
-  ExpectMessage(Create(CGR_MODE_FULL), CGR_ERROR_UNSUPPORTED, { "layers[0].out_dtype is fp8_e4m3", "expected bf16 as in dtype" });
+  layer_.q_dtype = 0, layer_.out_dtype = CGR_DTYPE_FP8_E5M2;
+  ExpectMessage(Create(CGR_MODE_FULL), CGR_ERROR_UNSUPPORTED,
+                { "layers[0].out_dtype is fp8_e5m2", "expected bf16 as in dtype, or fp8_e4m3" });
   layer_.q_dtype = 99;
   ExpectMessage(Create(CGR_MODE_FULL), CGR_ERROR_INVALID_ENUM, { "layers[0].q_dtype is 99" });
   layer_.q_dtype = 0, layer_.reserved = 5;

@@ -25,7 +25,7 @@ std::string AttentionShape::Text() const {
          " decodes of " + std::to_string(decode_query_len) + (batch_invariant ? " invariant" : "") +
          (cache() != dtype ? std::string(" cache ") + cgr_dtype_name(cache()) + "/" + cgr_dtype_name(v_cache()) : "") +
          " scales " + std::to_string(k_scales.size()) + "/" + std::to_string(v_scales.size()) +
-         (token_factors > 0 ? " of tokens" : "") + TextOf(kind);
+         (token_factors > 0 ? " of tokens" : "") + (out_scale != 0.0f ? " out e4m3" : "") + TextOf(kind);
 }
 
 // Factors arranged like those of the shape's cache, but of no tensor.
@@ -46,6 +46,8 @@ cgr_layer LayerOf(const AttentionShape &shape) {
   layer.head_dim = shape.head_dim;
   layer.scale = shape.scale;
   layer.dtype = layer.out_dtype = shape.dtype;
+  if (shape.out_scale != 0.0f)
+    layer.out_dtype = CGR_DTYPE_FP8_E4M3;
   layer.k.dtype = shape.cache();
   layer.v.dtype = shape.v_cache();
   SetScales(shape, &layer);

@@ -59,8 +59,10 @@ struct AttentionShape {
   cgr_dtype v_cache_dtype = CGR_DTYPE_NONE; // NONE: as K's
   std::vector<float> k_scales, v_scales;    // of a cache with codes (CacheShape)
   int32_t token_factors = 0;
+  float out_scale = 0.0f; // out has codes of fp8_e4m3, divided by this; 0: it has the dtype
 
   cgr_dtype cache() const { return cache_dtype != CGR_DTYPE_NONE ? cache_dtype : dtype; }
+  cgr_dtype out() const { return out_scale != 0.0f ? CGR_DTYPE_FP8_E4M3 : dtype; }
   cgr_dtype v_cache() const { return v_cache_dtype != CGR_DTYPE_NONE ? v_cache_dtype : cache(); }
   int32_t head_dim_v() const { return kind.head_dim_v != 0 ? kind.head_dim_v : head_dim; }
   std::string Text() const;

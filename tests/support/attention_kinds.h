@@ -109,7 +109,7 @@ inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, i
     { "v.dtype", l.v.dtype != l.k.dtype && !(codes && (v.cache_dtypes & 1u << l.v.dtype || l.v.dtype == l.dtype)) },
     { "dtype", codes ? cached && !(v.dtypes & 1u << l.dtype) : l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
     { "q_dtype", l.q_dtype != 0 && l.q_dtype != l.dtype && lacks(CGR__FEATURE_Q_DTYPE) },
-    { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) },
+    { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) && !(v.out_dtypes & 1u << l.out_dtype) },
     { "k.scale", !ServesScale(l, l.k, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
     { "v.scale", !ServesScale(l, l.v, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
     { "head_dim", !dim(l.head_dim) },

@@ -152,6 +152,7 @@ cgr__attention_args AttentionRun::Args() {
   args.alibi_sqrt = s.kind.alibi_sqrt;
   args.alibi_slopes = s.kind.alibi_slopes.empty() ? nullptr : slopes_.data();
   args.sinks = s.kind.sinks.empty() ? nullptr : sinks_.data();
+  args.out_scale = s.out_scale != 0.0f ? out_scale_.data() : nullptr;
   return args;
 }
 
@@ -229,11 +230,21 @@ std::vector<int64_t> AttentionRun::Plan() {
   return host_plan_;
 }
 
+// The result, which may be off by the bound, divided and rounded.
+static void ExpectCodes(const Values &codes, const AttentionAnswer &answer, double scale) {
+  ASSERT_EQ(codes.size(), answer.out.size());
+  for (size_t e = 0; e < codes.size(); e++) {
+    const double least = cgr__reference_round(CGR_DTYPE_FP8_E4M3, (answer.out[e] - answer.out_bound) / scale);
+    const double most = cgr__reference_round(CGR_DTYPE_FP8_E4M3, (answer.out[e] + answer.out_bound) / scale);
+    ASSERT_TRUE(codes[e] >= least && codes[e] <= most) << e << ": " << codes[e] << " of " << answer.out[e] << " / " << scale;
+  }
+}
+
 void ExpectAttention(AttentionCase &made, const PagedCache &cache, const AttentionOutput &output, double lse_slack) {
   const AttentionShape &s = made.shape();
   int64_t tokens = made.num_tokens() + made.batch().padded_tokens, heads = s.num_q_heads, first = 0;
   const int64_t width = s.head_dim_v();
-  Values out = LoadElements(s.dtype, output.out.data(), tokens * heads * width);
+  Values out = LoadElements(s.out(), output.out.data(), tokens * heads * width);
   Values lse = LoadElements(CGR_DTYPE_FP32, output.lse.data(), int64_t(output.lse.size() / sizeof(float)));
   auto part = [&](const Values &values, int64_t begin, int64_t count, int64_t each) {
     return values.empty() ? Values() : Values(values.begin() + begin * each, values.begin() + (begin + count) * each);
@@ -247,6 +258,10 @@ void ExpectAttention(AttentionCase &made, const PagedCache &cache, const Attenti
     } else {
       AttentionAnswer answer = made.Solve(cache, i);
       answer.lse_bound += lse_slack;
+      if (s.out_scale != 0.0f) {
+        ASSERT_NO_FATAL_FAILURE(ExpectCodes(request_out, answer, double(s.out_scale)));
+        request_out = answer.out;
+      }
       ASSERT_NO_FATAL_FAILURE(ExpectAnswer(request_out, request_lse, answer));
     }
     first += count;
@@ -257,7 +272,7 @@ void ExpectAttention(AttentionCase &made, const PagedCache &cache, const Attenti
 
 bool SameTokens(const AttentionOutput &a, const AttentionOutput &b, int32_t first, int32_t count, const AttentionShape &shape) {
   size_t before = size_t(first) * size_t(shape.num_q_heads), heads = size_t(count) * size_t(shape.num_q_heads);
-  size_t head = size_t(shape.head_dim_v() * ElementSize(shape.dtype));
+  size_t head = size_t(shape.head_dim_v() * ElementSize(shape.out()));
   return std::memcmp(&a.out[before * head], &b.out[before * head], heads * head) == 0 &&
          std::memcmp(&a.lse[before * sizeof(float)], &b.lse[before * sizeof(float)], heads * sizeof(float)) == 0;
 }

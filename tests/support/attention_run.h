@@ -24,8 +24,9 @@ public:
         query_len_(LongestQuery()), starts_(Starts()), lens_(Padded(made.batch().seq_lens, 0)), q_(bench, Queries()),
         out_(bench, Out().SizeInBytes()), lse_(bench, Lse().SizeInBytes()), k_(bench, StepKeys(kCacheK)),
         v_(bench, StepKeys(kCacheV)), slopes_(bench, made.shape().kind.alibi_slopes), sinks_(bench, made.shape().kind.sinks),
-        table_(bench, made.table()), query_start_(bench, starts_), seq_lens_(bench, lens_), rows_(bench, Rows()),
-        counts_(bench, Counts()), plan_(bench, Plan()), counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
+        out_scale_(bench, std::vector<float>{ made.shape().out_scale }), table_(bench, made.table()),
+        query_start_(bench, starts_), seq_lens_(bench, lens_), rows_(bench, Rows()), counts_(bench, Counts()),
+        plan_(bench, Plan()), counters_(bench, std::vector<int32_t>(size_t(plans_.num_counters), 0)),
         partial_out_(bench, size_t(plans_.partial_vectors * plans_.partial_dim)),
         partial_state_(bench, size_t(plans_.partial_vectors * 2)),
         error_(bench, std::vector<cgr__step_error>{ { 0, -1, 0, 0, 0 } }) {}
@@ -59,7 +60,11 @@ public:
 private:
   TensorShape Tensor(const ViewPadding &padding, int32_t heads, int32_t width) const;
   TensorShape Q() const { return Tensor(made_.shape().q_padding, made_.shape().num_q_heads, made_.shape().head_dim); }
-  TensorShape Out() const { return Tensor(made_.shape().out_padding, made_.shape().num_q_heads, made_.shape().head_dim_v()); }
+  TensorShape Out() const {
+    TensorShape out = Tensor(made_.shape().out_padding, made_.shape().num_q_heads, made_.shape().head_dim_v());
+    out.dtype = made_.shape().out();
+    return out;
+  }
   TensorShape StepTensor(Cache which) const;
   TensorShape Lse() const;
   const cgr__plan_class &Class() const { return plans_.classes[0]; }
@@ -94,7 +99,7 @@ private:
   int32_t query_len_; // told to the kernel
   std::vector<int32_t> starts_, lens_;
   Array<unsigned char> q_, out_, lse_, k_, v_;
-  Array<float> slopes_, sinks_;
+  Array<float> slopes_, sinks_, out_scale_;
   Array<int32_t> table_, query_start_, seq_lens_, rows_, counts_;
   Array<int64_t> plan_;
   Array<int32_t> counters_;

@@ -3,6 +3,7 @@
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_MMA_CUH
 
 #include "cgr/cgr.h"
+#include "kernels/quantise.h"
 #include "tests/emulation/cuda.h"
 #include "tests/emulation/tensor.h"
 
@@ -67,6 +68,10 @@ template <int kDtype> struct Codes {
     odd = (codes ^ 0x80808080u) >> 8 & 0xff00ffu;
   }
 };
+
+inline uint32_t pack_codes(float low, float high) {
+  return cgr__fp8_code(low, 3, 7, 0x7eu) | uint32_t(cgr__fp8_code(high, 3, 7, 0x7eu)) << 8;
+}
 
 inline uint32_t even_first(uint32_t codes) { return (codes & 0xff0000ffu) | (codes >> 8 & 0xff00u) | (codes << 8 & 0xff0000u); }
 

@@ -88,22 +88,43 @@ template <int kCache> __device__ __forceinline__ uint32_t pack_outputs(const cgr
   }
 }
 
-/* Stores 2, 4 or 8 neighbouring elements of an output line. */
+/* Whether out has codes of fp8_e4m3. General instances write them, too. */
+template <bool kGeneral> __device__ __forceinline__ bool has_code_outputs(const cgr__attention_args &a) {
+  return kGeneral && a.out.dtype == CGR_DTYPE_FP8_E4M3;
+}
+
+/* Stores 2, 4 or 8 neighbouring elements of out, from element `at` on: `x` times `scale`. */
 template <int kCache, bool kGeneral, int kElements>
-__device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
-                                               const Elements<kElements> &o, float max, float sum) {
-  const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
+__device__ __forceinline__ void store_outputs(const cgr__attention_args &a, int64_t at, const float (&x)[kElements],
+                                              float scale) {
   uint32_t packed[kElements / 2];
+  if (has_code_outputs<kGeneral>(a)) {
+    const float divisor = a.out_scale != nullptr ? *a.out_scale : 1.0f;
+#pragma unroll
+    for (int k = 0; k < kElements; k += 2) {
+      packed[k / 2] = pack_codes(__fdiv_rn(x[k] * scale, divisor), __fdiv_rn(x[k + 1] * scale, divisor));
+      *reinterpret_cast<uint16_t *>(static_cast<uint8_t *>(a.out.data) + at + k) = (uint16_t)packed[k / 2];
+    }
+    return;
+  }
 #pragma unroll
   for (int k = 0; k < kElements; k += 2)
-    packed[k / 2] = pack_outputs<kCache>(a, o.x[k] * finish.scale, o.x[k + 1] * finish.scale);
-  uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line) + d;
+    packed[k / 2] = pack_outputs<kCache>(a, x[k] * scale, x[k + 1] * scale);
+  uint16_t *to = static_cast<uint16_t *>(a.out.data) + at;
   if constexpr (kElements == 8)
     *reinterpret_cast<uint4 *>(to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
   else if constexpr (kElements == 4)
     *reinterpret_cast<uint2 *>(to) = make_uint2(packed[0], packed[1]);
   else
     *reinterpret_cast<uint32_t *>(to) = packed[0];
+}
+
+/* Stores 2, 4 or 8 neighbouring elements of an output line. */
+template <int kCache, bool kGeneral, int kElements>
+__device__ __forceinline__ void store_elements(const cgr__attention_args &a, const QueryTile &q, int32_t line, int32_t d,
+                                               const Elements<kElements> &o, float max, float sum) {
+  const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
+  store_outputs<kCache, kGeneral, kElements>(a, q.offset(a.out, line) + d, o.x, finish.scale);
   if (d == 0 && a.lse.data)
     static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
 }
@@ -188,12 +209,13 @@ __device__ __forceinline__ void write_lines(const cgr__attention_args &a, const 
     }
     if (item.partial < 0) {
       const Finish finish = finish_line<kGeneral>(a, q.head + q.head_of(line), max, sum);
-      uint16_t *to = static_cast<uint16_t *>(a.out.data) + q.offset(a.out, line);
+      const int64_t at = q.offset(a.out, line);
 #pragma unroll
-      for (int n = 0; n < kHeadDim / 8; n++)
+      for (int n = 0; n < kHeadDim / 8; n++) {
+        const float two[2] = { state.o[n][2 * half], state.o[n][2 * half + 1] };
         if (n * 8 < dim)
-          *reinterpret_cast<uint32_t *>(to + element_of<kCache>(n)) =
-              pack_outputs<kCache>(a, state.o[n][2 * half] * finish.scale, state.o[n][2 * half + 1] * finish.scale);
+          store_outputs<kCache, kGeneral, 2>(a, at + element_of<kCache>(n), two, finish.scale);
+      }
       if (lane % 4 == 0 && a.lse.data)
         static_cast<float *>(a.lse.data)[q.offset(a.lse, line)] = finish.lse;
     } else {
@@ -342,12 +364,15 @@ __device__ __forceinline__ void merge_partials(const cgr__attention_args &a, con
 
 /* ------------------------------------------------------------------------------------------------- tokens without an owner */
 
-/* Zeroes the outputs of a token: 16 bytes per thread at a time. */
+/* Zeroes the outputs of a token: eight elements per thread at a time. */
 template <int kHeadDim, bool kGeneral> __device__ __forceinline__ void zero_token(const cgr__attention_args &a, int32_t token) {
   const int32_t chunks = dim_of<kHeadDim, kGeneral>(a) / 8;
   for (int32_t e = threadIdx.x; e < a.num_q_heads * chunks; e += kAttentionThreads) {
     int64_t offset = token * a.out.stride_token + (e / chunks) * a.out.stride_head + e % chunks * 8;
-    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(a.out.data) + offset) = make_uint4(0, 0, 0, 0);
+    if (has_code_outputs<kGeneral>(a))
+      *reinterpret_cast<uint2 *>(static_cast<uint8_t *>(a.out.data) + offset) = make_uint2(0, 0);
+    else
+      *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(a.out.data) + offset) = make_uint4(0, 0, 0, 0);
   }
   if (a.lse.data)
     for (int32_t h = threadIdx.x; h < a.num_q_heads; h += kAttentionThreads)

@@ -13,7 +13,7 @@ namespace {
 bool is_plain(const cgr__attention_args &a) {
   const cgr__plan_class &c = a.plan_class;
   bool sees_all = c.sees == CGR__SEES_CACHE && !c.bidirectional && c.window_left == 0 && c.chunk == 0;
-  bool is_simple = a.softcap == 0.0f && !a.alibi_slopes && !a.sinks;
+  bool is_simple = a.softcap == 0.0f && !a.alibi_slopes && !a.sinks && a.out.dtype == a.q.dtype;
   bool has_width = a.head_dim == a.head_dim_v && (a.head_dim == 64 || a.head_dim == 128);
   return sees_all && is_simple && has_width && (a.group.page_size & (a.group.page_size - 1)) == 0;
 }
@@ -64,7 +64,8 @@ int launch_codes(const cgr__attention_args *a, dim3 grid, cudaStream_t stream) {
 extern "C" int cgr__cuda_attention(const void *args, cudaStream_t stream) {
   const cgr__attention_args *a = static_cast<const cgr__attention_args *>(args);
   dim3 grid((unsigned)a->plan_class.stripes, (unsigned)a->plan_class.num_parts);
-  if ((a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16) || a->out.dtype != a->q.dtype)
+  if ((a->q.dtype != CGR_DTYPE_BF16 && a->q.dtype != CGR_DTYPE_FP16) ||
+      (a->out.dtype != a->q.dtype && a->out.dtype != CGR_DTYPE_FP8_E4M3))
     return (int)cudaErrorNotSupported;
   if (a->plan_class.sees == CGR__SEES_STEP || (a->k_cache.dtype == a->q.dtype && a->v_cache.dtype == a->q.dtype))
     return cgr::launch_from(cgr::of_halves, a, a->q.dtype, grid, stream);

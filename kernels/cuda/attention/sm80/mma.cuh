@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cgr/cgr.h"
+#include "kernels/quantise.h"
 
 namespace cgr {
 
@@ -167,6 +168,17 @@ template <> struct Codes<CGR_DTYPE_I8> {
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(high) : "r"(__byte_perm(raised, 0x64646464u, 0x4342)), "r"(0x64806480u));
   }
 };
+
+/* Two numbers as codes of e4m3: rounded to nearest even, saturated; NaN becomes 0x7f. */
+__device__ __forceinline__ uint32_t pack_codes(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t r;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low));
+  return r;
+#else
+  return cgr__fp8_code(low, 3, 7, 0x7eu) | (uint32_t)cgr__fp8_code(high, 3, 7, 0x7eu) << 8;
+#endif
+}
 
 /* Four codes in the order 0, 2, 1, 3. */
 __device__ __forceinline__ uint32_t even_first(uint32_t codes) { return __byte_perm(codes, 0, 0x3120); }
