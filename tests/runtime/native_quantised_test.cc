@@ -242,6 +242,63 @@ TEST_P(NativeQuantised, TakesOneFactorForAllHeads) {
   ASSERT_NO_FATAL_FAILURE(CheckModes());
 }
 
+// Scales count once: q 1, k 2 stored as 4 with the factor 0.5, the layer's scale 0.125: a score of 0.25. V 0.75 is stored as 3.
+TEST_P(NativeQuantised, ScalesCountOnce) {
+  layer_.scale = 0.125f;
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_FP8_E4M3, CGR_DTYPE_BF16, { 0.5f }, { 0.25f }));
+  const auto fill = [&](const cgr_view &view, int heads, double first, double rest) {
+    Values values(size_t(kTokens * heads * kDim), rest);
+    std::vector<unsigned char> bytes(Bytes(heads));
+    for (size_t e = 0; e < values.size(); e += kDim)
+      values[e] = first;
+    StoreElements(view.dtype, values.data(), int64_t(values.size()), bytes.data());
+    Put(view.data, bytes.data(), bytes.size());
+  };
+  fill(call_.q, kQueryHeads, 1.0, 0.0), fill(call_.k, kHeads, 2.0, 0.0), fill(call_.v, kHeads, 0.75, 0.75);
+  for (int32_t mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    ASSERT_NO_FATAL_FAILURE(Start(mode));
+    ASSERT_NO_FATAL_FAILURE(Step(1));
+    const Values lse = LoadElements(CGR_DTYPE_FP32, Get(call_.lse.data, kQueryHeads * sizeof(float)).data(), kQueryHeads);
+    const Values out = LoadElements(CGR_DTYPE_BF16, Get(call_.out.data, kQueryHeads * kDim * 2).data(), kQueryHeads * kDim);
+    for (double value : lse)
+      EXPECT_NEAR(value, 0.25, 1e-6);
+    for (double value : out)
+      EXPECT_EQ(value, 0.75);
+    ASSERT_NO_FATAL_FAILURE(Stop());
+  }
+}
+
+// One tensor of bytes, [3][pages][heads][page][dim]: the first plane is K of i8, the other two together are V of 16 bits, so that
+// page p of V begins at byte pages * heads * page * dim * 1 + 2 * p * heads * page * dim.
+TEST_P(NativeQuantised, KAndVMayShareATensor) {
+  constexpr size_t plane = size_t(kPages) * kHeads * kPage * kDim;
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_I8, CGR_DTYPE_BF16, {}, {}, CGR_DTYPE_BF16));
+  unsigned char *tensor = static_cast<unsigned char *>(Alloc(3 * plane));
+  const cgr_kv_view k = layer_.k;
+  CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_HND, tensor, CGR_DTYPE_I8, kPage, kHeads, kDim, &layer_.k));
+  CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_HND, tensor + plane, CGR_DTYPE_BF16, kPage, kHeads, kDim, &layer_.v));
+  layer_.k.scale = k.scale, layer_.k.scale_stride_page = k.scale_stride_page;
+  layer_.k.scale_stride_token = k.scale_stride_token, layer_.k.scale_stride_head = k.scale_stride_head;
+  ASSERT_NO_FATAL_FAILURE(CheckModes());
+  const size_t v_of_page_3 = plane + 2 * size_t{ 3 } * kHeads * kPage * kDim; // the request's first page is 3
+  const std::vector<unsigned char> bytes = Get(tensor, 3 * plane);
+  EXPECT_NE(std::vector<unsigned char>(kDim * 2),
+            std::vector<unsigned char>(&bytes[v_of_page_3], &bytes[v_of_page_3 + kDim * 2]));
+}
+
+// A static factor saturates: V of 3 with the factor 0.01 is stored as 127, and comes back as 1.27.
+TEST_P(NativeQuantised, StaticFactorsSaturate) {
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_I8, CGR_DTYPE_BF16, {}, std::vector<float>(kHeads * kDim, 0.01f)));
+  std::vector<unsigned char> bytes(Bytes(kHeads));
+  StoreElements(CGR_DTYPE_BF16, Values(size_t(kTokens * kHeads * kDim), 3.0).data(), int64_t{ kTokens } * kHeads * kDim,
+                bytes.data());
+  Put(call_.v.data, bytes.data(), bytes.size());
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
+  ASSERT_NO_FATAL_FAILURE(Step(1));
+  for (double value : LoadElements(CGR_DTYPE_BF16, Get(call_.out.data, kQueryHeads * kDim * 2).data(), kQueryHeads * kDim))
+    EXPECT_EQ(value, cgr__reference_round(CGR_DTYPE_BF16, double(127.0f * 0.01f)));
+}
+
 // The codes of a result are those of the same result in fp32 or 16 bits, divided, within a rounding of each; the scale is read
 // anew by every replay.
 TEST_P(NativeQuantised, GivesResultsOfCodes) {
