@@ -58,6 +58,7 @@ typedef struct cgr__addresses {
 typedef enum cgr__recorded {
   CGR__RECORDED_ATTENTION,
   CGR__RECORDED_MERGE,
+  CGR__RECORDED_MEASURE,
   CGR__RECORDED_CALL,
   CGR__RECORDED_CHECK,
   CGR__RECORDED_BUFFER, /* of an on-demand buffer, which the step then waits for; not in a backend's plan */
@@ -96,7 +97,7 @@ typedef struct cgr__graph_entry {
   cgr__labels *labels;      /* of its nodes; NULL: captured without labels, or there was no memory */
   cgr__addresses addresses; /* that it may hold, sorted */
   cgr__record_calls calls;  /* in its capture; those at its breaks make more in each replay */
-  uint64_t spare_words[2];  /* these pad to whole cache lines */
+  uint64_t spare_word;      /* it pads to whole cache lines */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */

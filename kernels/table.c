@@ -1,6 +1,7 @@
 /* The kernels of this folder, with their launchers on each device. */
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/measure.h"
 #include "kernels/merge.h"
 #include "kernels/on_demand.h"
 #include "kernels/pages.h"
@@ -30,6 +31,7 @@
   X(append, cgr__append_args)       \
   X(attention, cgr__attention_args) \
   X(merge, cgr__merge_args)         \
+  X(measure, cgr__measure_args)     \
   X(fill_pages, cgr__pages_args)    \
   X(digest_pages, cgr__pages_args)  \
   X(stamp, cgr__stamp_args)         \

@@ -30,6 +30,7 @@
 #include "graphs/recorder.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/measure.h"
 #include "kernels/merge.h"
 #include "kernels/on_demand.h"
 #include "kernels/pages.h"

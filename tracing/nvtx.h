@@ -51,6 +51,7 @@ typedef enum cgr__category {
   X(APPEND, "append", LAUNCH)       /* the layer */                                                              \
   X(ATTENTION, "attention", LAUNCH) /* the layer */                                                              \
   X(MERGE, "merge", LAUNCH)         /* of cgr_record_merge */                                                    \
+  X(MEASURE, "measure", LAUNCH)     /* of cgr_record_measure */                                                  \
   X(BREAK, "break", LAUNCH)         /* between two pieces of a PIECEWISE step */                                 \
   X(CALL, "call", LAUNCH)           /* a function of cgr_record_call, made at once */                            \
   X(FETCH, "fetch", STAGE)          /* of the next step's slot */                                                \

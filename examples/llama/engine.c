@@ -1,5 +1,7 @@
 #include "examples/llama/engine.h"
 
+#include "examples/llama/factors.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +58,11 @@ static size_t cache_elements(const llama_engine *e) {
 static void lay_out_caches(llama_engine *e) {
   size_t element = cgr_dtype_size(llama_cache_dtype(&e->limits, e->weights));
   e->cache.used = 0;
-  for (int32_t l = 0; l < e->weights->config.num_layers; l++)
+  for (int32_t l = 0; l < e->weights->config.num_layers; l++) {
     e->caches[l] = llama_arena_take(&e->cache, 2 * cache_elements(e), element);
+    if (e->factors)
+      llama_factors_lay_out(&e->weights->config, &e->limits, &e->cache, &e->factors[l]);
+  }
 }
 
 /* Zeroed memory: page 0 must be finite, and so should be whatever no step has written yet. */
@@ -94,7 +99,9 @@ static int make_memory(llama_engine *e) {
   int32_t layers = e->weights->config.num_layers;
   e->caches = calloc((size_t)layers, sizeof(*e->caches));
   e->attention = calloc((size_t)layers, sizeof(*e->attention));
-  if (!e->caches || !e->attention)
+  if (e->limits.kv_dtype == CGR_DTYPE_I8)
+    e->factors = calloc((size_t)layers, sizeof(*e->factors));
+  if (!e->caches || !e->attention || (e->limits.kv_dtype == CGR_DTYPE_I8 && !e->factors))
     return llama_fail("no memory");
   lay_out_activations(e);
   TRY(allocate(e, &e->activations));
@@ -122,6 +129,8 @@ static int describe_layer(const llama_engine *e, int32_t l, cgr_layer *layer) {
     layer->window_left = c->window;
   TRY_CGR(cgr_kv_view_make(n->layout, k, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->k));
   TRY_CGR(cgr_kv_view_make(n->layout, v, dtype, n->page_size, c->num_kv_heads, c->head_dim, &layer->v));
+  if (e->factors)
+    llama_factors_describe(c, n, &e->factors[l], layer);
   return 0;
 }
 
@@ -255,6 +264,8 @@ int llama_engine_capture(llama_engine *e) {
   cgr_capture capture = CGR_CAPTURE_INIT;
   capture.record = llama_record;
   capture.engine = e;
+  if (e->factors)
+    TRY(llama_factors_measure(e, &capture));
   TRY_CGR(cgr_runtime_warmup(e->runtime, &capture));
   TRY_CGR(cgr_runtime_capture(e->runtime, &capture));
   return 0;
@@ -269,6 +280,7 @@ void llama_engine_destroy(llama_engine *e) {
   cgr_memory_free(e->device, e->activations.base);
   cgr_memory_free(e->device, e->cache.base);
   free(e->caches);
+  free(e->factors);
   free(e->attention);
   free(e);
 }

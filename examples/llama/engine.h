@@ -61,6 +61,13 @@ typedef struct llama_limits {
   int32_t timing;       /* as in cgr_config */
 } llama_limits;
 
+/* Of a layer whose cache is of i8 (factors.h), in device memory. */
+typedef struct llama_factors {
+  float *k;      /* [num_pages, kv heads, page_size] */
+  float *v;      /* [kv heads, head_dim] */
+  float *maxima; /* [kv heads, head_dim] of V's magnitudes, where they are measured */
+} llama_factors;
+
 /* What the sampler reads of a request: data of its row (cgr_request_set_data). */
 enum { LLAMA_DATA_NOISE, LLAMA_DATA_TEMPERATURE, LLAMA_NUM_DATA };
 
@@ -83,6 +90,8 @@ typedef struct llama_engine {
   float *logits;            /* [requests, vocab] */
   float *angles;            /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
   void **caches;            /* [layers] */
+  llama_factors *factors;   /* [layers]; NULL: the cache has none */
+  bool measures;            /* V, for the factors */
   cgr_attention *attention; /* [layers] */
 
   const int32_t *input_ids, *positions, *logits_indices, *request_rows; /* of the runtime */

@@ -120,6 +120,18 @@ static cgr_status sample(cgr_recorder *recorder, const void *pointer) {
   return p.ops->sample(p.ops, &args, p.stream);
 }
 
+/* V's maxima, while factors are measured. */
+static cgr_status measure_values(cgr_recorder *recorder, const llama_engine *e, int32_t layer) {
+  cgr_measure measure = CGR_MEASURE_INIT;
+  if (!e->measures)
+    return CGR_OK;
+  measure.view = e->attention[layer].v;
+  measure.num_heads = e->weights->config.num_kv_heads;
+  measure.head_dim = e->weights->config.head_dim;
+  measure.maxima = e->factors[layer].maxima;
+  return cgr_record_measure(recorder, &measure);
+}
+
 cgr_status llama_record(cgr_recorder *recorder, void *engine) {
   llama_engine *e = engine;
   pass p;
@@ -135,6 +147,7 @@ cgr_status llama_record(cgr_recorder *recorder, void *engine) {
     PASS(rmsnorm(&p, e->normed, e->x, w->attention_norm, p.tokens));
     PASS(gemm(&p, (projection){ LLAMA_QKV, w->qkv, w->qkv_bias }, e->qkv, e->normed, q_size + 2 * kv_size, hidden));
     PASS(rope(&p, e->qkv, w));
+    PASS(measure_values(recorder, e, l));
     PASS(cgr_record_attention(recorder, &e->attention[l]));
     PASS(gemm_add(&p, (projection){ LLAMA_O, w->o, w->o_bias }, e->x, e->attended, q_size));
 

@@ -60,8 +60,8 @@ int llama_read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
   const char *modes[CGR_MODE_FULL_AND_PIECEWISE + 2] = { NULL };
   const char *const layouts[] = { cgr_kv_layout_name(CGR_LAYOUT_NHD), cgr_kv_layout_name(CGR_LAYOUT_HND), NULL };
   const char *const dtypes[] = { cgr_dtype_name(CGR_DTYPE_BF16), cgr_dtype_name(CGR_DTYPE_FP32), NULL };
-  static const char *const pages[] = { "16", "32", "64", NULL }, *const caches[] = { "same", "fp8", "fp8-e5m2", NULL };
-  static const cgr_dtype cache_dtypes[] = { CGR_DTYPE_NONE, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2 };
+  static const char *const pages[] = { "16", "32", "64", NULL }, *const caches[] = { "same", "fp8", "fp8-e5m2", "int8", NULL };
+  static const cgr_dtype cache_dtypes[] = { CGR_DTYPE_NONE, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E5M2, CGR_DTYPE_I8 };
   int32_t layout = 0, page = 0, cache = 0, type = -1;
   for (int32_t mode = CGR_MODE_DEFAULT; mode <= CGR_MODE_FULL_AND_PIECEWISE; mode++)
     modes[mode] = cgr_graph_mode_name((cgr_graph_mode)mode);

@@ -238,6 +238,27 @@ typedef struct cgr_merge {
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge);
 
+/* --------------------------------------------------------------------------------------------------------------- measure */
+
+/* What is measured: the largest magnitude in each channel of each head of a tensor of the step, V's say, from which an engine makes
+ * static factors (cgr_kv_view.scale): divided by 127 for i8, by 448 for fp8_e4m3. The step's real tokens count; a NaN does not, an
+ * infinity does. */
+typedef struct cgr_measure {
+  uint32_t size;
+  int32_t num_heads; /* 1 .. 1024 */
+  int32_t head_dim;  /* a multiple of 8, 8 .. 1024 */
+  uint32_t reserved;
+  cgr_view view;     /* [num_tokens, num_heads, head_dim], of fp32, fp16 or bf16; covers the padded token count */
+  float *maxima;     /* device, [num_heads][head_dim], aligned to 4 bytes: each becomes the larger of what it holds and of the
+                        step's. Zeros at first. Apart from the view */
+} cgr_measure;
+#define CGR_MEASURE_INIT { (uint32_t)sizeof(cgr_measure), 0, 0, 0, { NULL, 0, 0, 0, 0 }, NULL }
+
+/* Enqueues a measure on the recorder's stream, wherever cgr_record_merge may be called, and holds regions as that does. In a graph
+ * it measures at every replay. It costs one kernel that reads the view once.
+ * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
+CGR_API cgr_status cgr_record_measure(cgr_recorder *recorder, const cgr_measure *measure);
+
 /* ---------------------------------------------------------------------------------------------------------------- values */
 
 typedef enum cgr_value_flag {

@@ -45,6 +45,9 @@ int cgr__cuda_attention_preload(void);
 int cgr__cuda_merge(const void *args, cudaStream_t stream); /* cgr__merge_args */
 int cgr__cuda_merge_preload(void);
 
+int cgr__cuda_measure(const void *args, cudaStream_t stream); /* cgr__measure_args */
+int cgr__cuda_measure_preload(void);
+
 int cgr__cuda_fill_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
 int cgr__cuda_fill_pages_preload(void);
 

@@ -227,6 +227,7 @@ inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((uint64_t{ 1 } * a * b) >> 32); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return expf(x); }

@@ -95,10 +95,11 @@ TEST(LlamaOutput, WritesTheSameAsJson) {
 TEST(LlamaOutput, TellsWhatTheCacheHolds) {
   const std::string prompt = "-p 'In the beginning ' -n 20 --temperature 0 --device host --quiet ";
   EXPECT_MATCHES(RunProgram(prompt).text, "\nKV cache   [0-9,]+ pages of 16 tokens, [0-9.]+ [KM]B\n");
-  for (const auto &[name, dtype] : { std::pair<const char *, const char *>{ "fp8", "fp8_e4m3" }, { "fp8-e5m2", "fp8_e5m2" } })
+  for (const auto &[name, dtype] :
+       { std::pair<const char *, const char *>{ "fp8", "fp8_e4m3" }, { "fp8-e5m2", "fp8_e5m2" }, { "int8", "i8" } })
     EXPECT_MATCHES(RunProgram(prompt + "--kv " + name).text,
                    std::string("\nKV cache   [0-9,]+ pages of 16 tokens, [0-9.]+ [KM]B, ") + dtype + "\n");
-  EXPECT_SAYS(RunProgram(prompt + "--kv int4").text, "--kv is int4, expected same, fp8 or fp8-e5m2");
+  EXPECT_SAYS(RunProgram(prompt + "--kv int4").text, "--kv is int4, expected same, fp8, fp8-e5m2 or int8");
 }
 
 // With chunks of 4, the first request's second token goes with tokens 4 to 7 of the other's prompt, and its third with the

@@ -172,10 +172,12 @@ TEST_P(NullArguments, CallsOfARecorderRefuseThem) {
   cgr_attention attention = CGR_ATTENTION_INIT;
   auto function = [](cgr_recorder *, const void *) { return CGR_OK; };
   cgr_merge merge = CGR_MERGE_INIT;
+  cgr_measure measure = CGR_MEASURE_INIT;
   EachRefused({
       { kNull, "recorder is NULL", [&] { return cgr_record_get_info(nullptr, &info); } },
       { kNull, "recorder is NULL", [&] { return cgr_record_attention(nullptr, &attention); } },
       { kNull, "recorder is NULL", [&] { return cgr_record_merge(nullptr, &merge); } },
+      { kNull, "recorder is NULL", [&] { return cgr_record_measure(nullptr, &measure); } },
       { kNull, "recorder is NULL", [&] { return cgr_record_call(nullptr, function, nullptr, 0); } },
       { kNull, "recorder is NULL", [&] { return cgr_record_buffer(nullptr, CGR_BUFFER_COUNTS, 0, &view); } },
   });

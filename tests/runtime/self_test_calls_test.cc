@@ -63,11 +63,20 @@ public:
     m.a_lse.data = tensors_[3], m.b_lse.data = tensors_[4];
     return cgr_record_merge(recorder, &m);
   }
+  cgr_status Measure(cgr_recorder *recorder) const {
+    cgr_measure m = CGR_MEASURE_INIT;
+    m.num_heads = 1;
+    m.head_dim = kWidth;
+    m.view = { tensors_[0], CGR_DTYPE_FP32, 0, kWidth, kWidth };
+    m.maxima = tensors_[2];
+    return cgr_record_measure(recorder, &m);
+  }
   // Each kind of call whose absence no value shows.
   static std::vector<Call> Calls() {
     return {
       { "cgr_record_check_values", [](SelfTestCalls *t, cgr_recorder *recorder) { return t->Check(recorder, kOtherBit); } },
       { "cgr_record_merge", [](SelfTestCalls *t, cgr_recorder *recorder) { return t->Merge(recorder); } },
+      { "cgr_record_measure", [](SelfTestCalls *t, cgr_recorder *recorder) { return t->Measure(recorder); } },
       { "cgr_record_call",
         [](SelfTestCalls *, cgr_recorder *recorder) {
           return cgr_record_call(

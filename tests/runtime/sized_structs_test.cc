@@ -154,6 +154,7 @@ void SizedStructs::TryRecord() {
   const Taker takers[] = {
     { "CGR_ATTENTION_INIT", true, [](Given given) { return cgr_record_attention(given.recorder, given); } },
     { "CGR_MERGE_INIT", true, [](Given given) { return cgr_record_merge(given.recorder, given); } },
+    { "CGR_MEASURE_INIT", true, [](Given given) { return cgr_record_measure(given.recorder, given); } },
     { "CGR_VALUE_CHECK_INIT", true, [](Given given) { return cgr_record_check_values(given.recorder, given); } },
     { "CGR_RECORD_INFO_INIT", false, [](Given given) { return cgr_record_get_info(given.recorder, given); } },
     { "CGR_BUFFER_VIEW_INIT", false,

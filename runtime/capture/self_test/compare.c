@@ -121,11 +121,9 @@ static void tell_calls(cgr__self_test *t, const char *function, int32_t eager, i
  * lacks leaves NaN unseen there, and nothing else tells. */
 void cgr__test_compare_calls(cgr__self_test *t, const cgr__record_calls *eager, const cgr__record_calls *graph) {
   static const char *const functions[CGR__RECORDED_COUNT] = {
-    [CGR__RECORDED_ATTENTION] = "cgr_record_attention",
-    [CGR__RECORDED_MERGE] = "cgr_record_merge",
-    [CGR__RECORDED_CALL] = "cgr_record_call",
-    [CGR__RECORDED_CHECK] = "cgr_record_check_values",
-    [CGR__RECORDED_BUFFER] = "cgr_record_buffer of on-demand buffers",
+    [CGR__RECORDED_ATTENTION] = "cgr_record_attention", [CGR__RECORDED_MERGE] = "cgr_record_merge",
+    [CGR__RECORDED_MEASURE] = "cgr_record_measure",     [CGR__RECORDED_CALL] = "cgr_record_call",
+    [CGR__RECORDED_CHECK] = "cgr_record_check_values",  [CGR__RECORDED_BUFFER] = "cgr_record_buffer of on-demand buffers",
   };
   for (int i = 0; i < CGR__RECORDED_COUNT; i++)
     if (graph->count[i] < eager->count[i] || (i == CGR__RECORDED_CHECK && graph->count[i] > eager->count[i]))

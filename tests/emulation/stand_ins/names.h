@@ -22,6 +22,8 @@
 #define cgr__cuda_fetch_preload cgr__emulated_fetch_preload
 #define cgr__cuda_fill_pages cgr__emulated_fill_pages
 #define cgr__cuda_fill_pages_preload cgr__emulated_fill_pages_preload
+#define cgr__cuda_measure cgr__emulated_measure
+#define cgr__cuda_measure_preload cgr__emulated_measure_preload
 #define cgr__cuda_merge cgr__emulated_merge
 #define cgr__cuda_merge_preload cgr__emulated_merge_preload
 #define cgr__cuda_planner cgr__emulated_planner
