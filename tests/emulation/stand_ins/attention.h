@@ -63,12 +63,6 @@ template <int kDtype> struct Codes {
     low = ::cgr_emulation::Pack(false, value(0), value(1));
     high = ::cgr_emulation::Pack(false, value(2), value(3));
   }
-  static void split(uint32_t codes, uint32_t &even, uint32_t &odd) {
-    uint32_t low, high;
-    convert(codes, low, high);
-    even = (low & 0xffffu) | high << 16;
-    odd = low >> 16 | (high & 0xffff0000u);
-  }
   static void raise(uint32_t codes, uint32_t &even, uint32_t &odd) {
     even = (codes ^ 0x80808080u) & 0xff00ffu;
     odd = (codes ^ 0x80808080u) >> 8 & 0xff00ffu;
@@ -80,9 +74,6 @@ inline uint32_t pack_codes(float low, float high) {
 }
 
 inline uint32_t even_first(uint32_t codes) { return (codes & 0xff0000ffu) | (codes >> 8 & 0xff00u) | (codes << 8 & 0xff0000u); }
-
-inline uint32_t low_halves(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
-inline uint32_t high_halves(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
 
 inline uint32_t bf16_to_fp16(uint32_t pair) {
   return ::cgr_emulation::Pack(false, ::cgr_emulation::Unpack(true, uint16_t(pair)),

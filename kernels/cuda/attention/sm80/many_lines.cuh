@@ -37,7 +37,7 @@ constexpr float kRaisedBy = 128.0f / (1 << 24), kRaisedUnits = 1 << 24;
 constexpr uint32_t kOnes = 0x3c003c00u; /* of fp16 */
 
 /* The same for codes: four neighbouring dims are what a lane has of K (score_codes), so they are its two pairs here, too. */
-template <int kCache, int kHeadDim, bool kGeneral>
+template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a,
                                                  const QueryTile &q, int32_t first) {
   int lane = threadIdx.x & 31;
@@ -52,8 +52,6 @@ __device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim /
       uint2 four = make_uint2(0, 0);
       if (valid && (!kGeneral || k * 16 < a.head_dim))
         four = *reinterpret_cast<const uint2 *>(from + k * 16);
-      if (kCache == CGR_DTYPE_I8) /* as codes are split */
-        four = make_uint2(low_halves(four.x, four.y), high_halves(four.x, four.y));
       fragment[k][half] = is_bf16 ? bf16_to_fp16(four.x) : four.x;
       fragment[k][half + 2] = is_bf16 ? bf16_to_fp16(four.y) : four.y;
     }
@@ -79,10 +77,7 @@ __device__ __forceinline__ void score_codes(float (&s)[kTileKv / 8][4], const ui
       load_matrix(codes, tile + tile_offset<AttentionShape<kHeadDim, kCache>::Keys::kRowBytes>(row + n * 8, k + column));
 #pragma unroll
       for (int c = 0; c < 4; c++) {
-        if constexpr (kCache == CGR_DTYPE_I8)
-          Codes<kCache>::split(codes[c], low, high);
-        else
-          convert(codes[c], low, high);
+        convert(codes[c], low, high);
         Product::mma(s[n + c / 2], q[k + c % 2], low, high);
       }
     }
@@ -231,7 +226,7 @@ __device__ __forceinline__ void run_many_lines(const cgr__attention_args &a, con
   const Converter<kCodesOf<kCache>> convert_k(a.k_cache.dtype), convert_v(a.v_cache.dtype);
   uint32_t q_fragment[kHeadDim / 16][4];
   if constexpr (kHasKeyCodes<kCache>)
-    load_q_for_codes<kCache, kHeadDim, kGeneral>(q_fragment, a, q, first);
+    load_q_for_codes<kHeadDim, kGeneral>(q_fragment, a, q, first);
   else
     load_q<kHeadDim, kGeneral>(q_fragment, a, q, first);
   int32_t position[2] = { q.position + q.query_of(first + lane / 4), q.position + q.query_of(first + lane / 4 + 8) };

@@ -157,25 +157,10 @@ template <> struct Codes<CGR_DTYPE_FP8_E5M2> { /* the upper halves of fp16 */
 template <> struct Codes<CGR_DTYPE_I8> {
   /* Raised by 128, in units of 2^-24: subnormal numbers. The first and the third in `even`. */
   static __device__ __forceinline__ void raise(uint32_t codes, uint32_t &even, uint32_t &odd) {
-    even = lower_bytes(codes, 0x00800080u);
-    odd = lower_bytes(upper(codes), 0x00800080u);
+    const uint32_t raised = codes ^ 0x80808080u;
+    even = raised & 0x00ff00ffu;
+    odd = __byte_perm(raised, 0, 0x4341);
   }
-
-  /* Their values, the first and the third in `even`. */
-  static __device__ __forceinline__ void split(uint32_t codes, uint32_t &even, uint32_t &odd) {
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(even) : "r"(lower_bytes(codes, 0x64806480u)), "r"(0x64806480u));
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(odd) : "r"(lower_bytes(upper(codes), 0x64806480u)), "r"(0x64806480u));
-  }
-
-  /* The lower byte of each half, with `flipped` bits. One instruction. */
-  static __device__ __forceinline__ uint32_t lower_bytes(uint32_t codes, uint32_t flipped) {
-    uint32_t r;
-    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(codes), "r"(0x00ff00ffu), "r"(flipped));
-    return r;
-  }
-
-  /* codes >> 8, by a multiplication: the units that shift have enough to do. */
-  static __device__ __forceinline__ uint32_t upper(uint32_t codes) { return __umulhi(codes, 1u << 24); }
 
   static __device__ __forceinline__ void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
     const uint32_t raised = codes ^ 0x80808080u; /* by 128; below the exponent of 1024 they are fp16, raised by 1152 */
@@ -197,10 +182,6 @@ __device__ __forceinline__ uint32_t pack_codes(float low, float high) {
 
 /* Four codes in the order 0, 2, 1, 3. */
 __device__ __forceinline__ uint32_t even_first(uint32_t codes) { return __byte_perm(codes, 0, 0x3120); }
-
-/* The lower halves of two words, and the upper ones. */
-__device__ __forceinline__ uint32_t low_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
-__device__ __forceinline__ uint32_t high_halves(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 
 /* Two bf16 as fp16. */
 __device__ __forceinline__ uint32_t bf16_to_fp16(uint32_t pair) {
