@@ -4,6 +4,7 @@
 
 #include "cgr/device.h"
 #include "devices/device.h"
+#include "devices/enqueue.h"
 #include "interop/block_table/format.h"
 #include "interop/fa3/format.h"
 #include "interop/flashinfer/format.h"
@@ -47,13 +48,6 @@ typedef struct cgr__block_table_args {
   int32_t *memory; /* cgr__block_table_locate; aligned to 16 bytes */
 } cgr__block_table_args;
 extern const cgr__kernel cgr__kernel_block_table; /* cgr__block_table_args */
-
-/* Checks what every enqueue requires of the device and the stream. */
-cgr_status cgr__check_format_device(const char *function, const cgr_device *device, cudaStream_t stream);
-
-/* Enqueues a kernel for a public function; the first time on a device, outside of a capture, loads it. */
-cgr_status cgr__enqueue_format(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
-                               cudaStream_t stream);
 
 #ifdef __cplusplus
 }

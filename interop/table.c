@@ -23,7 +23,7 @@ enum {
 #define NUMBER(name, args) NUMBER_##name,
   KERNELS(NUMBER) NUMBER_END
 };
-_Static_assert(NUMBER_END <= 32, "cgr_device.loaded has a bit for each");
+_Static_assert(NUMBER_END <= CGR__KERNEL_NUMBER_GATHER, "cgr_device.loaded has a bit for each, and those of kernels/");
 
 #define DEFINE(name, args) \
   const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name), NUMBER_##name };

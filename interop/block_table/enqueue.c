@@ -6,8 +6,8 @@ cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_table_inp
                                    cudaStream_t stream) {
   const char *function = "cgr_block_table_enqueue";
   cgr__block_table_args args = { .memory = memory };
-  CGR__TRY(cgr__check_format_device(function, device, stream));
+  CGR__TRY(cgr__check_enqueue(function, device, stream));
   CGR__TRY(cgr__block_table_read_key(function, input, &args.task));
   CGR__TRY(cgr__block_table_check_memory(function, &args.task, memory, bytes));
-  return cgr__enqueue_format(function, device, &cgr__kernel_block_table, &args, stream);
+  return cgr__enqueue_kernel(function, device, &cgr__kernel_block_table, &args, stream);
 }

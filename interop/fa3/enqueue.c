@@ -8,7 +8,7 @@ cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *input, void 
   cgr_fa3_input in;
   cgr_fa3_sizes sizes;
   cgr__fa3_args args;
-  CGR__TRY(cgr__check_format_device(function, device, stream));
+  CGR__TRY(cgr__check_enqueue(function, device, stream));
   CGR__TRY(cgr__fa3_read_key(function, input, &in, &sizes, &args.c));
   CGR__TRY(cgr__fa3_check_memory(function, &in, &sizes, metadata, bytes));
   if (in.num_splits == 0)
@@ -20,5 +20,5 @@ cgr_status cgr_fa3_enqueue(cgr_device *device, const cgr_fa3_input *input, void 
   args.seq_lens = in.seq_lens;
   args.live_requests = in.live_requests;
   args.metadata = metadata;
-  return cgr__enqueue_format(function, device, &cgr__kernel_fa3, &args, stream);
+  return cgr__enqueue_kernel(function, device, &cgr__kernel_fa3, &args, stream);
 }

@@ -22,7 +22,7 @@ static cgr_status enqueue_plan(const char *function, cgr_device *device, bool op
   const cgr_flashinfer_plan plan = cgr__flashinfer_describe(&args->key);
   CGR__TRY(cgr__flashinfer_check_float(function, &plan, float_bytes));
   CGR__TRY(cgr__flashinfer_check_memory(function, &plan, args->int_workspace, int_bytes));
-  return cgr__enqueue_format(function, device, &cgr__kernel_flashinfer, args, stream);
+  return cgr__enqueue_kernel(function, device, &cgr__kernel_flashinfer, args, stream);
 }
 
 cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfer_decode_input *input, void *int_workspace,
@@ -31,7 +31,7 @@ cgr_status cgr_flashinfer_decode_enqueue(cgr_device *device, const cgr_flashinfe
   cgr_flashinfer_decode_input in;
   cgr__flashinfer_args args = { .int_workspace = (unsigned char *)int_workspace };
   bool open;
-  CGR__TRY(cgr__check_format_device(function, device, stream));
+  CGR__TRY(cgr__check_enqueue(function, device, stream));
   CGR__TRY(cgr__flashinfer_read_decode_key(function, input, &in, &args.key, &open));
   args.kv_indptr = in.kv_indptr;
   args.live_requests = in.live_requests;
@@ -45,7 +45,7 @@ cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinf
   cgr_flashinfer_prefill_input in;
   cgr__flashinfer_args args = { .int_workspace = (unsigned char *)int_workspace };
   bool open;
-  CGR__TRY(cgr__check_format_device(function, device, stream));
+  CGR__TRY(cgr__check_enqueue(function, device, stream));
   CGR__TRY(cgr__flashinfer_read_prefill_key(function, input, &in, &args.key, &open));
   args.qo_indptr = in.qo_indptr;
   args.kv_indptr = in.kv_indptr;
@@ -57,10 +57,10 @@ cgr_status cgr_flashinfer_prefill_enqueue(cgr_device *device, const cgr_flashinf
 cgr_status cgr_flashinfer_cascade_enqueue(cgr_device *device, const cgr_flashinfer_cascade *cascade, cudaStream_t stream) {
   const char *function = "cgr_flashinfer_cascade_enqueue";
   cgr_flashinfer_cascade c;
-  CGR__TRY(cgr__check_format_device(function, device, stream));
+  CGR__TRY(cgr__check_enqueue(function, device, stream));
   CGR__TRY(cgr__cascade_read(function, cascade, &c));
   if (c.kv_indices && c.max_indices < 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: max_indices is %d, expected 1 or more with kv_indices", function,
                      c.max_indices);
-  return cgr__enqueue_format(function, device, &cgr__kernel_cascade, &c, stream);
+  return cgr__enqueue_kernel(function, device, &cgr__kernel_cascade, &c, stream);
 }

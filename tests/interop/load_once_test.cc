@@ -80,7 +80,7 @@ TEST_F(LoadOnce, EachHasABitOfItsOwn) {
   cgr__kernel none = cgr__kernel_fa3;
   none.number = 0;
   const cgr__fa3_args args = {};
-  EXPECT_NE(cgr__enqueue_format("cgr_fa3_enqueue", dev_, &none, &args, stream_), CGR_OK);
+  EXPECT_NE(cgr__enqueue_kernel("cgr_fa3_enqueue", dev_, &none, &args, stream_), CGR_OK);
   ExpectCalls(0, 0, 0);
 }
 

@@ -1,7 +1,8 @@
-#include "devices/error.h"
-#include "interop/formats.h"
+#include "devices/enqueue.h"
 
-cgr_status cgr__check_format_device(const char *function, const cgr_device *device, cudaStream_t stream) {
+#include "devices/error.h"
+
+cgr_status cgr__check_enqueue(const char *function, const cgr_device *device, cudaStream_t stream) {
   CGR__REQUIRE(device, function);
   if (device->magic != CGR__DEVICE_MAGIC)
     return cgr__fail(CGR_ERROR_INVALID_STRUCT, "%s: device has magic 0x%08x, expected 0x%08x: it is not open", function,
@@ -31,7 +32,7 @@ static int load_kernel(cgr_device *device, const cgr__kernel *kernel, cudaStream
   return error;
 }
 
-cgr_status cgr__enqueue_format(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
+cgr_status cgr__enqueue_kernel(const char *function, cgr_device *device, const cgr__kernel *kernel, const void *args,
                                cudaStream_t stream) {
   int error = load_kernel(device, kernel, stream);
   if (error == CGR__DEVICE_OK)
