@@ -1,6 +1,8 @@
 /* The kernels of this folder, with their launchers on each device. */
+#include "devices/enqueue.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/gather.h"
 #include "kernels/measure.h"
 #include "kernels/merge.h"
 #include "kernels/on_demand.h"
@@ -41,3 +43,7 @@
 #define DEFINE(name, args) \
   const cgr__kernel cgr__kernel_##name = { #name, sizeof(args), cgr__host_##name, CUDA_LAUNCHERS(name), 0 };
 KERNELS(DEFINE)
+
+/* No runtime launches it: cgr_gather_enqueue loads it when it is first called. */
+const cgr__kernel cgr__kernel_gather = { "gather", sizeof(cgr__gather_args), cgr__host_gather, CUDA_LAUNCHERS(gather),
+                                         CGR__KERNEL_NUMBER_GATHER };

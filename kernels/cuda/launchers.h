@@ -48,6 +48,9 @@ int cgr__cuda_merge_preload(void);
 int cgr__cuda_measure(const void *args, cudaStream_t stream); /* cgr__measure_args */
 int cgr__cuda_measure_preload(void);
 
+int cgr__cuda_gather(const void *args, cudaStream_t stream); /* cgr__gather_args */
+int cgr__cuda_gather_preload(void);
+
 int cgr__cuda_fill_pages(const void *args, cudaStream_t stream); /* cgr__pages_args */
 int cgr__cuda_fill_pages_preload(void);
 

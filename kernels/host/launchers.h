@@ -18,6 +18,7 @@ void cgr__host_append(const void *args);       /* cgr__append_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */
 void cgr__host_merge(const void *args);        /* cgr__merge_args */
 void cgr__host_measure(const void *args);      /* cgr__measure_args */
+void cgr__host_gather(const void *args);       /* cgr__gather_args */
 void cgr__host_fill_pages(const void *args);   /* cgr__pages_args */
 void cgr__host_digest_pages(const void *args); /* cgr__pages_args */
 void cgr__host_stamp(const void *args);        /* cgr__stamp_args */

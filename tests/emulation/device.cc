@@ -20,6 +20,7 @@
   X(epilogue)       \
   X(fetch)          \
   X(fill_pages)     \
+  X(gather)         \
   X(merge)          \
   X(planner)        \
   X(prologue)       \

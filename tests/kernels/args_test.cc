@@ -7,6 +7,7 @@
 #include "interop/formats.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/gather.h"
 #include "kernels/merge.h"
 #include "kernels/on_demand.h"
 #include "kernels/pages.h"
@@ -44,6 +45,7 @@ TEST(KernelArguments, HaveNoHoles) {
   EXPECT_EQ(FirstHole<cgr__append_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__attention_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__merge_args>(), -1);
+  EXPECT_EQ(FirstHole<cgr__gather_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__pages_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__stamp_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__fa3_args>(), -1);

@@ -24,6 +24,8 @@
 #define cgr__cuda_fill_pages_preload cgr__emulated_fill_pages_preload
 #define cgr__cuda_measure cgr__emulated_measure
 #define cgr__cuda_measure_preload cgr__emulated_measure_preload
+#define cgr__cuda_gather cgr__emulated_gather
+#define cgr__cuda_gather_preload cgr__emulated_gather_preload
 #define cgr__cuda_merge cgr__emulated_merge
 #define cgr__cuda_merge_preload cgr__emulated_merge_preload
 #define cgr__cuda_planner cgr__emulated_planner
