@@ -4,6 +4,7 @@
 #define CGR_BINDINGS_H
 
 #include "cgr/cgr.h"
+#include "cgr/gather.h"
 #include "cgr/inspect.h"
 #include "cgr/interop/block_table.h"
 #include "cgr/interop/fa3.h"
@@ -59,7 +60,8 @@ extern "C" {
   X(CGR_STRUCT_BLOCK_TABLE_INPUT, 38, cgr_block_table_input, CGR_BLOCK_TABLE_INPUT_INIT)                      \
   X(CGR_STRUCT_BLOCK_TABLE_LAYOUT, 39, cgr_block_table_layout, CGR_BLOCK_TABLE_LAYOUT_INIT)                   \
   X(CGR_STRUCT_KEY_ADVICE, 40, cgr_key_advice, CGR_KEY_ADVICE_INIT)                                           \
-  X(CGR_STRUCT_MEASURE, 41, cgr_measure, CGR_MEASURE_INIT)
+  X(CGR_STRUCT_MEASURE, 41, cgr_measure, CGR_MEASURE_INIT)                                                    \
+  X(CGR_STRUCT_GATHER, 42, cgr_gather, CGR_GATHER_INIT)
 
 typedef enum cgr_struct {
   CGR_STRUCT_KEY = 0, /* cgr_key, which has no size and begins with zeros */

@@ -17,6 +17,7 @@
   X(tracing)              \
   X(names)                \
   X(planners)             \
+  X(gather)               \
   X(bindings)             \
   X(interop_block_table)  \
   X(interop_fa3)          \

@@ -2,6 +2,7 @@
 #ifndef CGR_TESTS_HEADERS_INPUTS_H
 #define CGR_TESTS_HEADERS_INPUTS_H
 
+#include "cgr/gather.h"
 #include "cgr/interop/block_table.h"
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
@@ -52,6 +53,35 @@ static cgr_status build_flashmla(void *memory, void *given) {
 
 static cgr_status build_block_table(void *memory, void *given) {
   return cgr_block_table_build((const cgr_block_table_input *)given, memory, 4096);
+}
+
+static cgr_status build_gather(void *unused, void *given) {
+  (void)unused;
+  return cgr_gather_build((const cgr_gather *)given);
+}
+
+static void test_gather_input(void) {
+  static const int32_t indptr[] = { 0, 1 }, indices[] = { 1 };
+  int32_t table[1], overflow[1];
+  cgr_gather gather = CGR_GATHER_INIT;
+  void *memory = NULL;
+  CHECK(posix_memalign(&memory, 16, 512) == 0);
+  memset(memory, 0x38, 512); /* ones, as codes */
+  gather.num_requests = gather.num_kv_heads = gather.page_size = 1;
+  gather.head_dim = 16;
+  gather.num_pages = gather.capacity = 2;
+  gather.table_stride = 1;
+  CHECK_OK(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, memory, CGR_DTYPE_FP8_E4M3, 1, 1, 16, &gather.k, &gather.v));
+  CHECK_OK(cgr_kv_view_make_pair(CGR_LAYOUT_NHD, (unsigned char *)memory + 64, CGR_DTYPE_FP16, 1, 1, 16, &gather.out_k,
+                                 &gather.out_v));
+  gather.kv_indptr = indptr;
+  gather.kv_indices = indices;
+  gather.block_table = table;
+  gather.overflow = overflow;
+  const sized_input input = { "cgr_gather_build: gather", &gather, sizeof gather, sizeof gather, build_gather };
+  check_input(&input, NULL);
+  CHECK(table[0] == 1 && overflow[0] == 0 && ((uint16_t *)memory)[32] == 0 && ((uint16_t *)memory)[64] == 0x3c00);
+  free(memory);
 }
 
 static void test_format_inputs(void) {
@@ -281,6 +311,7 @@ static int test_inputs(void) {
   check_input(&device, NULL);
   test_planner_inputs();
   test_fa3_inputs();
+  test_gather_input();
   test_format_inputs();
   test_config_inputs();
   test_runtime_inputs();

@@ -41,7 +41,7 @@
   X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)           \
   X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                     \
   X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)                         \
-  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_BLOCK_TABLE_LAYOUT, +1)
+  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_GATHER, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

@@ -4,6 +4,7 @@
 
 #include "devices/shims/trace.h"
 #include "interop/formats.h"
+#include "kernels/gather.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
 #include "tests/support/fa3_case.h"
@@ -51,6 +52,16 @@ protected:
   cgr_device *dev_ = nullptr;
   cudaStream_t stream_ = nullptr;
 };
+
+// A device remembers by its number which kernel is loaded.
+TEST_F(LoadOnce, NoTwoKernelsHaveOneNumber) {
+  std::set<int32_t> numbers;
+  for (const cgr__kernel *kernel : { &cgr__kernel_fa3, &cgr__kernel_flashinfer, &cgr__kernel_cascade, &cgr__kernel_flashmla,
+                                     &cgr__kernel_block_table, &cgr__kernel_gather }) {
+    EXPECT_TRUE(kernel->number >= 1 && kernel->number <= 31) << kernel->name;
+    EXPECT_TRUE(numbers.insert(kernel->number).second) << kernel->name;
+  }
+}
 
 TEST_F(LoadOnce, EachKernelOnEachDevice) {
   for (int opened = 0; opened < 2; opened++) {

@@ -135,6 +135,7 @@ void SizedStructs::TryPlanners() {
       { "CGR_METADATA_INIT", true, [](Given given) { return cgr_metadata_build(given); } },
       { "CGR_FA3_INPUT_INIT", true, [](Given given) { return cgr_fa3_build(given, nullptr, 0); } },
       { "CGR_FA3_SIZES_INIT", false, [](Given given) { return cgr_fa3_size(&fa3, given); } },
+      { "CGR_GATHER_INIT", true, [](Given given) { return cgr_gather_build(given); } },
       { "CGR_FLASHMLA_INPUT_INIT", true, [](Given given) { return cgr_flashmla_build(given, nullptr, 0); } },
       { "CGR_BLOCK_TABLE_INPUT_INIT", true, [](Given given) { return cgr_block_table_build(given, nullptr, 0); } },
       { "CGR_BLOCK_TABLE_LAYOUT_INIT", false, [](Given given) { return cgr_block_table_get_layout(&table, given); } },
