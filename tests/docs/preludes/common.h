@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cgr/cgr.h"
+#include "cgr/gather.h"
 #include "cgr/inspect.h"
 #include "cgr/names.h"
 #include "cgr/planners.h"

@@ -4,6 +4,12 @@
 extern cgr_recorder *recorder;
 extern const float *logits;
 
+/* Of a layer whose pages are gathered. */
+extern cgr_layer layer;
+extern cgr_kv_view out_k, out_v;
+extern int64_t num_pages;
+extern int32_t *table, *overflow;
+
 cgr_status block(void) {
 @BLOCK@
   return CGR_OK;
