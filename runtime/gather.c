@@ -9,7 +9,6 @@
 #include "cgr/names.h"
 #include "devices/enqueue.h"
 #include "kernels/gather.h"
-#include "kernels/host/launchers.h"
 #include "kernels/quantise.h"
 #include "runtime/config/strided_set.h"
 
@@ -290,7 +289,7 @@ cgr_status cgr_gather_build(const cgr_gather *gather) {
   cgr__gather_args args;
   CGR__TRY(read_gather("cgr_gather_build", gather, &args));
   CGR__TRY(check_live("cgr_gather_build", &args));
-  cgr__host_gather(&args);
+  cgr__kernel_gather.host(&args);
   return CGR_OK;
 }
 

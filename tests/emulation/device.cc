@@ -21,6 +21,7 @@
   X(fetch)          \
   X(fill_pages)     \
   X(gather)         \
+  X(measure)        \
   X(merge)          \
   X(planner)        \
   X(prologue)       \

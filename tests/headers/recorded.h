@@ -16,6 +16,11 @@ static cgr_status attend_and_merge(world *w, cgr_recorder *recorder, void *given
   return status == CGR_OK ? cgr_record_merge(recorder, (const cgr_merge *)given) : status;
 }
 
+static cgr_status attend_and_measure(world *w, cgr_recorder *recorder, void *given) {
+  const cgr_status status = cgr_record_attention(recorder, &w->attention);
+  return status == CGR_OK ? cgr_record_measure(recorder, (const cgr_measure *)given) : status;
+}
+
 static cgr_status attend_and_check(world *w, cgr_recorder *recorder, void *given) {
   const cgr_status status = cgr_record_attention(recorder, &w->attention);
   return status == CGR_OK ? cgr_record_check_values(recorder, (const cgr_value_check *)given) : status;
@@ -56,6 +61,16 @@ static cgr_merge world_merge(const world *w) {
 }
 
 /* Of the layer's out. */
+static cgr_measure world_measure(const world *w) {
+  cgr_measure measure = CGR_MEASURE_INIT;
+  measure.num_heads = 1;
+  measure.head_dim = WORLD_DIM;
+  measure.view = w->attention.out;
+  measure.maxima = (float *)(void *)(w->memory + 12 * WORLD_STRETCH);
+  return measure;
+}
+
+/* Of the layer's out. */
 static cgr_value_check world_value_check(const world *w) {
   cgr_value_check check = CGR_VALUE_CHECK_INIT;
   check.data = w->attention.out.data;
@@ -72,6 +87,8 @@ static int test_recorded(void) {
   const cgr_merge good = world_merge(&w);
   const sized_input attention = { "attention", &w.attention, sizeof w.attention, offsetof(cgr_attention, lse), recorded };
   const sized_input merge = { "merge", &good, sizeof good, offsetof(cgr_merge, lse), recorded };
+  const cgr_measure measured = world_measure(&w);
+  const sized_input measure = { "measure", &measured, sizeof measured, sizeof measured, recorded };
   const cgr_value_check search = world_value_check(&w);
   const sized_input values = { "check", &search, sizeof search, offsetof(cgr_value_check, bit), recorded };
   const sized_output info = { "cgr_record_get_info: info", sizeof(cgr_record_info), 0, 0, recorded };
@@ -80,6 +97,8 @@ static int test_recorded(void) {
   check_input(&attention, &w);
   w.inside = attend_and_merge;
   check_input(&merge, &w);
+  w.inside = attend_and_measure;
+  check_input(&measure, &w);
   w.inside = attend_and_check;
   check_input(&values, &w);
   w.inside = get_record_info;

@@ -8,6 +8,7 @@
 #include "kernels/append.h"
 #include "kernels/attention.h"
 #include "kernels/gather.h"
+#include "kernels/measure.h"
 #include "kernels/merge.h"
 #include "kernels/on_demand.h"
 #include "kernels/pages.h"
@@ -46,6 +47,7 @@ TEST(KernelArguments, HaveNoHoles) {
   EXPECT_EQ(FirstHole<cgr__attention_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__merge_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__gather_args>(), -1);
+  EXPECT_EQ(FirstHole<cgr__measure_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__pages_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__stamp_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__fa3_args>(), -1);

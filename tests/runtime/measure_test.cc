@@ -1,138 +1,229 @@
-// cgr_record_measure in steps: eager ones, graphs and pieces find the same maxima, at every replay; and what it refuses, by name.
+// cgr_record_measure through whole steps: eager steps and replays of every kind leave the same maxima, which hold all steps so
+// far and no padding. The call is made in `record`, in a function of cgr_record_call and in a backend's `record`.
 #include <cmath>
 
+#include "devices/shims/fault.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
 namespace {
 
-class Measure : public ThreeRequests {
+enum class Where { kRecord, kCall, kBackend };
+
+class Measure : public EngineTest {
 protected:
-  enum { kHeads = 4, kDim = 16, kTokens = 64, kRow = kHeads * kDim, kBytes = kTokens * kRow * 4 };
-  void SetUpOnDevice() override {
-    ASSERT_NO_FATAL_FAILURE(ThreeRequests::SetUpOnDevice());
-    tensor_ = static_cast<float *>(engine_->Alloc(kBytes));
-    maxima_ = static_cast<float *>(engine_->Alloc(kRow * sizeof(float)));
-    CGR_ASSERT_OK(cgr_fill(engine_->dev, maxima_, 0, kRow * sizeof(float), engine_->stream));
-    engine_->Sync();
+  enum { kHeads = 3, kDim = 24, kStride = kHeads * kDim + 8, kMaxTokens = 64, kChannels = kHeads * kDim };
+
+  static cgr_status RecordOfBackend(void *context, cgr_recorder *recorder, const cgr_attention *) {
+    return static_cast<Measure *>(context)->Call(recorder);
   }
-  cgr_measure Good() const {
-    cgr_measure m = CGR_MEASURE_INIT;
-    m.num_heads = kHeads, m.head_dim = kDim;
-    m.view = { tensor_, CGR_DTYPE_FP32, 0, kRow, kDim };
-    m.maxima = maxima_;
-    return m;
+  cgr_status Call(cgr_recorder *recorder) {
+    cgr_measure measure = CGR_MEASURE_INIT;
+    measure.num_heads = kHeads, measure.head_dim = kDim, measure.maxima = maxima_;
+    measure.view = { values_, CGR_DTYPE_FP32, 0, kStride, kDim };
+    measures_++;
+    return cgr_record_measure(recorder, &measure);
   }
-  void EachRefused(const std::vector<Mistake<cgr_measure>> &rows) {
-    EachRefusedInRecord(
-        "cgr_record_measure", rows, [&] { return Good(); }, cgr_record_measure);
+  cgr_status Record(cgr_recorder *recorder, Where where) {
+    auto function = [](cgr_recorder *inner, const void *args) { return (*static_cast<Measure *const *>(args))->Call(inner); };
+    Measure *self = this;
+    return where == Where::kCall ? cgr_record_call(recorder, function, &self, sizeof self) : Call(recorder);
   }
-
-  float *tensor_ = nullptr, *maxima_ = nullptr;
-};
-
-// The step has 3 tokens.
-TEST_P(Measure, CountsTheTokensOfTheStep) {
-  std::vector<float> values(kTokens * kRow);
-  for (size_t i = 0; i < values.size(); i++)
-    values[i] = (i % 2 == 0 ? 1.0f : -1.0f) * float(i / kRow + 1) * float(i % kRow + 1);
-  CGR_ASSERT_OK(cgr_copy(engine_->dev, tensor_, values.data(), kBytes, engine_->stream));
-  engine_->Sync();
-  const cgr_measure measure = Good();
-  ASSERT_NO_FATAL_FAILURE(InRecord(CGR_OK, {}, [&](cgr_recorder *recorder) { return cgr_record_measure(recorder, &measure); }));
-  const std::vector<float> got = engine_->Read<float>(maxima_, kRow);
-  for (size_t i = 0; i < got.size(); i++)
-    EXPECT_EQ(got[i], 3.0f * float(i + 1)) << i;
-}
-
-TEST_P(Measure, IsRefusedByName) {
-  EachRefused({
-      { kArgument, "num_heads is 0 ... 1024", [](cgr_measure &m) { m.num_heads = 0; } },
-      { kArgument, "num_heads is 1025", [](cgr_measure &m) { m.num_heads = 1025; } },
-      { kArgument, "head_dim is 0 ... 8 .. 1024", [](cgr_measure &m) { m.head_dim = 0; } },
-      { kArgument, "head_dim is 12 ... multiple of 8", [](cgr_measure &m) { m.head_dim = 12; } },
-      { kArgument, "head_dim is 1032", [](cgr_measure &m) { m.head_dim = 1032; } },
-      { kNewer, "reserved is 7", [](cgr_measure &m) { m.reserved = 7; } },
-      { kNewer, "view.reserved is 7", [](cgr_measure &m) { m.view.reserved = 7; } },
-      { kStruct, "measure", [](cgr_measure &m) { m.size = 0; } },
-      { kUnsupported, "view.dtype is i8 ... fp32, fp16 or bf16", [](cgr_measure &m) { m.view.dtype = CGR_DTYPE_I8; } },
-      { kEnum, "view.dtype is unknown (99)", [](cgr_measure &m) { m.view.dtype = 99; } },
-      { kNull, "view.data is NULL", [](cgr_measure &m) { m.view.data = nullptr; } },
-      { kNull, "maxima is NULL", [](cgr_measure &m) { m.maxima = nullptr; } },
-      { kArgument, "maxima is 0x ... multiple of 4",
-        [](cgr_measure &m) { m.maxima = reinterpret_cast<float *>(reinterpret_cast<char *>(m.maxima) + 2); } },
-      { kArgument, "maxima at ... overlaps view at",
-        [](cgr_measure &m) { m.maxima = static_cast<float *>(m.view.data) + kRow; } },
-      { kArgument, "view has strides", [](cgr_measure &m) { m.view.stride_token += 1; } },
-  });
-}
-
-TEST_P(Measure, IsRefusedWhereMemoryEnds) {
-  if (GetParam().HasCudaKernels())
-    GTEST_SKIP() << "eager steps without the layer do not look at it";
-  void *small = nullptr;
-  CGR_ASSERT_OK(cgr_memory_alloc(engine_->dev, 16, &small));
-  EachRefused({ { kArgument, "maxima takes ... most 16", [&](cgr_measure &m) { m.maxima = static_cast<float *>(small); } },
-                { kArgument, "view takes ... most 16", [&](cgr_measure &m) { m.view.data = small; } } });
-  CGR_EXPECT_OK(cgr_memory_free(engine_->dev, small));
-}
-
-CGR_INSTANTIATE_OVER_DEVICES(Measure);
-
-// The V of a layer, over runs of an engine: whatever runs a step measures, and a graph does so at each replay.
-class MeasureSteps : public EngineTest {
-protected:
-  enum { kHeads = 2, kDim = 64 };
+  void Make(cgr_graph_mode mode, Where where = Where::kRecord, cgr_device *handle = nullptr) {
+    const bool in_backend = where == Where::kBackend;
+    EngineOptions options = AttentionOptionsFor(GetParam(), std::vector<LayerOptions>(in_backend ? 2 : 1, { 4, 2, 64 }));
+    options.max_tokens = kMaxTokens, options.mode = mode, options.handle = handle;
+    options.mixed = { { 16, 8 }, { 64, 8 } };
+    backend_ = CGR_BACKEND_INIT;
+    backend_.name = "measures", backend_.context = this;
+    backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+    backend_.record = RecordOfBackend;
+    options.adjust = [&](cgr_config *config) {
+      layers_.assign(config->layers, config->layers + config->num_layers);
+      layers_.back().backend = in_backend ? 1 : 0;
+      config->layers = layers_.data();
+      config->backends = in_backend ? &backend_ : nullptr;
+      config->num_backends = in_backend ? 1 : 0;
+    };
+    engine_.reset();
+    engine_ = std::make_unique<Engine>(options);
+    engine_->o.adjust = nullptr;
+    if (in_backend) {
+      engine_->check_call.assign(size_t(engine_->state.num_calls), true);
+      engine_->check_call[1] = false;
+    }
+    values_ = static_cast<float *>(engine_->Alloc(kMaxTokens * kStride * sizeof(float)));
+    maxima_ = static_cast<float *>(engine_->Alloc(kChannels * sizeof(float)));
+    want_.assign(kChannels, 0.0f);
+    engine_->Write(maxima_, want_.data(), kChannels * sizeof(float));
+    Fill(0, 0);
+    if (!in_backend)
+      engine_->hook = [this, where](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+        return at == 1 ? Record(recorder, where) : CGR_OK; // after the attention
+      };
+    CGR_ASSERT_OK(engine_->Capture());
+    ExpectMaxima();
+  }
+  // Values of this step in the rows of its tokens, which raise some channels; all other rows and the gaps are infinite.
+  void Fill(int32_t step, int32_t tokens) {
+    std::vector<float> all(kMaxTokens * kStride, INFINITY);
+    for (int32_t t = 0; t < tokens; t++)
+      for (int32_t i = 0; i < kChannels; i++) {
+        const int32_t n = (step * 7919 + t * 104729 + i * 31) % 1009;
+        const float value = (n % 2 == 0 ? 0.37f : -0.37f) * float(n) * float(1 + step % 5);
+        all[size_t(t * kStride + i)] = n == 13 ? NAN : value;
+        want_[size_t(i)] = std::fmax(want_[size_t(i)], std::fabs(n == 13 ? 0.0f : value));
+      }
+    engine_->Write(values_, all.data(), all.size() * sizeof(float));
+  }
+  void ExpectMaxima() {
+    const std::vector<float> got = engine_->Read<float>(maxima_, kChannels);
+    for (size_t i = 0; i < kChannels; i++)
+      ASSERT_EQ(got[i], want_[i]) << "channel " << i;
+  }
+  void Step(int32_t n, const std::vector<Item> &items, const cgr_key *forced) {
+    int32_t tokens = 0;
+    for (const Item &item : items)
+      tokens += int32_t(item.tokens.size());
+    Fill(n, tokens);
+    engine_->Step(items, forced);
+    ASSERT_FALSE(HasFatalFailure());
+    ExpectMaxima();
+  }
   static cgr_key KeyFor(cgr_graph_mode mode, int32_t tokens) {
-    cgr_key key = KeyOf(mode == CGR_MODE_FULL        ? CGR_KIND_FULL
-                        : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE
-                                                     : CGR_KIND_NONE,
-                        8, tokens);
+    const int32_t kind = mode == CGR_MODE_FULL ? CGR_KIND_FULL : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE : CGR_KIND_NONE;
+    cgr_key key = KeyOf(kind, 8, tokens);
     key.query_len = 0;
     return key;
   }
-  // The maxima after each step.
+  // Prompts, chunks and decodes, padded and not. Returns the maxima after each step.
   std::vector<std::vector<float>> Run(cgr_graph_mode mode) {
-    EngineOptions options = AttentionOptionsFor(GetParam(), { { 4, kHeads, kDim } });
-    options.mode = mode, options.max_tokens = 64, options.mixed = { { 16, 8 }, { 64, 8 } };
-    engine_ = std::make_unique<Engine>(options);
-    float *maxima = static_cast<float *>(engine_->Alloc(kHeads * kDim * sizeof(float)));
-    CGR_EXPECT_OK(cgr_fill(engine_->dev, maxima, 0, kHeads * kDim * sizeof(float), engine_->stream));
-    engine_->Sync();
-    engine_->hook = [this, maxima](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
-      cgr_measure measure = CGR_MEASURE_INIT;
-      measure.num_heads = kHeads, measure.head_dim = kDim, measure.maxima = maxima;
-      measure.view = engine_->state.call[0].attention.v;
-      return at == 1 ? cgr_record_measure(recorder, &measure) : CGR_OK;
-    };
-    CGR_EXPECT_OK(engine_->Capture());
-    std::vector<std::vector<float>> found;
-    const std::vector<int32_t> rows = { engine_->Open(), engine_->Open() };
-    const auto step = [&](const std::vector<Item> &items, int32_t tokens) {
-      const cgr_key forced = KeyFor(mode, tokens);
-      engine_->Step(items, &forced);
-      found.push_back(engine_->Read<float>(maxima, kHeads * kDim));
-    };
-    step(engine_->Chunks({ { rows[0], 5 }, { rows[1], 19 } }), 64);
-    for (int n = 0; n < 4; n++)
-      step(engine_->Decode(rows), 16);
-    return found;
+    const cgr_key small = KeyFor(mode, 16), large = KeyFor(mode, 64);
+    const std::vector<int32_t> r = { engine_->Open(), engine_->Open(), engine_->Open() };
+    std::vector<std::vector<float>> all;
+    for (int32_t n = 0; n < 9 && !HasFatalFailure(); n++) {
+      if (n % 3 == 0)
+        Step(n, engine_->Chunks({ { r[0], 5 }, { r[1], 10 }, { r[2], 1 } }), &large);
+      else if (n % 3 == 1)
+        Step(n, engine_->Decode(r), &small);
+      else
+        Step(n, engine_->Chunks({ { r[1], 3 }, { r[2], 13 } }), &small);
+      all.push_back(engine_->Read<float>(maxima_, kChannels));
+    }
+    return all;
   }
+
+  cgr_backend backend_ = CGR_BACKEND_INIT;
+  std::vector<cgr_layer> layers_;
+  float *values_ = nullptr, *maxima_ = nullptr;
+  std::vector<float> want_;
+  int measures_ = 0;
 };
 
-TEST_P(MeasureSteps, FindTheSameInEveryMode) {
-  const std::vector<std::vector<float>> eager = Run(CGR_MODE_NONE);
-  ASSERT_FALSE(HasFatalFailure());
-  EXPECT_GT(eager[0][0], 0.0f);
-  EXPECT_NE(eager[0], eager.back()) << "later steps have larger values somewhere";
-  for (size_t n = 1; n < eager.size(); n++)
-    for (size_t i = 0; i < eager[n].size(); i++)
-      EXPECT_GE(eager[n][i], eager[n - 1][i]);
-  EXPECT_EQ(Run(CGR_MODE_FULL), eager);
-  EXPECT_EQ(Run(CGR_MODE_PIECEWISE), eager);
+TEST_P(Measure, HasTheSameMaximaInEveryStep) {
+  std::vector<std::vector<float>> first;
+  for (Where where : { Where::kRecord, Where::kCall, Where::kBackend })
+    for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+      SCOPED_TRACE("mode " + std::to_string(mode) + ", where " + std::to_string(int(where)));
+      ASSERT_NO_FATAL_FAILURE(Make(mode, where));
+      const auto maxima = Run(mode);
+      ASSERT_FALSE(HasFatalFailure());
+      ASSERT_EQ(maxima.size(), 9u);
+      EXPECT_NE(maxima[0], maxima[8]) << "later steps raise nothing";
+      first = first.empty() ? maxima : first;
+      ASSERT_TRUE(maxima == first);
+    }
 }
 
-CGR_INSTANTIATE_OVER_DEVICES(MeasureSteps);
+// Replays of one graph go on measuring, without `record`, and from what the engine puts into the maxima.
+TEST_P(Measure, GoesOnAtEachReplay) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    SCOPED_TRACE(cgr_graph_mode_name(mode));
+    ASSERT_NO_FATAL_FAILURE(Make(mode));
+    const int captured = measures_;
+    const cgr_key key = KeyFor(mode, 16);
+    const int32_t row = engine_->Open();
+    for (int32_t n = 0; n < 5; n++)
+      ASSERT_NO_FATAL_FAILURE(Step(n, engine_->Chunks({ { row, 3 } }), &key));
+    want_.assign(kChannels, 0.0f);
+    engine_->Write(maxima_, want_.data(), kChannels * sizeof(float));
+    ASSERT_NO_FATAL_FAILURE(Step(1, engine_->Chunks({ { row, 2 } }), &key));
+    EXPECT_EQ(measures_, captured);
+    if (mode == CGR_MODE_PIECEWISE) {
+      EXPECT_EQ(engine_->GraphStats(0).num_pieces, 2) << "it breaks no graph";
+    }
+  }
+}
+
+// A graph whose `record` names other regions still holds the regions of its measures.
+TEST_P(Measure, GraphsHoldWhatItNames) {
+  for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    SCOPED_TRACE(cgr_graph_mode_name(mode));
+    ASSERT_NO_FATAL_FAILURE(Make(mode));
+    struct Region {
+      const void *base;
+      size_t bytes;
+      int32_t index;
+    };
+    std::vector<Region> measured = { { values_, 16, -1 }, { maxima_, 4, -1 } };
+    Region other = { engine_->state.next_tokens, 4, -1 }, named = { engine_->state.token_table, 4, -1 };
+    for (Region *region : { &measured[0], &measured[1], &other, &named })
+      CGR_ASSERT_OK(cgr_region_register(engine_->rt, region->base, region->bytes, &region->index));
+    auto record = engine_->hook;
+    engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
+      return at == 0 ? cgr_record_use(recorder, named.index) : record(recorder, info, at);
+    };
+    auto move = [&](const Region &region) {
+      CGR_EXPECT_OK(cgr_region_move(engine_->rt, region.index, region.base, region.bytes));
+      int stale = 0;
+      for (int32_t i = 0; i < NumKeys(engine_->rt); i++)
+        stale += engine_->GraphStats(i).state == CGR_GRAPH_STALE;
+      return stale;
+    };
+    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
+    CGR_ASSERT_OK(engine_->Capture());
+    EXPECT_EQ(move(other), 0);
+    for (const Region &region : measured) {
+      EXPECT_EQ(move(region), NumKeys(engine_->rt));
+      CGR_ASSERT_OK(engine_->Capture());
+    }
+    engine_->hook = record;
+  }
+}
+
+// The device refuses the launch: the step ends with the cause in the message, and the next one is right.
+TEST_P(Measure, ALaunchThatFailsIsTold) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "faults are made on the host";
+  cgr_device *faulty = nullptr;
+  ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &faulty), CGR__DEVICE_OK);
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, Where::kRecord, faulty));
+  auto record = engine_->hook;
+  int fails = 0;
+  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+    if (at != 1)
+      return CGR_OK;
+    cgr__fault_plan plan = {};
+    plan.op = CGR__OP_LAUNCH, plan.nth = 1, plan.error = CGR__DEVICE_FAILED;
+    cgr__fault_set(faulty, &plan);
+    cgr_status status = Call(recorder);
+    cgr__fault_set(faulty, nullptr);
+    ExpectMessage(status, CGR_ERROR_DEVICE, { "cgr_record_measure: enqueuing the measure" });
+    fails++;
+    return CGR_OK; // although `record` ignores the failure
+  };
+  const int32_t row = engine_->Open();
+  const cgr_key key = EagerKey(8, 16);
+  CGR_ASSERT_OK(engine_->Prepare(engine_->Chunks({ { row, 4 } }), &key));
+  ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "cgr_record_measure: enqueuing the measure" });
+  EXPECT_EQ(fails, 1);
+  engine_->hook = record;
+  engine_->WaitForAll();
+  ExpectMaxima();
+  Step(2, engine_->Chunks({ { row, 4 } }), &key);
+}
+
+CGR_INSTANTIATE_OVER_FEW_DEVICES(Measure);
 
 } // namespace
 } // namespace cgr_test

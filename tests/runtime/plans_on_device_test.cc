@@ -142,7 +142,7 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_FAST));
 }
 
-TEST_P(PlansOnDevice, MayNotCallAttendMergeOrCheckValues) {
+TEST_P(PlansOnDevice, MayNotCallAttendMergeMeasureOrCheckValues) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
   const int32_t row = engine().Start(4);
   const cgr_key eager = EagerKey(1, 1);
@@ -152,14 +152,16 @@ TEST_P(PlansOnDevice, MayNotCallAttendMergeOrCheckValues) {
     return CGR_OK;
   };
   for (bool returns : { true, false }) {
-    for (const std::string what : { "attention", "call", "merge", "check_values" }) {
+    for (const std::string what : { "attention", "call", "merge", "measure", "check_values" }) {
       (*p_)[0].on_plan = [&](cgr_recorder *recorder) {
         int *counter = &called;
         const cgr_merge merge = CGR_MERGE_INIT;
+        const cgr_measure measure = CGR_MEASURE_INIT;
         const cgr_value_check check = CGR_VALUE_CHECK_INIT;
         cgr_status status = what == "attention" ? cgr_record_attention(recorder, &engine().state.call[0].attention)
                             : what == "call"    ? cgr_record_call(recorder, call, &counter, sizeof counter)
                             : what == "merge"   ? cgr_record_merge(recorder, &merge)
+                            : what == "measure" ? cgr_record_measure(recorder, &measure)
                                                 : cgr_record_check_values(recorder, &check);
         ExpectMessage(status, CGR_ERROR_STATE, { "cgr_record_" + what });
         return returns ? status : CGR_OK;

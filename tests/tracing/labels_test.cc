@@ -79,7 +79,7 @@ protected:
     };
     engine_ = std::make_unique<Engine>(options);
     engine_->o.adjust = nullptr; // its references end here
-    scratch_ = engine_->Alloc(256);
+    scratch_ = engine_->Alloc(65536);
     engine_->hook = [this](cgr_recorder *, const cgr_record_info &info, int32_t at) {
       for (int32_t i = 0; i <= at; i++) // so that the engine's stretches differ
         CGR_EXPECT_OK(cgr_fill(engine_->dev, scratch_, 0, 256, info.stream));
@@ -256,6 +256,43 @@ TEST_P(Labels, OfMerges) {
         }
       EXPECT_GT(merges, 0u);
       EXPECT_EQ(merges % 2 == 0, mode == CGR_MODE_FULL) << "between pieces the second of each two is in no graph";
+      EXPECT_EQ(counts["call"], 0u);
+    }
+    engine_->hook = nullptr;
+  }
+}
+
+// A measure is the library's own, too.
+TEST_P(Labels, OfMeasures) {
+  for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+    Make(mode);
+    engine_->hook = [this](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
+      if (at == 0)
+        return CGR_OK;
+      cgr_measure measure = CGR_MEASURE_INIT;
+      measure.num_heads = engine_->state.layer[0].heads[kV];
+      measure.head_dim = engine_->state.layer[0].dim[kV];
+      measure.view = engine_->state.call[0].attention.v;
+      measure.maxima = static_cast<float *>(scratch_);
+      auto call = [](cgr_recorder *inner, const void *args) {
+        return cgr_record_measure(inner, static_cast<const cgr_measure *>(args));
+      };
+      const cgr_status status = cgr_record_measure(recorder, &measure);
+      return status == CGR_OK ? cgr_record_call(recorder, call, &measure, sizeof measure) : status;
+    };
+    CGR_ASSERT_OK(engine_->Capture());
+    for (const Json &graph : Graphs()) {
+      SCOPED_TRACE(graph["key"].text);
+      auto counts = Counts(graph);
+      size_t measures = 0;
+      for (const auto &piece : PiecesOf(graph))
+        for (const Node &node : piece) {
+          const bool measured = node.name.find("measure") != std::string::npos;
+          measures += measured;
+          EXPECT_EQ(node.phase == "measure", measured) << node.phase << ": " << node.name;
+        }
+      EXPECT_GT(measures, 0u);
+      EXPECT_EQ(measures % 2 == 0, mode == CGR_MODE_FULL) << "between pieces the second of each two is in no graph";
       EXPECT_EQ(counts["call"], 0u);
     }
     engine_->hook = nullptr;

@@ -2,10 +2,8 @@
  * fit. A tile is a stretch of K or of V of one page. A lane takes 8 elements at a time, 16 bytes of the output, and has four of
  * them on their way. The grid follows from the capacity and the shape of a page; blocks of pages that no request has read three
  * numbers. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "devices/cuda/launch.cuh"
+#include "kernels/cuda/cache/half.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/gather.h"
 #include "kernels/quantise.h"
@@ -28,22 +26,6 @@ struct Gather {
 static_assert(sizeof(Gather) == sizeof(cgr__gather_args) + 4 * sizeof(int32_t), "no holes");
 
 /* ------------------------------------------------------------------------------------------------------------ conversions */
-
-/* Two elements of 16 bits. */
-__device__ __forceinline__ float2 unpack(uint32_t bits, bool is_bf16) {
-  if (is_bf16)
-    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
-  return __half22float2(*reinterpret_cast<const __half2 *>(&bits));
-}
-
-__device__ __forceinline__ uint32_t pack(float x, float y, bool is_bf16) {
-  uint32_t bits;
-  if (is_bf16)
-    *reinterpret_cast<__nv_bfloat162 *>(&bits) = __floats2bfloat162_rn(x, y);
-  else
-    *reinterpret_cast<__half2 *>(&bits) = __floats2half2_rn(x, y);
-  return bits;
-}
 
 template <int kDtype> struct Code;
 
@@ -98,10 +80,6 @@ __device__ __forceinline__ void store(const Copy &c, const Place &at, const uint
   *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(c.out.base) + element(c.out, c.page, at)) = bits;
 }
 
-__device__ __forceinline__ uint4 pack_unit(const float (&x)[kUnit], bool is_bf16) {
-  return make_uint4(pack(x[0], x[1], is_bf16), pack(x[2], x[3], is_bf16), pack(x[4], x[5], is_bf16), pack(x[6], x[7], is_bf16));
-}
-
 /* Where a unit's elements have one factor, it is read once. */
 __device__ __forceinline__ void read_factors(const Copy &c, const Place &at, float (&factor)[kUnit]) {
   const bool varies = c.in.scale_stride_d != 0;
@@ -124,7 +102,7 @@ template <int kDtype> __device__ __forceinline__ void put_codes(const Copy &c, c
     for (int i = 0; i < kUnit; i++)
       x[i] *= factor[i];
   }
-  store(c, at, pack_unit(x, c.out.dtype == CGR_DTYPE_BF16));
+  store(c, at, pack_eight(x, c.out.dtype == CGR_DTYPE_BF16));
 }
 
 template <int kDtype> __device__ __forceinline__ void dequantise_tile(const Copy &c, int32_t first) {
@@ -147,14 +125,9 @@ template <int kDtype> __device__ __forceinline__ void dequantise_tile(const Copy
 __device__ __forceinline__ uint4 convert(const uint4 &bits, bool from_bf16, bool to_bf16) {
   if (from_bf16 == to_bf16)
     return bits;
-  const uint32_t words[4] = { bits.x, bits.y, bits.z, bits.w };
   float x[kUnit];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float2 two = unpack(words[i], from_bf16);
-    x[2 * i] = two.x, x[2 * i + 1] = two.y;
-  }
-  return pack_unit(x, to_bf16);
+  unpack_eight(x, bits, from_bf16);
+  return pack_eight(x, to_bf16);
 }
 
 __device__ __forceinline__ void copy_tile(const Copy &c, int32_t first) {

@@ -55,9 +55,11 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
   for (int32_t token = begin; token < end; token++)
     join_unit(most, a.view, token * a.view.stride_token + head * a.view.stride_head + d);
 #pragma unroll
-  for (int i = 0; i < kUnit; i++)
-    if (most[i] > 0.0f)
-      atomicMax(reinterpret_cast<unsigned *>(a.maxima + (int64_t)head * a.head_dim + d + i), __float_as_uint(most[i]));
+  for (int i = 0; i < kUnit; i++) {
+    float *maximum = a.maxima + (int64_t)head * a.head_dim + d + i;
+    if (most[i] > *maximum) /* an older one is smaller, at most */
+      atomicMax(reinterpret_cast<unsigned *>(maximum), __float_as_uint(most[i]));
+  }
 }
 
 } // namespace

@@ -1,11 +1,9 @@
 /* Merges two attentions by their LSE. A few neighbouring threads of a warp have one head of one token: each takes 8 elements at a
  * time, 16 or 32 bytes. The first of them alone reads the two LSE and writes the new one, which may be in place of either; the
  * others get them by a shuffle. The grid covers the padded tokens. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "cgr/cgr.h"
 #include "devices/cuda/launch.cuh"
+#include "kernels/cuda/cache/half.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/merge.h"
 
@@ -27,22 +25,6 @@ __device__ __forceinline__ int64_t element(const cgr_view &view, int64_t token, 
   return token * view.stride_token + head * view.stride_head + d;
 }
 
-/* Two elements of 16 bits. */
-__device__ __forceinline__ float2 unpack(uint32_t bits, bool is_bf16) {
-  if (is_bf16)
-    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
-  return __half22float2(*reinterpret_cast<const __half2 *>(&bits));
-}
-
-__device__ __forceinline__ uint32_t pack(float x, float y, bool is_bf16) {
-  uint32_t bits;
-  if (is_bf16)
-    *reinterpret_cast<__nv_bfloat162 *>(&bits) = __floats2bfloat162_rn(x, y);
-  else
-    *reinterpret_cast<__half2 *>(&bits) = __floats2half2_rn(x, y);
-  return bits;
-}
-
 __device__ __forceinline__ void load(float (&x)[kUnit], const cgr_view &view, int64_t at) {
   if (view.dtype == CGR_DTYPE_FP32) {
     const float4 *from = reinterpret_cast<const float4 *>(static_cast<const float *>(view.data) + at);
@@ -51,13 +33,7 @@ __device__ __forceinline__ void load(float (&x)[kUnit], const cgr_view &view, in
     x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
     return;
   }
-  const uint4 from = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(view.data) + at);
-  const uint32_t words[4] = { from.x, from.y, from.z, from.w };
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    float2 two = unpack(words[i], view.dtype == CGR_DTYPE_BF16);
-    x[2 * i] = two.x, x[2 * i + 1] = two.y;
-  }
+  unpack_eight(x, *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(view.data) + at), view.dtype == CGR_DTYPE_BF16);
 }
 
 __device__ __forceinline__ void store(const float (&x)[kUnit], const cgr_view &view, int64_t at) {
@@ -67,9 +43,7 @@ __device__ __forceinline__ void store(const float (&x)[kUnit], const cgr_view &v
     to[1] = make_float4(x[4], x[5], x[6], x[7]);
     return;
   }
-  const bool is_bf16 = view.dtype == CGR_DTYPE_BF16;
-  *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(view.data) + at) =
-      make_uint4(pack(x[0], x[1], is_bf16), pack(x[2], x[3], is_bf16), pack(x[4], x[5], is_bf16), pack(x[6], x[7], is_bf16));
+  *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(view.data) + at) = pack_eight(x, view.dtype == CGR_DTYPE_BF16);
 }
 
 __device__ __forceinline__ float load_lse(const cgr_view &view, int64_t token, int32_t head) {
