@@ -52,7 +52,7 @@ TEST(Budget, OfTheLibrarysLines) {
 TEST(Budget, OfTheTestsLines) {
   const size_t lines = LinesOf({ "tests" }, 600);
   EXPECT_GT(lines, 20000u) << "the test does not see the tests";
-  EXPECT_LE(lines, 90000u);
+  EXPECT_LE(lines, 92000u);
 }
 
 TEST(Budget, OfLinesOfAProgramThatMeasuresOrShows) { EXPECT_GT(LinesOf({ "examples", "profiles" }, 600), 5000u); }
