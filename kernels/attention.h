@@ -20,8 +20,9 @@ extern "C" {
  * zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile covers: the padding [counts[TOKENS],
  * num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype (as a tensor core
  * takes it), outputs rounded to nearest even, or quantised once they are complete (kernels/quantise.h). Of a cache with codes of
- * fp8 (kernels/quantise.h) the codes are multiplied as they are, P is rounded to fp16, on a GPU q too, K's factor of the KV head
- * multiplies `scale`, and V's what an item adds up; without factors they are 1. V of tokens that a tile does not see is zeroed,
+ * 8 bits (kernels/quantise.h) the codes are multiplied as they are, P is rounded to fp16 where V has codes, on a GPU q where K
+ * has. K's factor of the KV head multiplies `scale`, or that of a token its products; V's, of the KV head or of its channels,
+ * multiply what an item adds up; without factors they are 1. V of tokens that a tile does not see is zeroed,
  * not only masked; of pages outside of what it sees neither the number nor the content is read. A token that any query of a tile
  * sees is read for the whole tile, so an Inf or NaN that the engine itself puts into V of a real token may reach earlier queries
  * of the same request. A score is scale * q.k, then softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et

@@ -254,8 +254,9 @@ typedef struct cgr_measure {
 } cgr_measure;
 #define CGR_MEASURE_INIT { (uint32_t)sizeof(cgr_measure), 0, 0, 0, { NULL, 0, 0, 0, 0 }, NULL }
 
-/* Enqueues a measure on the recorder's stream, wherever cgr_record_merge may be called, and holds regions as that does. In a graph
- * it measures at every replay. It costs one kernel that reads the view once.
+/* Enqueues a measure on the recorder's stream, wherever cgr_record_merge may be called, and holds the regions of `view` and
+ * `maxima` as that does. In a graph it measures at every replay. Measures on several branches of a step may share maxima. It costs
+ * one kernel that reads the view once. Tokens that a self-test makes up count, too: set maxima to zeros after it.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_measure(cgr_recorder *recorder, const cgr_measure *measure);
 

@@ -60,6 +60,14 @@ static void *download(const alone *a, const void *memory, size_t bytes) {
 
 /* --------------------------------------------------------------------------------------------------------- layer and plan */
 
+/* Of i8: a factor for each token of K and each channel of V. */
+static void arrange_factors(cgr_kv_view *k, cgr_kv_view *v, int32_t num_kv_heads, int32_t head_dim) {
+  k->scale_stride_token = v->scale_stride_d = 1;
+  k->scale_stride_head = BENCH_PAGE_SIZE;
+  k->scale_stride_page = (int64_t)num_kv_heads * BENCH_PAGE_SIZE;
+  v->scale_stride_head = head_dim;
+}
+
 static cgr_layer make_layer(cgr_dtype dtype, cgr_dtype cache_dtype, int32_t num_q_heads, int32_t num_kv_heads, int32_t head_dim) {
   cgr_layer layer = CGR_LAYER_INIT;
   layer.num_q_heads = num_q_heads;
@@ -67,11 +75,10 @@ static cgr_layer make_layer(cgr_dtype dtype, cgr_dtype cache_dtype, int32_t num_
   layer.head_dim = layer.head_dim_v = head_dim;
   layer.dtype = layer.out_dtype = (int32_t)dtype;
   layer.k.dtype = layer.v.dtype = (int32_t)cache_dtype;
-  if (cache_dtype == CGR_DTYPE_I8) { /* they are elsewhere, arranged like these (make_factors) */
+  if (cache_dtype == CGR_DTYPE_I8) { /* their memory is made later (make_factors) */
     static _Alignas(16) float factors[4];
     layer.k.scale = layer.v.scale = factors;
-    layer.k.scale_stride_page = 4;
-    layer.k.scale_stride_token = layer.v.scale_stride_d = 1;
+    arrange_factors(&layer.k, &layer.v, num_kv_heads, head_dim);
   }
   return layer;
 }
@@ -237,10 +244,7 @@ static float *upload_factors(alone *a, size_t count) {
 static void make_factors(alone *a) {
   const bench_attention *b = a->b;
   cgr_kv_view *k = &a->args.k_cache, *v = &a->args.v_cache;
-  k->scale_stride_token = v->scale_stride_d = 1;
-  k->scale_stride_head = b->page_size;
-  k->scale_stride_page = (int64_t)b->num_kv_heads * b->page_size;
-  v->scale_stride_head = b->head_dim;
+  arrange_factors(k, v, b->num_kv_heads, b->head_dim);
   k->scale = upload_factors(a, (size_t)(b->num_pages * k->scale_stride_page));
   v->scale = upload_factors(a, (size_t)b->num_kv_heads * (size_t)b->head_dim);
 }

@@ -5,27 +5,14 @@
 #include "runtime/runtime.h"
 
 #define FUNCTION "cgr_record_measure"
-enum { MAX_HEAD_DIM = 1024 };
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
 static cgr_status check_measure_numbers(const cgr_recorder *recorder, const cgr_measure *m) {
-  if (recorder->in_plan)
-    return cgr__fail(CGR_ERROR_STATE, FUNCTION ": called inside a backend's plan, expected a call outside of it");
-  if (m->num_heads < 1 || m->num_heads > CGR__MAX_Q_HEADS)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": num_heads is %d, expected 1 .. %d", m->num_heads, CGR__MAX_Q_HEADS);
-  if (m->head_dim < CGR__MEASURE_UNIT || m->head_dim > MAX_HEAD_DIM || m->head_dim % CGR__MEASURE_UNIT != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": head_dim is %d, expected a multiple of %d, %d .. %d", m->head_dim,
-                     CGR__MEASURE_UNIT, CGR__MEASURE_UNIT, MAX_HEAD_DIM);
+  CGR__TRY(cgr__check_outside_plan(recorder, FUNCTION));
+  CGR__TRY(cgr__check_heads(FUNCTION, m->num_heads, m->head_dim));
+  CGR__TRY(cgr__check_float_dtype(FUNCTION, "view.dtype", m->view.dtype));
   return cgr__check_unused(FUNCTION ": reserved", m->reserved);
-}
-
-static cgr_status check_measure_dtype(const cgr_view *view) {
-  if (view->dtype == CGR_DTYPE_FP32 || view->dtype == CGR_DTYPE_FP16 || view->dtype == CGR_DTYPE_BF16)
-    return CGR_OK;
-  return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
-                   FUNCTION ": view.dtype is %s (%d), expected fp32, fp16 or bf16", cgr_dtype_name((cgr_dtype)view->dtype),
-                   view->dtype);
 }
 
 static cgr_status check_maxima(const cgr__step_recorder *rec, const cgr_measure *m) {
@@ -42,7 +29,6 @@ static cgr_status check_maxima(const cgr__step_recorder *rec, const cgr_measure 
 }
 
 static cgr_status check_measure_views(const cgr__step_recorder *rec, const cgr_measure *m) {
-  CGR__TRY(check_measure_dtype(&m->view));
   const cgr_view dense = { m->maxima, CGR_DTYPE_FP32, 0, (int64_t)m->num_heads * m->head_dim, m->head_dim };
   const cgr__tensor measured = { &m->view,
                                  cgr__view_shape_of("view", m->view.dtype, rec->base.key.num_tokens, m->num_heads, m->head_dim) };
@@ -70,9 +56,9 @@ static cgr_status enqueue_measure(cgr__step_recorder *rec, const cgr_measure *m)
   args.num_heads = m->num_heads;
   args.head_dim = m->head_dim;
   cgr__recorder_range_begin(&rec->base, CGR__RANGE_MEASURE);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_measure, &args, rec->base.stream);
+  cgr_status status = cgr__record_kernel(rec, &cgr__kernel_measure, &args, FUNCTION ": enqueuing the measure");
   cgr__recorder_range_end(&rec->base);
-  return cgr__runtime_device_error(rt, error, FUNCTION ": enqueuing the measure");
+  return status;
 }
 
 static cgr_status record_measure(cgr__step_recorder *rec, const cgr_measure *measure) {

@@ -5,7 +5,6 @@
 #include "runtime/runtime.h"
 
 #define FUNCTION "cgr_record_merge"
-enum { MAX_HEAD_DIM = 1024 };
 
 enum { A, B, A_LSE, B_LSE, OUT, LSE, NUM_TENSORS };
 
@@ -20,32 +19,20 @@ static cgr_status check_merge_overlaps(const cgr__tensor *t) {
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
 static cgr_status check_merge_numbers(const cgr_recorder *recorder, const cgr_merge *m) {
-  if (recorder->in_plan)
-    return cgr__fail(CGR_ERROR_STATE, FUNCTION ": called inside a backend's plan, expected a call outside of it");
-  if (m->num_heads < 1 || m->num_heads > CGR__MAX_Q_HEADS)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": num_heads is %d, expected 1 .. %d", m->num_heads, CGR__MAX_Q_HEADS);
-  if (m->head_dim < CGR__MERGE_UNIT || m->head_dim > MAX_HEAD_DIM || m->head_dim % CGR__MERGE_UNIT != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": head_dim is %d, expected a multiple of %d, %d .. %d", m->head_dim,
-                     CGR__MERGE_UNIT, CGR__MERGE_UNIT, MAX_HEAD_DIM);
+  CGR__TRY(cgr__check_outside_plan(recorder, FUNCTION));
+  CGR__TRY(cgr__check_heads(FUNCTION, m->num_heads, m->head_dim));
   return cgr__check_unused(FUNCTION ": reserved", m->reserved);
-}
-
-static cgr_status check_merge_dtype(const cgr_view *view, const char *name) {
-  if (view->dtype == CGR_DTYPE_FP32 || view->dtype == CGR_DTYPE_FP16 || view->dtype == CGR_DTYPE_BF16)
-    return CGR_OK;
-  return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
-                   FUNCTION ": %s.dtype is %s (%d), expected fp32, fp16 or bf16", name, cgr_dtype_name((cgr_dtype)view->dtype),
-                   view->dtype);
 }
 
 static cgr_status check_views(const cgr_recorder *recorder, const cgr_merge *m, cgr__tensor *t) {
   static const char *const names[NUM_TENSORS] = { "a", "b", "a_lse", "b_lse", "out", "lse" };
+  static const char *const dtypes[NUM_TENSORS] = { [A] = "a.dtype", [B] = "b.dtype", [OUT] = "out.dtype" };
   const cgr_view *const views[NUM_TENSORS] = { &m->a, &m->b, &m->a_lse, &m->b_lse, &m->out, &m->lse };
   const int32_t tokens = recorder->key.num_tokens;
   for (int i = 0; i < NUM_TENSORS; i++) {
     const bool is_lse = i == A_LSE || i == B_LSE || i == LSE;
     if (!is_lse)
-      CGR__TRY(check_merge_dtype(views[i], names[i]));
+      CGR__TRY(cgr__check_float_dtype(FUNCTION, dtypes[i], views[i]->dtype));
     t[i].view = views[i];
     t[i].shape = is_lse ? cgr__view_shape_of_lse(names[i], tokens, m->num_heads)
                         : cgr__view_shape_of(names[i], views[i]->dtype, tokens, m->num_heads, m->head_dim);
@@ -73,9 +60,9 @@ static cgr_status enqueue_merge(cgr__step_recorder *rec, const cgr_merge *m) {
   args.num_heads = m->num_heads;
   args.head_dim = m->head_dim;
   cgr__recorder_range_begin(&rec->base, CGR__RANGE_MERGE);
-  int error = rt->dev->ops->launch(rt->dev, &cgr__kernel_merge, &args, rec->base.stream);
+  cgr_status status = cgr__record_kernel(rec, &cgr__kernel_merge, &args, FUNCTION ": enqueuing the merge");
   cgr__recorder_range_end(&rec->base);
-  return cgr__runtime_device_error(rt, error, FUNCTION ": enqueuing the merge");
+  return status;
 }
 
 static cgr_status record_merge(cgr__step_recorder *rec, const cgr_merge *merge) {

@@ -8,12 +8,9 @@
 static int64_t value_row_bytes(const cgr_value_check *c) { return c->width * (int64_t)cgr_dtype_size((cgr_dtype)c->dtype); }
 
 static cgr_status check_kinds(const cgr_recorder *recorder, const cgr_value_check *c) {
-  if (recorder->in_plan)
-    return cgr__fail(CGR_ERROR_STATE, FUNCTION ": called inside a backend's plan, expected a call outside of it");
+  CGR__TRY(cgr__check_outside_plan(recorder, FUNCTION));
   CGR__TRY(cgr__check_choice(FUNCTION, "flags", &cgr__value_flags, c->flags));
-  if (c->dtype != CGR_DTYPE_FP32 && c->dtype != CGR_DTYPE_FP16 && c->dtype != CGR_DTYPE_BF16)
-    return cgr__fail(cgr_dtype_size((cgr_dtype)c->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
-                     FUNCTION ": dtype is %s (%d), expected fp32, fp16 or bf16", cgr_dtype_name((cgr_dtype)c->dtype), c->dtype);
+  CGR__TRY(cgr__check_float_dtype(FUNCTION, "dtype", c->dtype));
   CGR__TRY(cgr__check_choice(FUNCTION, "dimension", &cgr__dimensions_of_steps, c->dimension));
   if (c->bit < 0 || c->bit >= CGR__MAX_VALUE_BITS)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": bit is %d, expected 0 .. %d", c->bit, CGR__MAX_VALUE_BITS - 1);

@@ -35,6 +35,29 @@ cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char 
                    name, (unsigned long long)bytes, data, left, whole);
 }
 
+cgr_status cgr__check_outside_plan(const cgr_recorder *recorder, const char *function) {
+  if (recorder->in_plan)
+    return cgr__fail(CGR_ERROR_STATE, "%s: called inside a backend's plan, expected a call outside of it", function);
+  return CGR_OK;
+}
+
+cgr_status cgr__check_heads(const char *function, int32_t num_heads, int32_t head_dim) {
+  enum { UNIT = 8, MAX_HEAD_DIM = 1024 };
+  if (num_heads < 1 || num_heads > CGR__MAX_Q_HEADS)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: num_heads is %d, expected 1 .. %d", function, num_heads, CGR__MAX_Q_HEADS);
+  if (head_dim < UNIT || head_dim > MAX_HEAD_DIM || head_dim % UNIT != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: head_dim is %d, expected a multiple of %d, %d .. %d", function, head_dim,
+                     UNIT, UNIT, MAX_HEAD_DIM);
+  return CGR_OK;
+}
+
+cgr_status cgr__check_float_dtype(const char *function, const char *name, int32_t dtype) {
+  if (dtype == CGR_DTYPE_FP32 || dtype == CGR_DTYPE_FP16 || dtype == CGR_DTYPE_BF16)
+    return CGR_OK;
+  return cgr__fail(cgr_dtype_size((cgr_dtype)dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
+                   "%s: %s is %s (%d), expected fp32, fp16 or bf16", function, name, cgr_dtype_name((cgr_dtype)dtype), dtype);
+}
+
 cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *function, const cgr_view *view,
                            const cgr__view_shape *e) {
   size_t alignment = (size_t)e->unit * cgr_dtype_size((cgr_dtype)e->dtype);

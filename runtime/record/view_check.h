@@ -32,6 +32,13 @@ cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *funct
 cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
                                  uint64_t bytes);
 
+/* CGR_ERROR_STATE inside a backend's plan, where only plans are enqueued. */
+cgr_status cgr__check_outside_plan(const cgr_recorder *recorder, const char *function);
+/* 1 .. CGR__MAX_Q_HEADS heads of 8 .. 1024 elements, a multiple of 8. */
+cgr_status cgr__check_heads(const char *function, int32_t num_heads, int32_t head_dim);
+/* fp32, fp16 or bf16. `name`: of the field. */
+cgr_status cgr__check_float_dtype(const char *function, const char *name, int32_t dtype);
+
 /* A view, and what it holds. */
 typedef struct cgr__tensor {
   const cgr_view *view;

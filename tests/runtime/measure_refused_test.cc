@@ -116,15 +116,8 @@ TEST_P(MeasureIsRefused, ForMaximaThatOverlapTheView) {
 }
 
 TEST_P(MeasureIsRefused, AfterRecordHasReturned) {
-  cgr_recorder *kept = nullptr;
-  cgr_measure measure = Good();
-  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t) {
-    kept = recorder;
-    return CGR_OK;
-  };
-  engine_->Step(EagerItems());
-  engine_->hook = nullptr;
-  ExpectMessage(cgr_record_measure(kept, &measure), CGR_ERROR_STATE, { "cgr_record_measure", "recorder" });
+  const cgr_measure measure = Good();
+  ExpectMessage(cgr_record_measure(KeptRecorder(), &measure), CGR_ERROR_STATE, { "cgr_record_measure", "recorder" });
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(MeasureIsRefused);

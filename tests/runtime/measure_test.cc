@@ -2,8 +2,7 @@
 // far and no padding. The call is made in `record`, in a function of cgr_record_call and in a backend's `record`.
 #include <cmath>
 
-#include "devices/shims/fault.h"
-#include "tests/support/refused.h"
+#include "tests/support/recorded_case.h"
 
 namespace cgr_test {
 namespace {
@@ -90,15 +89,9 @@ protected:
     ASSERT_FALSE(HasFatalFailure());
     ExpectMaxima();
   }
-  static cgr_key KeyFor(cgr_graph_mode mode, int32_t tokens) {
-    const int32_t kind = mode == CGR_MODE_FULL ? CGR_KIND_FULL : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE : CGR_KIND_NONE;
-    cgr_key key = KeyOf(kind, 8, tokens);
-    key.query_len = 0;
-    return key;
-  }
   // Prompts, chunks and decodes, padded and not. Returns the maxima after each step.
   std::vector<std::vector<float>> Run(cgr_graph_mode mode) {
-    const cgr_key small = KeyFor(mode, 16), large = KeyFor(mode, 64);
+    const cgr_key small = KeyOfMode(mode, 16), large = KeyOfMode(mode, 64);
     const std::vector<int32_t> r = { engine_->Open(), engine_->Open(), engine_->Open() };
     std::vector<std::vector<float>> all;
     for (int32_t n = 0; n < 9 && !HasFatalFailure(); n++) {
@@ -141,7 +134,7 @@ TEST_P(Measure, GoesOnAtEachReplay) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     ASSERT_NO_FATAL_FAILURE(Make(mode));
     const int captured = measures_;
-    const cgr_key key = KeyFor(mode, 16);
+    const cgr_key key = KeyOfMode(mode, 16);
     const int32_t row = engine_->Open();
     for (int32_t n = 0; n < 5; n++)
       ASSERT_NO_FATAL_FAILURE(Step(n, engine_->Chunks({ { row, 3 } }), &key));
@@ -160,34 +153,7 @@ TEST_P(Measure, GraphsHoldWhatItNames) {
   for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     ASSERT_NO_FATAL_FAILURE(Make(mode));
-    struct Region {
-      const void *base;
-      size_t bytes;
-      int32_t index;
-    };
-    std::vector<Region> measured = { { values_, 16, -1 }, { maxima_, 4, -1 } };
-    Region other = { engine_->state.next_tokens, 4, -1 }, named = { engine_->state.token_table, 4, -1 };
-    for (Region *region : { &measured[0], &measured[1], &other, &named })
-      CGR_ASSERT_OK(cgr_region_register(engine_->rt, region->base, region->bytes, &region->index));
-    auto record = engine_->hook;
-    engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
-      return at == 0 ? cgr_record_use(recorder, named.index) : record(recorder, info, at);
-    };
-    auto move = [&](const Region &region) {
-      CGR_EXPECT_OK(cgr_region_move(engine_->rt, region.index, region.base, region.bytes));
-      int stale = 0;
-      for (int32_t i = 0; i < NumKeys(engine_->rt); i++)
-        stale += engine_->GraphStats(i).state == CGR_GRAPH_STALE;
-      return stale;
-    };
-    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
-    CGR_ASSERT_OK(engine_->Capture());
-    EXPECT_EQ(move(other), 0);
-    for (const Region &region : measured) {
-      EXPECT_EQ(move(region), NumKeys(engine_->rt));
-      CGR_ASSERT_OK(engine_->Capture());
-    }
-    engine_->hook = record;
+    ASSERT_NO_FATAL_FAILURE(ExpectGraphsHold(*engine_, { values_, maxima_ }));
   }
 }
 
@@ -198,27 +164,10 @@ TEST_P(Measure, ALaunchThatFailsIsTold) {
   cgr_device *faulty = nullptr;
   ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &faulty), CGR__DEVICE_OK);
   ASSERT_NO_FATAL_FAILURE(Make(CGR_MODE_FULL, Where::kRecord, faulty));
-  auto record = engine_->hook;
-  int fails = 0;
-  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
-    if (at != 1)
-      return CGR_OK;
-    cgr__fault_plan plan = {};
-    plan.op = CGR__OP_LAUNCH, plan.nth = 1, plan.error = CGR__DEVICE_FAILED;
-    cgr__fault_set(faulty, &plan);
-    cgr_status status = Call(recorder);
-    cgr__fault_set(faulty, nullptr);
-    ExpectMessage(status, CGR_ERROR_DEVICE, { "cgr_record_measure: enqueuing the measure" });
-    fails++;
-    return CGR_OK; // although `record` ignores the failure
-  };
   const int32_t row = engine_->Open();
+  ASSERT_NO_FATAL_FAILURE(ExpectFailedLaunchTold(*engine_, faulty, row, 1, "cgr_record_measure: enqueuing the measure",
+                                                 [this](auto *r) { return Call(r); }));
   const cgr_key key = EagerKey(8, 16);
-  CGR_ASSERT_OK(engine_->Prepare(engine_->Chunks({ { row, 4 } }), &key));
-  ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "cgr_record_measure: enqueuing the measure" });
-  EXPECT_EQ(fails, 1);
-  engine_->hook = record;
-  engine_->WaitForAll();
   ExpectMaxima();
   Step(2, engine_->Chunks({ { row, 4 } }), &key);
 }

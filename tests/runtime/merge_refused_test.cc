@@ -181,15 +181,8 @@ TEST_P(MergeIsRefused, NotForAnOutputNextToAnInputOrInItsPlace) {
 }
 
 TEST_P(MergeIsRefused, AfterRecordHasReturned) {
-  cgr_recorder *kept = nullptr;
-  cgr_merge merge = Good();
-  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t) {
-    kept = recorder;
-    return CGR_OK;
-  };
-  engine_->Step(EagerItems());
-  engine_->hook = nullptr;
-  ExpectMessage(cgr_record_merge(kept, &merge), CGR_ERROR_STATE, { "cgr_record_merge", "recorder" });
+  const cgr_merge merge = Good();
+  ExpectMessage(cgr_record_merge(KeptRecorder(), &merge), CGR_ERROR_STATE, { "cgr_record_merge", "recorder" });
 }
 
 CGR_INSTANTIATE_OVER_FEW_DEVICES(MergeIsRefused);

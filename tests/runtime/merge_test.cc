@@ -1,9 +1,8 @@
 // cgr_record_merge through whole steps: two layers attend over their own caches with the queries of the first, and the merge
 // of the two equals one attention over the keys of both. The call is made in `record`, in a function of cgr_record_call and in a
 // backend's `record`, in steps of every kind, with the same bits.
-#include "devices/shims/fault.h"
 #include "tests/support/oracle.h"
-#include "tests/support/refused.h"
+#include "tests/support/recorded_case.h"
 
 namespace cgr_test {
 namespace {
@@ -153,7 +152,7 @@ protected:
       return bits;
     std::vector<int32_t> r = { engine_->Open(), engine_->Open(), engine_->Open() };
     auto step = [&](const std::vector<Item> &items, int32_t tokens) {
-      const cgr_key forced = KeyFor(m.mode, tokens);
+      const cgr_key forced = KeyOfMode(m.mode, tokens);
       engine_->Write(out_.data, std::vector<unsigned char>(out_bytes_, 0xff).data(), out_bytes_);
       engine_->Write(lse_, std::vector<unsigned char>(kLseBytes, 0xff).data(), kLseBytes);
       engine_->Step(items, &forced);
@@ -168,12 +167,6 @@ protected:
       step(engine_->Chunks({ { r[1], 3 }, { r[2], 8 } }), 16);
     }
     return bits;
-  }
-  static cgr_key KeyFor(cgr_graph_mode mode, int32_t tokens) {
-    const int32_t kind = mode == CGR_MODE_FULL ? CGR_KIND_FULL : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE : CGR_KIND_NONE;
-    cgr_key key = KeyOf(kind, 8, tokens);
-    key.query_len = 0;
-    return key;
   }
 
   enum { kLseBytes = kMaxTokens * (kHeads + 1) * 4 };
@@ -244,36 +237,7 @@ TEST_P(Merge, GraphsHoldWhatItNames) {
     MergeOptions m;
     m.mode = mode;
     ASSERT_NO_FATAL_FAILURE(Make(m));
-    struct Region {
-      const void *base;
-      size_t bytes;
-      int32_t index;
-    };
-    std::vector<Region> merged = { { out_.data, 16, -1 }, { lse_, 4, -1 } };
-    Region other = { engine_->state.next_tokens, 4, -1 }, named = { engine_->state.token_table, 4, -1 };
-    for (Region &region : merged)
-      CGR_ASSERT_OK(cgr_region_register(engine_->rt, region.base, region.bytes, &region.index));
-    CGR_ASSERT_OK(cgr_region_register(engine_->rt, other.base, other.bytes, &other.index));
-    CGR_ASSERT_OK(cgr_region_register(engine_->rt, named.base, named.bytes, &named.index));
-    auto record = engine_->hook;
-    engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &info, int32_t at) {
-      return at == 0 ? cgr_record_use(recorder, named.index) : record(recorder, info, at);
-    };
-    auto move = [&](const Region &region) {
-      CGR_EXPECT_OK(cgr_region_move(engine_->rt, region.index, region.base, region.bytes));
-      int stale = 0;
-      for (int32_t i = 0; i < cgr_test::NumKeys(engine_->rt); i++)
-        stale += engine_->GraphStats(i).state == CGR_GRAPH_STALE;
-      return stale;
-    };
-    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine_->rt, 0, nullptr));
-    CGR_ASSERT_OK(engine_->Capture());
-    EXPECT_EQ(move(other), 0);
-    for (const Region &region : merged) {
-      EXPECT_EQ(move(region), cgr_test::NumKeys(engine_->rt));
-      CGR_ASSERT_OK(engine_->Capture());
-    }
-    engine_->hook = record;
+    ASSERT_NO_FATAL_FAILURE(ExpectGraphsHold(*engine_, { out_.data, lse_ }));
   }
 }
 
@@ -284,27 +248,10 @@ TEST_P(Merge, ALaunchThatFailsIsTold) {
   cgr_device *faulty = nullptr;
   ASSERT_EQ(cgr__fault_open(OpenDevice(GetParam()), &faulty), CGR__DEVICE_OK);
   ASSERT_NO_FATAL_FAILURE(Make({}, faulty));
-  auto record = engine_->hook;
-  int fails = 0;
-  engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t at) {
-    if (at != 2)
-      return CGR_OK;
-    cgr__fault_plan plan = {};
-    plan.op = CGR__OP_LAUNCH, plan.nth = 1, plan.error = CGR__DEVICE_FAILED;
-    cgr__fault_set(faulty, &plan);
-    cgr_status status = Call(recorder);
-    cgr__fault_set(faulty, nullptr);
-    ExpectMessage(status, CGR_ERROR_DEVICE, { "cgr_record_merge: enqueuing the merge" });
-    fails++;
-    return CGR_OK; // although `record` ignores the failure
-  };
-  int32_t row = engine_->Open();
+  const int32_t row = engine_->Open();
+  ASSERT_NO_FATAL_FAILURE(ExpectFailedLaunchTold(*engine_, faulty, row, 2, "cgr_record_merge: enqueuing the merge",
+                                                 [this](auto *r) { return Call(r); }));
   const cgr_key key = EagerKey(8, 16);
-  CGR_ASSERT_OK(engine_->Prepare(engine_->Chunks({ { row, 4 } }), &key));
-  ExpectMessage(engine_->Launch(), CGR_ERROR_CALLBACK, { "cgr_record_merge: enqueuing the merge" });
-  EXPECT_EQ(fails, 1);
-  engine_->hook = record;
-  engine_->WaitForAll();
   engine_->Step(engine_->Chunks({ { row, 4 } }), &key);
   ASSERT_NO_FATAL_FAILURE(Check(Take()));
 }

@@ -66,14 +66,6 @@ protected:
     engine_->CheckAll();
     return bits;
   }
-  static cgr_key KeyFor(cgr_graph_mode mode, int32_t tokens) {
-    cgr_key key = KeyOf(mode == CGR_MODE_FULL        ? CGR_KIND_FULL
-                        : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE
-                                                     : CGR_KIND_NONE,
-                        8, tokens);
-    key.query_len = 0;
-    return key;
-  }
 
   float *logits_ = nullptr, *hidden_ = nullptr;
 };
@@ -84,7 +76,7 @@ TEST_P(ValueChecks, TheResultNamesTheRequests) {
   for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
     SCOPED_TRACE(cgr_graph_mode_name(mode));
     ASSERT_NO_FATAL_FAILURE(Make(mode));
-    const cgr_key small = KeyFor(mode, 16), large = KeyFor(mode, 64);
+    const cgr_key small = KeyOfMode(mode, 16), large = KeyOfMode(mode, 64);
     const std::vector<int32_t> r = { engine_->Open(), engine_->Open(), engine_->Open() };
     using V = std::vector<uint32_t>;
     const float inf = INFINITY, nan = NAN;

@@ -105,6 +105,17 @@ protected:
     words.back() = "cgr_step_choose: ";
     Refused(status, words, [&] { return cgr_step_choose(engine_->rt, &batch, &key); });
   }
+  // The recorder of a step, after its `record` has returned.
+  cgr_recorder *KeptRecorder() {
+    cgr_recorder *kept = nullptr;
+    engine_->hook = [&](cgr_recorder *recorder, const cgr_record_info &, int32_t) {
+      kept = recorder;
+      return CGR_OK;
+    };
+    engine_->Step(EagerItems());
+    engine_->hook = nullptr;
+    return kept;
+  }
   void EachBatchRefused(const std::vector<Mistake<cgr_batch>> &rows) {
     EachMistake(
         rows, [&] { return GoodBatch(); },
@@ -168,6 +179,14 @@ inline cgr_key KeyOf(int32_t kind, int32_t num_requests, int32_t num_tokens) {
   key.num_requests = num_requests;
   key.num_tokens = num_tokens;
   key.query_len = kind == CGR_KIND_FULL ? 1 : 0;
+  return key;
+}
+
+// Of steps with any lengths, for up to 8 requests.
+inline cgr_key KeyOfMode(cgr_graph_mode mode, int32_t tokens) {
+  const int32_t kind = mode == CGR_MODE_FULL ? CGR_KIND_FULL : mode == CGR_MODE_PIECEWISE ? CGR_KIND_PIECEWISE : CGR_KIND_NONE;
+  cgr_key key = KeyOf(kind, 8, tokens);
+  key.query_len = 0;
   return key;
 }
 inline cgr_key FullKey(int32_t num_requests) { return KeyOf(CGR_KIND_FULL, num_requests, num_requests); }

@@ -125,6 +125,24 @@ protected:
       }
     }
   }
+  // Nodes of the library's own kernel of this name, and no others, have its phase. `record` has called it twice, once inside a
+  // function of cgr_record_call, to which it does not belong.
+  void ExpectOwnPhase(const std::string &name, int32_t mode) {
+    for (const Json &graph : Graphs()) {
+      SCOPED_TRACE(graph["key"].text);
+      auto counts = Counts(graph);
+      size_t own = 0;
+      for (const auto &piece : PiecesOf(graph))
+        for (const Node &node : piece) {
+          const bool is_own = node.name.find(name) != std::string::npos;
+          own += is_own;
+          EXPECT_EQ(node.phase == name, is_own) << node.phase << ": " << node.name;
+        }
+      EXPECT_GT(own, 0u);
+      EXPECT_EQ(own % 2 == 0, mode == CGR_MODE_FULL) << "between pieces the second of each two is in no graph";
+      EXPECT_EQ(counts["call"], 0u);
+    }
+  }
   std::map<std::string, size_t> Counts(const Json &graph) {
     std::map<std::string, size_t> counts;
     for (const auto &piece : PiecesOf(graph))
@@ -245,19 +263,7 @@ TEST_P(Labels, OfMerges) {
       return status == CGR_OK ? cgr_record_call(recorder, call, &merge, sizeof merge) : status;
     };
     CGR_ASSERT_OK(engine_->Capture());
-    for (const Json &graph : Graphs()) {
-      SCOPED_TRACE(graph["key"].text);
-      auto counts = Counts(graph);
-      size_t merges = 0;
-      for (const auto &piece : PiecesOf(graph))
-        for (const Node &node : piece) {
-          merges += node.name.find("merge") != std::string::npos;
-          EXPECT_EQ(node.phase == "merge", node.name.find("merge") != std::string::npos) << node.phase << ": " << node.name;
-        }
-      EXPECT_GT(merges, 0u);
-      EXPECT_EQ(merges % 2 == 0, mode == CGR_MODE_FULL) << "between pieces the second of each two is in no graph";
-      EXPECT_EQ(counts["call"], 0u);
-    }
+    ExpectOwnPhase("merge", mode);
     engine_->hook = nullptr;
   }
 }
@@ -281,20 +287,7 @@ TEST_P(Labels, OfMeasures) {
       return status == CGR_OK ? cgr_record_call(recorder, call, &measure, sizeof measure) : status;
     };
     CGR_ASSERT_OK(engine_->Capture());
-    for (const Json &graph : Graphs()) {
-      SCOPED_TRACE(graph["key"].text);
-      auto counts = Counts(graph);
-      size_t measures = 0;
-      for (const auto &piece : PiecesOf(graph))
-        for (const Node &node : piece) {
-          const bool measured = node.name.find("measure") != std::string::npos;
-          measures += measured;
-          EXPECT_EQ(node.phase == "measure", measured) << node.phase << ": " << node.name;
-        }
-      EXPECT_GT(measures, 0u);
-      EXPECT_EQ(measures % 2 == 0, mode == CGR_MODE_FULL) << "between pieces the second of each two is in no graph";
-      EXPECT_EQ(counts["call"], 0u);
-    }
+    ExpectOwnPhase("measure", mode);
     engine_->hook = nullptr;
   }
 }

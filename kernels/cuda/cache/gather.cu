@@ -105,20 +105,26 @@ template <int kDtype> __device__ __forceinline__ void put_codes(const Copy &c, c
   store(c, at, pack_eight(x, c.out.dtype == CGR_DTYPE_BF16));
 }
 
-template <int kDtype> __device__ __forceinline__ void dequantise_tile(const Copy &c, int32_t first) {
+/* Reads the bits of all of a thread's units before it puts the first. */
+template <class Bits, class Put> __device__ __forceinline__ void move_tile(const Copy &c, int32_t first, Put put) {
+  constexpr int64_t kBytes = sizeof(Bits) / kUnit; /* of an element */
   Place at[kDeep];
-  uint2 codes[kDeep];
+  Bits bits[kDeep];
   bool is_there[kDeep];
 #pragma unroll
   for (int k = 0; k < kDeep; k++) {
     is_there[k] = find_place(c, first + k * kThreads, at[k]);
     if (is_there[k])
-      codes[k] = *reinterpret_cast<const uint2 *>(static_cast<const uint8_t *>(c.in.base) + element(c.in, c.source, at[k]));
+      bits[k] = *reinterpret_cast<const Bits *>(static_cast<const char *>(c.in.base) + element(c.in, c.source, at[k]) * kBytes);
   }
 #pragma unroll
   for (int k = 0; k < kDeep; k++)
     if (is_there[k])
-      put_codes<kDtype>(c, at[k], codes[k]);
+      put(at[k], bits[k]);
+}
+
+template <int kDtype> __device__ __forceinline__ void dequantise_tile(const Copy &c, int32_t first) {
+  move_tile<uint2>(c, first, [&](const Place &at, const uint2 &codes) { put_codes<kDtype>(c, at, codes); });
 }
 
 /* Of a pool of 16 bits: from one dtype to the other, or the bits as they are. */
@@ -131,19 +137,8 @@ __device__ __forceinline__ uint4 convert(const uint4 &bits, bool from_bf16, bool
 }
 
 __device__ __forceinline__ void copy_tile(const Copy &c, int32_t first) {
-  Place at[kDeep];
-  uint4 bits[kDeep];
-  bool is_there[kDeep];
-#pragma unroll
-  for (int k = 0; k < kDeep; k++) {
-    is_there[k] = find_place(c, first + k * kThreads, at[k]);
-    if (is_there[k])
-      bits[k] = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(c.in.base) + element(c.in, c.source, at[k]));
-  }
-#pragma unroll
-  for (int k = 0; k < kDeep; k++)
-    if (is_there[k])
-      store(c, at[k], convert(bits[k], c.in.dtype == CGR_DTYPE_BF16, c.out.dtype == CGR_DTYPE_BF16));
+  const bool from_bf16 = c.in.dtype == CGR_DTYPE_BF16, to_bf16 = c.out.dtype == CGR_DTYPE_BF16;
+  move_tile<uint4>(c, first, [&](const Place &at, const uint4 &bits) { store(c, at, convert(bits, from_bf16, to_bf16)); });
 }
 
 __device__ __forceinline__ void clear_tile(const Copy &c, int32_t first) {

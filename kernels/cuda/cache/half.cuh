@@ -1,10 +1,12 @@
-/* Pairs of elements of 16 bits, for kernels that take fp16 and bf16. */
+/* Elements of fp16, bf16 and, eight at a time, fp32. */
 #ifndef CGR_KERNELS_CUDA_CACHE_HALF_CUH
 #define CGR_KERNELS_CUDA_CACHE_HALF_CUH
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
+
+#include "cgr/attention.h"
 
 namespace cgr {
 
@@ -35,6 +37,19 @@ __device__ __forceinline__ void unpack_eight(float (&x)[8], const uint4 &bits, b
     const float2 two = unpack(words[i], is_bf16);
     x[2 * i] = two.x, x[2 * i + 1] = two.y;
   }
+}
+
+/* From element `at` of a view on, whose dtype may also be fp32. */
+__device__ __forceinline__ void load_eight(float (&x)[8], const cgr_view &view, int64_t at) {
+  if (view.dtype == CGR_DTYPE_FP32) {
+    const float4 *from = reinterpret_cast<const float4 *>(static_cast<const float *>(view.data) + at);
+    const float4 low = from[0], high = from[1];
+    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
+    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
+    return;
+  }
+  const uint4 bits = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(view.data) + at);
+  unpack_eight(x, bits, view.dtype == CGR_DTYPE_BF16);
 }
 
 } // namespace cgr

@@ -25,17 +25,6 @@ __device__ __forceinline__ int64_t element(const cgr_view &view, int64_t token, 
   return token * view.stride_token + head * view.stride_head + d;
 }
 
-__device__ __forceinline__ void load(float (&x)[kUnit], const cgr_view &view, int64_t at) {
-  if (view.dtype == CGR_DTYPE_FP32) {
-    const float4 *from = reinterpret_cast<const float4 *>(static_cast<const float *>(view.data) + at);
-    float4 low = from[0], high = from[1];
-    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
-    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-    return;
-  }
-  unpack_eight(x, *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(view.data) + at), view.dtype == CGR_DTYPE_BF16);
-}
-
 __device__ __forceinline__ void store(const float (&x)[kUnit], const cgr_view &view, int64_t at) {
   if (view.dtype == CGR_DTYPE_FP32) {
     float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(view.data) + at);
@@ -55,8 +44,8 @@ __device__ __forceinline__ void merge_head(const cgr__merge_args &m, const cgr__
                                            int32_t first, int32_t step) {
   for (int32_t d = first; d < m.head_dim; d += step) {
     float a[kUnit], b[kUnit];
-    load(a, m.a, element(m.a, token, head, d));
-    load(b, m.b, element(m.b, token, head, d));
+    load_eight(a, m.a, element(m.a, token, head, d));
+    load_eight(b, m.b, element(m.b, token, head, d));
 #pragma unroll
     for (int i = 0; i < kUnit; i++)
       a[i] = cgr__merge_element(&w, a[i], b[i]);
