@@ -19,10 +19,10 @@ extern "C" {
  * plan_counters[first] merges them in the order of their partials, writes the output and resets the counter to 0. A CTA also
  * zeroes the outputs (and sets lse to -inf) of its share of the tokens that no tile covers: the padding [counts[TOKENS],
  * num_tokens) and guarded requests. Arithmetic: scores and sums in fp32, exp2 softmax, P rounded to V's dtype (as a tensor core
- * takes it), outputs rounded to nearest even, or quantised once they are complete (kernels/quantise.h). Of a cache with codes of
- * 8 bits (kernels/quantise.h) the codes are multiplied as they are, P is rounded to fp16 where V has codes, on a GPU q where K
- * has. K's factor of the KV head multiplies `scale`, or that of a token its products; V's, of the KV head or of its channels,
- * multiply what an item adds up; without factors they are 1. V of tokens that a tile does not see is zeroed,
+ * takes it), outputs rounded to nearest even, or quantised once they are complete (kernels/quantise.h). Codes of
+ * 8 bits (kernels/quantise.h) are multiplied without their factors. Where V has codes, P is rounded to fp16; where K has, a GPU
+ * rounds q to fp16. K's factor multiplies `scale` if it is the KV head's, and otherwise the products of its token. V's factors
+ * multiply the finished sums of an item. Without factors they are 1. V of tokens that a tile does not see is zeroed,
  * not only masked; of pages outside of what it sees neither the number nor the content is read. A token that any query of a tile
  * sees is read for the whole tile, so an Inf or NaN that the engine itself puts into V of a real token may reach earlier queries
  * of the same request. A score is scale * q.k, then softcap * tanh(score / softcap), then minus slope * distance (ALiBi: Press et

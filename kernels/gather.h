@@ -48,7 +48,7 @@ CGR__HOST_DEVICE cgr__gather_range cgr__gather_range_of(const cgr__gather_args *
   return r;
 }
 
-/* Pages that are written: these numbers, beginning with page 0, which is zeros. */
+/* How many pages of the output are written, page 0, which is zeros, included. */
 CGR__HOST_DEVICE int64_t cgr__gather_written(const cgr__gather_args *a, const cgr__gather_range *r) {
   return r->pages < a->capacity ? r->pages + 1 : a->capacity;
 }
@@ -70,7 +70,7 @@ CGR__HOST_DEVICE cgr__gather_row cgr__gather_row_of(const cgr__gather_args *a, c
   return row;
 }
 
-/* The page of the pool that output page 1 .. comes from. */
+/* The page of the pool that is copied to `page`, 1 or more, of the output. */
 CGR__HOST_DEVICE int32_t cgr__gather_source(const cgr__gather_args *a, const cgr__gather_range *r, int64_t page) {
   const int32_t source = a->kv_indices[r->begin + page - 1];
   return source >= 0 && source < a->num_pages ? source : a->read_trash_page;

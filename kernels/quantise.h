@@ -25,20 +25,22 @@ CGR__HOST_DEVICE int cgr__scale_is_of_heads(const cgr_kv_view *view) {
   return view->scale_stride_page == 0 && view->scale_stride_token == 0 && view->scale_stride_d == 0;
 }
 
-/* Whether the factors of K's tokens are arranged as attention copies them: those of four tokens of a page at a time, 16 bytes. */
-CGR__HOST_DEVICE int cgr__scale_is_of_tokens(const cgr_kv_view *k) {
-  return k->scale_stride_page != 0 && k->scale_stride_token == 1 && k->scale_stride_d == 0 && k->scale_stride_page % 4 == 0 &&
-         k->scale_stride_head % 4 == 0 && (uintptr_t)k->scale % 16 == 0;
+/* Whether the factors of K's tokens, each KV head's own, are arranged as attention copies them: those of four tokens of a page at
+ * a time, 16 bytes. */
+CGR__HOST_DEVICE int cgr__scale_is_of_tokens(const cgr_kv_view *k, int32_t num_kv_heads) {
+  return (k->scale_stride_head != 0 || num_kv_heads == 1) && k->scale_stride_page != 0 && k->scale_stride_token == 1 &&
+         k->scale_stride_d == 0 && k->scale_stride_page % 4 == 0 && k->scale_stride_head % 4 == 0 &&
+         (uintptr_t)k->scale % 16 == 0;
 }
 
 /* Whether attention over codes takes the view's factors. It multiplies whole sums by them: those of K's tokens, of V's channels,
  * or of a KV head. Only i8 needs factors, and only in i8 does the append write any. */
-CGR__HOST_DEVICE int cgr__scale_is_native(const cgr_kv_view *view, int is_v) {
+CGR__HOST_DEVICE int cgr__scale_is_native(const cgr_kv_view *view, int is_v, int32_t num_kv_heads) {
   if (view->scale == NULL)
     return cgr__is_fp8(view->dtype);
   if (is_v)
     return view->scale_stride_page == 0 && view->scale_stride_token == 0;
-  return cgr__scale_is_of_heads(view) || (view->dtype == CGR_DTYPE_I8 && cgr__scale_is_of_tokens(view));
+  return cgr__scale_is_of_heads(view) || (view->dtype == CGR_DTYPE_I8 && cgr__scale_is_of_tokens(view, num_kv_heads));
 }
 
 /* Whether each token of the cache has factors of its own. Then the append finds and writes them (cgr_kv_view); otherwise the
@@ -108,6 +110,13 @@ CGR__HOST_DEVICE float cgr__fp8_value(uint8_t code, int32_t mantissa, int32_t bi
     memcpy(&value, &bits, sizeof value);
   }
   return code & 0x80u ? -value : value;
+}
+
+/* The value of a code, without its factor: the inverse of cgr__quantise with the factor 1. */
+CGR__HOST_DEVICE float cgr__code_value(uint8_t code, int32_t dtype) {
+  if (dtype == CGR_DTYPE_I8)
+    return (float)(int8_t)code;
+  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_value(code, 3, 7) : cgr__fp8_value(code, 2, 15);
 }
 
 CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {

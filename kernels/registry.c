@@ -109,21 +109,22 @@ static const char *expected_scale(const cgr_kv_view *view, bool is_v) {
   if (is_v)
     return "0, 0, any, any: one for all, or for each head or channel";
   if (view->dtype == CGR_DTYPE_I8)
-    return "0, 0, any, 0 (for all, or each head) or 4m, 1, 4n, 0 at a multiple of 16 (for each token)";
+    return "0, 0, any, 0 or, for each token, at a multiple of 16: 4m, 1, 4n, 0";
   return "0, 0, any, 0: one for all, or for each head";
 }
 
 static void check_scale(const question *q, const cgr_kv_view *view, const char *name) {
   const cgr_layer *l = q->layer;
-  const bool is_v = view == &l->v, is_code = reads_codes(q, view->dtype) && reads_codes(q, l->k.dtype);
-  const int32_t dtype = is_code || !reads_codes(q, view->dtype) ? view->dtype : l->k.dtype;
+  const bool is_v = view == &l->v;
+  const int32_t dtype = is_v && !reads_codes(q, l->k.dtype) ? l->k.dtype : view->dtype;
+  const bool is_code = reads_codes(q, dtype);
   if (!lacks_feature(q, CGR__FEATURE_CACHE_SCALES) || dtype == 0)
     return;
   if (!is_code && view->scale)
     REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
-  else if (is_code && !view->scale && !cgr__scale_is_native(view, is_v))
+  else if (is_code && !view->scale && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
     REFUSE(q, name, "is NULL, expected factors with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
-  else if (is_code && !cgr__scale_is_native(view, is_v))
+  else if (is_code && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
     REFUSE(q, name, "is %p with strides %lld, %lld, %lld, %lld of page, token, head and d, expected %s", (void *)view->scale,
            (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
            (long long)view->scale_stride_d, expected_scale(view, is_v));

@@ -41,8 +41,9 @@ static cgr_status check_sizes(const char *function, const cgr_gather *g) {
     return cgr__fail(CGR_ERROR_PAGE_OUT_OF_RANGE, "%s: read_trash_page is %d, expected 0 .. %lld (num_pages - 1)", function,
                      g->read_trash_page, (long long)g->num_pages - 1);
   if ((int64_t)g->page_size * g->num_kv_heads > INT32_MAX / widest)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: a page has %d tokens of %d heads of %d elements, expected less than 2^31 in all",
-                     function, g->page_size, g->num_kv_heads, widest);
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "%s: a page has %d tokens of %d heads of %d elements, expected fewer than 2^31 in all", function,
+                     g->page_size, g->num_kv_heads, widest);
   return CGR_OK;
 }
 
@@ -50,11 +51,16 @@ static cgr_status check_sizes(const char *function, const cgr_gather *g) {
 
 static bool is_half(const cgr_kv_view *view) { return view->dtype == CGR_DTYPE_FP16 || view->dtype == CGR_DTYPE_BF16; }
 
+/* Of a dtype that is not served, or that this library does not know. */
+static cgr_status refusal_of(const cgr_kv_view *view) {
+  return cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM;
+}
+
 static cgr_status check_source_dtype(const tensor *t) {
   const cgr_kv_view *view = t->view;
   const char *name = cgr_dtype_name((cgr_dtype)view->dtype);
   if (!is_half(view) && !cgr__is_quantised(view->dtype))
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: %s.dtype is %d (%s), expected fp8_e4m3, fp8_e5m2, i8, fp16 or bf16", t->function,
+    return cgr__fail(refusal_of(view), "%s: %s.dtype is %d (%s), expected fp8_e4m3, fp8_e5m2, i8, fp16 or bf16", t->function,
                      t->name, view->dtype, name);
   if (view->dtype == CGR_DTYPE_I8 && !view->scale)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: %s.scale is NULL, expected factors: %s.dtype is i8", t->function, t->name,
@@ -67,8 +73,8 @@ static cgr_status check_source_dtype(const tensor *t) {
 
 static cgr_status check_out_dtype(const tensor *t) {
   if (!is_half(t->view))
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: %s.dtype is %d (%s), expected fp16 or bf16", t->function, t->name,
-                     t->view->dtype, cgr_dtype_name((cgr_dtype)t->view->dtype));
+    return cgr__fail(refusal_of(t->view), "%s: %s.dtype is %d (%s), expected fp16 or bf16", t->function, t->name, t->view->dtype,
+                     cgr_dtype_name((cgr_dtype)t->view->dtype));
   if (t->view->scale)
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: %s.scale is %p, expected NULL: the output has values, no factors", t->function,
                      t->name, (const void *)t->view->scale);

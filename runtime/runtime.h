@@ -9,7 +9,7 @@
  *
  *   create.c   makes and destroys                         alive.c    checks of handles, death
  *   owner.c    one thread at a time                       memory.c   regions, and memory that must not be freed
- *   buffers.c, views.c   what users query and make */
+ *   buffers.c, views.c   what users query and make        gather.c   cgr_gather_build and _enqueue, which need no runtime */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
 

@@ -91,7 +91,7 @@ typedef struct llama_engine {
   float *angles;            /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
   void **caches;            /* [layers] */
   llama_factors *factors;   /* [layers]; NULL: the cache has none */
-  bool measures;            /* V, for the factors */
+  bool measures_v;          /* `record` measures V while this is set */
   cgr_attention *attention; /* [layers] */
 
   const int32_t *input_ids, *positions, *logits_indices, *request_rows; /* of the runtime */

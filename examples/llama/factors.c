@@ -1,9 +1,9 @@
 #include "examples/llama/factors.h"
 
-#include <stdlib.h>
+#include <math.h>
 
-#define MARGIN 1.5f  /* what other text may have is larger than what is measured */
-#define GUESS 0.125f /* factors while they are measured: values up to 16 */
+#define MARGIN 1.5f  /* other text may have larger values than the measured tokens */
+#define GUESS 0.125f /* until they are measured: values up to 16 fit */
 enum { MOST_TOKENS = 256 };
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
@@ -52,17 +52,17 @@ static int run_step(llama_engine *e, int32_t row, int32_t count) {
 }
 
 /* Before the first capture, so steps are eager, and graphs do not measure. */
-static int measure(llama_engine *e, const cgr_capture *capture) {
+static int run_measuring_step(llama_engine *e, const cgr_capture *capture) {
   const llama_limits *n = &e->limits;
   int32_t count = n->max_tokens < n->max_seq_len ? n->max_tokens : n->max_seq_len, row = -1;
-  const int32_t room = (n->num_pages - 2) * n->page_size;
-  count = count < room ? count : room;
-  e->measures = true;
+  const int64_t room = (int64_t)(n->num_pages - 2) * n->page_size;
+  count = count < room ? count : (int32_t)room;
+  e->measures_v = true;
   TRY_CGR(cgr_runtime_warmup(e->runtime, capture));
   TRY_CGR(cgr_request_open(e->runtime, 0, &row));
   TRY(run_step(e, row, count < MOST_TOKENS ? count : MOST_TOKENS));
   TRY_CGR(cgr_request_close(e->runtime, row));
-  e->measures = false;
+  e->measures_v = false;
   return 0;
 }
 
@@ -72,13 +72,13 @@ static int set_factors(llama_engine *e, const llama_factors *f, float *values) {
   TRY_CGR(cgr_copy(e->device, values, f->maxima, bytes, e->stream));
   TRY_CGR(cgr_stream_synchronize(e->device, e->stream));
   for (size_t i = 0; i < count; i++)
-    values[i] = values[i] > 0.0f ? values[i] * MARGIN / 127.0f : GUESS;
+    values[i] = values[i] > 0.0f && isfinite(values[i]) ? values[i] * MARGIN / 127.0f : GUESS;
   TRY_CGR(cgr_copy(e->device, f->v, values, bytes, e->stream));
   TRY_CGR(cgr_stream_synchronize(e->device, e->stream));
   return 0;
 }
 
-static int fill(llama_engine *e, float *values) {
+static int fill_factors(llama_engine *e, float *values) {
   const size_t count = channels(&e->weights->config);
   for (size_t i = 0; i < count; i++)
     values[i] = GUESS;
@@ -88,9 +88,9 @@ static int fill(llama_engine *e, float *values) {
   return 0;
 }
 
-static int measure_into(llama_engine *e, const cgr_capture *capture, float *values) {
-  TRY(fill(e, values));
-  TRY(measure(e, capture));
+static int measure_all_layers(llama_engine *e, const cgr_capture *capture, float *values) {
+  TRY(fill_factors(e, values));
+  TRY(run_measuring_step(e, capture));
   for (int32_t l = 0; l < e->weights->config.num_layers; l++)
     TRY(set_factors(e, &e->factors[l], values));
   return 0;
@@ -99,7 +99,7 @@ static int measure_into(llama_engine *e, const cgr_capture *capture, float *valu
 int llama_factors_measure(llama_engine *e, const cgr_capture *capture) {
   void *pinned = NULL;
   TRY_CGR(cgr_memory_alloc_pinned(e->device, channels(&e->weights->config) * sizeof(float), &pinned));
-  int result = measure_into(e, capture, pinned);
+  int result = measure_all_layers(e, capture, pinned);
   cgr_memory_free_pinned(e->device, pinned);
   return result;
 }

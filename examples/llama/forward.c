@@ -123,7 +123,7 @@ static cgr_status sample(cgr_recorder *recorder, const void *pointer) {
 /* V's maxima, while factors are measured. */
 static cgr_status measure_values(cgr_recorder *recorder, const llama_engine *e, int32_t layer) {
   cgr_measure measure = CGR_MEASURE_INIT;
-  if (!e->measures)
+  if (!e->measures_v)
     return CGR_OK;
   measure.view = e->attention[layer].v;
   measure.num_heads = e->weights->config.num_kv_heads;

@@ -50,7 +50,7 @@ static const struct option {
   { "--dtype", NULL, TEXT, FIELD(dtype), 0, 0, "TYPE",
     "bf16 or fp32; default: bf16 on a GPU (the only choice there), else fp32" },
   { "--mode", NULL, TEXT, FIELD(mode), 0, 0, "MODE", "none, piecewise, full, full-decode-only, full-and-piecewise or default" },
-  { "--kv", NULL, TEXT, FIELD(kv), 0, 0, "TYPE", "cache: fp8 (e4m3), fp8-e5m2, int8 (with factors), or same" },
+  { "--kv", NULL, TEXT, FIELD(kv), 0, 0, "TYPE", "fp8 (e4m3), fp8-e5m2, int8, or same as --dtype; default: same" },
   { "--kv-layout", NULL, TEXT, FIELD(kv_layout), 0, 0, "nhd|hnd", "order of tokens and heads in a page; default: nhd" },
   { "--page-size", NULL, TEXT, FIELD(page_size), 0, 0, "N", "tokens per page: 16, 32 or 64; default: 16" },
   { "--pages", NULL, NUMBER, FIELD(pages), 3, 1 << 26, "N", "pages in the pool; default: enough for the requests of one step" },

@@ -26,7 +26,8 @@ typedef struct cgr_view {
  * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these strides.
  * The address and the strides are multiples of 16 bytes. `scale` is for caches of 8 bits: factors in device memory, one per
  * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it
- * is the element. Factors are finite and above 0, which nothing checks. They overlap neither each other nor any cache. The
+ * is the element. Those that the engine gives are finite and above 0, which nothing checks; the append writes 0 for
+ * a head of zeros. Factors overlap neither each other nor any cache. The
  * same factors may serve several views if their page and token strides are 0, and otherwise K and V that share memory. Replays
  * read factors anew; a change also changes the values that a cache holds.
  *
@@ -37,10 +38,11 @@ typedef struct cgr_view {
  * of the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v
  * in the call (fp32, fp16 or bf16). CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors for each token.
  *
- * The library's own attention reads K of fp8_e4m3, fp8_e5m2 and i8, with V of any of these or of cgr_layer.dtype. Factors have
- * page and token strides 0. K has one for all or one for each KV head (d stride 0), V also one for each channel of a KV head.
- * K of i8 may also have one for each token and KV head, as the append writes them: token stride 1, d stride 0, page and head
- * strides multiples of 4, at a multiple of 16 bytes. q, k and v of the call are fp16 or bf16, on the host fp32 too, and head
+ * The library's own attention reads K of fp8_e4m3, fp8_e5m2 or i8, with V of any of these or of cgr_layer.dtype. fp8 may be
+ * without factors; i8 has them; V of 16 or 32 bits has none. Their page and token strides are 0. K has one for all or one for
+ * each KV head (d stride 0), V also one for each channel (d) of a KV head. K of i8 may have one for each token and KV head
+ * instead, as the append writes them: token stride 1, d stride 0, page and head strides above 0 (with one KV head
+ * any), multiples of 4, at a multiple of 16 bytes. q, k and v of the call are fp16 or bf16, on the host fp32 too, and head
  * dims multiples of 16. Sums are fp32; softmax weights are rounded to fp16 before they meet V of 8 bits. A GPU rounds q to
  * fp16, too, so that a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such.
  * CGR_ERROR_UNSUPPORTED: K of 16 or 32 bits with V of 8, factors with other strides. */
@@ -195,8 +197,8 @@ typedef struct cgr_attention {
                      1, num_tokens for [heads, tokens] */
   const float *q_scale;   /* device, one number, aligned to 4 bytes: what q's values of 8 bits are multiplied by; NULL: 1. Only
                              for a layer with a backend of the engine's whose q_dtype has 8 bits; replays read it anew */
-  const float *out_scale; /* the same of out and out_dtype, for any backend: out is the result divided by it, once it is complete.
-                             The library's own kernels round to nearest, ties to even, and saturate at 448 */
+  const float *out_scale; /* the counterpart of out and out_dtype, for any backend: out is the result divided by it; NULL: 1. The
+                             library's own kernels round to nearest, ties to even, saturate at 448, and make 0x7f of NaN */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
@@ -240,23 +242,23 @@ CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *mer
 
 /* --------------------------------------------------------------------------------------------------------------- measure */
 
-/* What is measured: the largest magnitude in each channel of each head of a tensor of the step, V's say, from which an engine makes
- * static factors (cgr_kv_view.scale): divided by 127 for i8, by 448 for fp8_e4m3. The step's real tokens count; a NaN does not, an
- * infinity does. */
+/* What is measured: the largest magnitude in each channel of each head of a tensor of the step, V say. An engine makes factors of
+ * it whose page and token strides are 0 (cgr_kv_view.scale): divided by 127 for i8, by 448 for fp8_e4m3. The step's real tokens
+ * count; a NaN does not, an infinity does. */
 typedef struct cgr_measure {
   uint32_t size;
   int32_t num_heads; /* 1 .. 1024 */
   int32_t head_dim;  /* a multiple of 8, 8 .. 1024 */
   uint32_t reserved;
   cgr_view view;     /* [num_tokens, num_heads, head_dim], of fp32, fp16 or bf16; covers the padded token count */
-  float *maxima;     /* device, [num_heads][head_dim], aligned to 4 bytes: each becomes the larger of what it holds and of the
-                        step's. Zeros at first. Apart from the view */
+  float *maxima;     /* device, [num_heads][head_dim], aligned to 4 bytes: each becomes the larger of its old value and the step's
+                        maximum; set them to 0 first. Must not overlap the view */
 } cgr_measure;
 #define CGR_MEASURE_INIT { (uint32_t)sizeof(cgr_measure), 0, 0, 0, { NULL, 0, 0, 0, 0 }, NULL }
 
 /* Enqueues a measure on the recorder's stream, wherever cgr_record_merge may be called, and holds the regions of `view` and
  * `maxima` as that does. In a graph it measures at every replay. Measures on several branches of a step may share maxima. It costs
- * one kernel that reads the view once. Tokens that a self-test makes up count, too: set maxima to zeros after it.
+ * one kernel that reads the view once. Tokens of a self-test count, too: set maxima to 0 after it.
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_measure(cgr_recorder *recorder, const cgr_measure *measure);
 

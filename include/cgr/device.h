@@ -110,7 +110,7 @@ CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info
  *   length in that row's own step (CGR_ERROR_INVALID_ARGUMENT);
  * - a page that goes to another request while a step that used it is in flight, and a second thread inside the runtime
  *   (CGR_ERROR_STATE);
- * - NaN or an infinity among the elements of a read-trash page (its scales are not looked at): reported once the step that found
+ * - NaN or an infinity among the elements or factors of a read-trash page: reported once the step that found
  *   it has completed, and refused by the next cgr_step_prepare (CGR_ERROR_STATE).
  * A kernel of the engine's that writes query_start_loc is reported by cgr_step_wait, and nothing is refused. Page tables of the
  * engine's own are not seen. The ledger costs 64 bytes per page, 4 per entry of a page table, and O(rows + tokens) per step; the

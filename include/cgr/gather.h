@@ -1,5 +1,5 @@
-/* Pages of a cache of 8 bits as 16-bit values, for prefill kernels that take no codes, on the host or on a device. Not included by
- * cgr.h. */
+/* Pages of a cache of 8 bits as 16-bit values, for prefill kernels that cannot read codes, on the host or on a device. Not included
+ * by cgr.h. */
 #ifndef CGR_GATHER_H
 #define CGR_GATHER_H
 
@@ -22,15 +22,15 @@ extern "C" {
  * output holds the values, so attention over it gets no k_scale or v_scale. A pool of 16 bits is copied, or converted from fp16 to
  * bf16 or back.
  *
- * What a launch does follows from the fields before the arrays. On the device, a first_request or live_requests out of range
- * becomes the nearest that is in range, and a page outside the pool is replaced by read_trash_page. */
+ * A graph keeps every field and pointer; each replay reads the arrays, factors and pages anew. On the device, a first_request or
+ * live_requests out of range becomes the nearest that is in range, and a page outside the pool is replaced by read_trash_page. */
 typedef struct cgr_gather {
   uint32_t size;
   int32_t num_requests;         /* B, padding included, 1 .. 4096 */
   int32_t num_kv_heads;         /* 1 .. 1024 */
-  int32_t head_dim;             /* a multiple of 8, with 8 bits of 16; at most 65536 */
+  int32_t head_dim;             /* 8 .. 65536, a multiple of 8; of 16 where the pool has 8 bits */
   int32_t head_dim_v;           /* the same of v; 0: head_dim */
-  int32_t page_size;            /* tokens of a page, 1 .. 1024; a page of K or V has less than 2^31 elements */
+  int32_t page_size;            /* tokens of a page, 1 .. 1024; a page of K or V has fewer than 2^31 elements */
   int32_t read_trash_page;      /* a page of the pool that may be read and means nothing */
   int32_t reserved;
   int64_t num_pages;            /* of the pool, below 2^31 */
@@ -38,8 +38,8 @@ typedef struct cgr_gather {
   int64_t table_stride;         /* P: entries of a row of block_table, 1 .. 2^31 */
   cgr_kv_view k, v;             /* of the pool: fp8_e4m3, fp8_e5m2, i8, fp16 or bf16, each its own; i8 has factors. Any strides of
                                    the factors; a pool of 16 bits has none */
-  cgr_kv_view out_k, out_v;     /* of the output: fp16 or bf16 each, without factors. They overlap neither each other nor what is
-                                   read */
+  cgr_kv_view out_k, out_v;     /* of the output: fp16 or bf16 each, without factors. They overlap neither each other nor the
+                                   pool and its factors, which is checked, nor the arrays, which is not */
   const int32_t *kv_indptr;     /* [num_requests + 1] running sum of pages, read up to the live ones: CGR_BUFFER_KV_INDPTR */
   const int32_t *kv_indices;    /* pages, one request after the other: CGR_BUFFER_KV_INDICES */
   const int32_t *first_request; /* [1] 0 .. the live ones; NULL: 0 */
@@ -54,8 +54,11 @@ typedef struct cgr_gather {
     { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 },                          \
     { NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }, NULL, NULL, NULL, NULL, NULL, NULL }
 
-/* In memory of the host, views and factors too. Numbers and pages out of range are refused here, and so are rows with more pages
- * than the table has entries; `overflow` counts what does not fit the capacity.
+/* In memory of the host, views and factors too. CGR_ERROR_UNSUPPORTED: dtypes, i8 without factors, 16 bits with factors, head dims,
+ * pages of 2^31 elements. CGR_ERROR_NULL_POINTER: an array or a view. CGR_ERROR_PAGE_OUT_OF_RANGE: read_trash_page.
+ * CGR_ERROR_INVALID_ARGUMENT: other numbers, strides, overlaps. Numbers and pages in arrays that are out of range, which the device
+ * replaces, are refused here, and so are rows with more pages than the table has entries; `overflow` counts what does not fit the
+ * capacity. Neither function checks where allocations end.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_gather_build(const cgr_gather *gather);
 

@@ -186,16 +186,9 @@ static const unsigned char *element_at(const tile *work, const cgr_kv_view *cach
 
 /* K or V of one token to fp32. */
 static void load_row(float *to, const unsigned char *from, int32_t dtype, int32_t n) {
-  if (dtype == CGR_DTYPE_FP8_E4M3)
-    for (int32_t d = 0; d < n; d++)
-      to[d] = cgr__fp8_value(from[d], 3, 7);
-  else if (dtype == CGR_DTYPE_FP8_E5M2)
-    for (int32_t d = 0; d < n; d++)
-      to[d] = cgr__fp8_value(from[d], 2, 15);
-  else if (dtype == CGR_DTYPE_I8)
-    for (int32_t d = 0; d < n; d++)
-      to[d] = (float)(int8_t)from[d];
-  else
+  for (int32_t d = 0; cgr__is_quantised(dtype) && d < n; d++)
+    to[d] = cgr__code_value(from[d], dtype);
+  if (!cgr__is_quantised(dtype))
     cgr__row_to_float(to, from, dtype, n);
 }
 

@@ -15,12 +15,6 @@ static unsigned char *address(const cgr_kv_view *view, int64_t page, int32_t tok
          (page * view->stride_page + token * view->stride_token + head * view->stride_head + d) * cgr__element_size(view->dtype);
 }
 
-static float code_value(uint8_t code, int32_t dtype) {
-  if (dtype == CGR_DTYPE_I8)
-    return (float)(int8_t)code;
-  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_value(code, 3, 7) : cgr__fp8_value(code, 2, 15);
-}
-
 /* UNIT elements of a head, from d on. */
 static void gather_unit(const cgr_kv_view *in, const cgr_kv_view *out, int32_t source, int64_t page, int32_t token, int32_t head,
                         int32_t d) {
@@ -36,7 +30,7 @@ static void gather_unit(const cgr_kv_view *in, const cgr_kv_view *out, int32_t s
   } else {
     for (int32_t i = 0; i < UNIT; i++) {
       const float factor = in->scale ? *cgr__scale_at(in, source, token, head, d + i) : 1.0f;
-      x[i] = code_value(from[i], in->dtype) * factor;
+      x[i] = cgr__code_value(from[i], in->dtype) * factor;
     }
   }
   cgr__row_from_float(to, x, out->dtype, UNIT);

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/quantise.h"
 #include "kernels/reference/reference.h"
@@ -47,8 +46,7 @@ static void scale_token(int32_t dim, double *k, float factor, double *v, const f
 /* The factors of the sample's KV head, from the device: of the tokens that it sees, and of V's channels behind them. */
 static float *gather_factors(const bench_attention *b, const bench_attention_output *o, const sample *s) {
   const size_t length = (size_t)s->length, size = (size_t)b->page_size;
-  float *factors = malloc((length + size + (size_t)b->head_dim) * sizeof *factors),
-        *channels = factors + (length + size - 1) / size * size;
+  float *factors = malloc((length + size + (size_t)b->head_dim) * sizeof *factors), *channels = factors + length;
   for (size_t t = 0; t < length; t += size)
     bench_check(cgr_copy(b->dev, factors + t,
                          cgr__scale_at(&o->cache[0], o->table[s->request * o->stride + (int64_t)(t / size)], 0, s->kv_head, 0),
@@ -58,7 +56,6 @@ static float *gather_factors(const bench_attention *b, const bench_attention_out
                        b->stream),
               "copy");
   bench_check(cgr_stream_synchronize(b->dev, b->stream), "copy");
-  memmove(factors + length, channels, (size_t)b->head_dim * sizeof *channels);
   return factors;
 }
 

@@ -145,7 +145,8 @@ bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_
   int32_t before = f->count;
   if (!view->scale)
     return cgr__check_no_scale_strides(view, index, name, f);
-  if (layer->backend == 0 && (!cgr__is_quantised(view->dtype) || !cgr__scale_is_native(view, view == &layer->v)))
+  if (layer->backend == 0 &&
+      (!cgr__is_quantised(view->dtype) || !cgr__scale_is_native(view, view == &layer->v, layer->num_kv_heads)))
     return false; /* the library's own kernels have refused it altogether */
   snprintf(scale, sizeof scale, "%s.scale", name);
   cgr__field field = cgr__field_of("layers", index, scale);

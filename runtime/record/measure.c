@@ -1,6 +1,7 @@
 /* cgr_record_measure: checks the struct of the engine and enqueues the kernel. */
 #include "cgr/names.h"
 #include "kernels/measure.h"
+#include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
 #include "runtime/runtime.h"
 

@@ -2,6 +2,7 @@
  *
  *   enqueue.c        enqueues one step through `record`       attention.c    cgr_record_attention
  *   merge.c          cgr_record_merge                         values.c       cgr_record_check_values
+ *   measure.c        cgr_record_measure
  *   native.c         the library's own backend                buffer.c       cgr_record_buffer, cgr_record_use
  *   bounds.c         a step's longest lengths, its decodes    view_check.c   what views must hold, which may share memory
  *   backend_plans.c  plans, states of all backends */

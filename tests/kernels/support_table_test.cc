@@ -66,7 +66,7 @@ std::string HeadDims(const cgr_device_info &device, bool of_v) {
   return std::to_string(dims.front()) + " to " + std::to_string(dims.back()) + ", multiples of " + std::to_string(step);
 }
 
-// Of a cache with these dtypes, one factor for each head. A layer that asks for V's dtype has it for good.
+// Of a cache with these dtypes, one factor for each head. Kinds that change V's dtype come last.
 void AskFactors(cgr_layer *l, cgr_dtype k, cgr_dtype v) {
   alignas(16) static float factors[4];
   l->k.dtype = k, l->v.dtype = v;
@@ -99,12 +99,11 @@ std::vector<Kind> Kinds() {
       [](cgr_layer *l) { l->dtype = l->out_dtype = CGR_DTYPE_FP16; } },
     { "q of another dtype than k and v (quantised)", "q of another dtype",
       [](cgr_layer *l) { l->q_dtype = CGR_DTYPE_FP8_E4M3; } },
-    { "out of another dtype of 16 or 32 bits than q", "out of another dtype",
-      [](cgr_layer *l) { l->out_dtype = CGR_DTYPE_FP16; } },
+    { "out of another 16- or 32-bit dtype than q", "out of another dtype", [](cgr_layer *l) { l->out_dtype = CGR_DTYPE_FP16; } },
     { "out of fp8_e4m3, divided by a scale", "out of fp8_e4m3", [](cgr_layer *l) { l->out_dtype = CGR_DTYPE_FP8_E4M3; } },
     { "caches of fp8_e4m3, fp8_e5m2 or i8, head dims multiples of 16", "a cache of fp8",
       [](cgr_layer *l) { l->k.dtype = l->v.dtype = CGR_DTYPE_FP8_E4M3; } },
-    { "their factors: one for all, or one for each KV head (i8 needs some)", "a cache of i8 with factors",
+    { "factors of these caches: one for all, or one for each KV head (i8 requires them)", "a cache of i8 with factors",
       [](cgr_layer *l) { AskFactors(l, CGR_DTYPE_I8, CGR_DTYPE_I8); } },
     { "the factors of K in i8: one for each token and KV head, written by the append", "a cache of i8 with factors of tokens",
       [](cgr_layer *l) {
@@ -116,9 +115,9 @@ std::vector<Kind> Kinds() {
         AskFactors(l, CGR_DTYPE_FP8_E4M3, CGR_DTYPE_FP8_E4M3);
         l->v.scale_stride_d = 1, l->k.scale_stride_page = l->k.scale_stride_token = 0;
       } },
-    { "K of 8 bits and V of other 8 bits", "K and V of different 8 bits",
+    { "K and V of different 8-bit dtypes", "K and V of different 8 bits",
       [](cgr_layer *l) { AskFactors(l, CGR_DTYPE_I8, CGR_DTYPE_FP8_E5M2); } },
-    { "K of 8 bits and V of 16", "K alone of 8 bits",
+    { "K of 8 bits, V of the call's dtype", "K alone of 8 bits",
       [](cgr_layer *l) { AskFactors(l, CGR_DTYPE_I8, static_cast<cgr_dtype>(l->dtype)); } },
     { "K of 16 bits and V of 8", "V alone of 8 bits", [](cgr_layer *l) { l->v.dtype = CGR_DTYPE_FP8_E4M3; } },
   };

@@ -158,7 +158,7 @@ TEST_P(ConfigLayers, QuantisedCachesAndDtypesThatDifferAreReserved) {
 
 // Codes of fp8 are read by the library's own attention, with factors that are checked as those of other backends.
 TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
-  static float scales[64] = {};
+  alignas(16) static float scales[64] = {};
   const auto with = [](auto change) {
     return [change](Good &c) {
       c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3;
@@ -176,6 +176,8 @@ TEST_P(ConfigLayers, CachesOfCodesWithStaticFactors) {
         with([](cgr_layer &l) { l.k.scale_stride_token = 1; }) },
       { kUnsupported, "layers[1].v.scale is 0x ... with strides 0, 1, 0, 0 ... for each head or channel",
         with([](cgr_layer &l) { l.v.scale_stride_token = 1; }) },
+      { kUnsupported, "layers[1].k.scale is 0x ... with strides 16, 1, 0, 0 ... for each token", // heads would share them
+        with([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_I8, l.k.scale_stride_page = 16, l.k.scale_stride_token = 1; }) },
       { kUnsupported, "layers[1].k.scale is NULL, expected factors with a cache of i8",
         with([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_I8, l.k.scale = nullptr; }) },
       { kArgument, "layers[1].k.scale is 0x ... multiple of 4", with(shifted) },

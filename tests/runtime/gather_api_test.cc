@@ -60,15 +60,16 @@ TEST(GatherApi, RefusesNumbersOutOfRange) {
         c.gather.page_size = c.gather.num_kv_heads = 1024;
         c.gather.head_dim_v = 4096;
       },
-      kUnsupported, { "1024 tokens of 1024 heads of 4096 elements", "less than 2^31" });
+      kUnsupported, { "1024 tokens of 1024 heads of 4096 elements", "fewer than 2^31" });
 }
 
 TEST(GatherApi, RefusesDtypes) {
+  auto status = [](int32_t dtype) { return dtype == 0 || dtype == 99 ? CGR_ERROR_INVALID_ENUM : kUnsupported; };
   for (int32_t dtype : { 0, 99, int32_t(CGR_DTYPE_FP32), int32_t(CGR_DTYPE_FP8_E4M3), int32_t(CGR_DTYPE_I8) })
-    ExpectRefused([=](Good &c) { c.gather.out_k.dtype = dtype; }, kUnsupported,
+    ExpectRefused([=](Good &c) { c.gather.out_k.dtype = dtype; }, status(dtype),
                   { "out_k.dtype is " + std::to_string(dtype), "expected fp16 or bf16" });
   for (int32_t dtype : { 0, 99, int32_t(CGR_DTYPE_FP32), int32_t(CGR_DTYPE_I32), int32_t(CGR_DTYPE_U8) })
-    ExpectRefused([=](Good &c) { c.gather.v.dtype = dtype; }, kUnsupported,
+    ExpectRefused([=](Good &c) { c.gather.v.dtype = dtype; }, status(dtype),
                   { "v.dtype is " + std::to_string(dtype), "fp8_e4m3, fp8_e5m2, i8, fp16 or bf16" });
 }
 

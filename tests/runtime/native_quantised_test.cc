@@ -286,8 +286,8 @@ TEST_P(NativeQuantised, KAndVMayShareATensor) {
             std::vector<unsigned char>(&bytes[v_of_page_3], &bytes[v_of_page_3 + kDim * 2]));
 }
 
-// A static factor saturates: V of 3 with the factor 0.01 is stored as 127, and comes back as 1.27.
-TEST_P(NativeQuantised, StaticFactorsSaturate) {
+// A given factor saturates: V of 3 with the factor 0.01 is stored as 127, and comes back as 1.27.
+TEST_P(NativeQuantised, GivenFactorsSaturate) {
   ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_I8, CGR_DTYPE_BF16, {}, std::vector<float>(kHeads * kDim, 0.01f)));
   std::vector<unsigned char> bytes(Bytes(kHeads));
   StoreElements(CGR_DTYPE_BF16, Values(size_t(kTokens * kHeads * kDim), 3.0).data(), int64_t{ kTokens } * kHeads * kDim,

@@ -34,7 +34,8 @@ static void SetScales(const AttentionShape &shape, cgr_layer *layer) {
   layer->k.scale = shape.k_scales.empty() ? nullptr : factors;
   layer->v.scale = shape.v_scales.empty() ? nullptr : factors;
   if (shape.token_factors > 0)
-    layer->k.scale_stride_page = shape.page_size, layer->k.scale_stride_token = 1;
+    layer->k.scale_stride_page = 4 * shape.page_size, layer->k.scale_stride_token = 1,
+    layer->k.scale_stride_head = shape.page_size;
   if (shape.v_scales.size() > size_t(shape.num_kv_heads))
     layer->v.scale_stride_d = 1;
 }

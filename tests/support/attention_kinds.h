@@ -92,6 +92,7 @@ inline bool ServesScale(const cgr_layer &l, const cgr_kv_view &view, const cgr__
     return view.scale == nullptr && !(has_codes && view.dtype == CGR_DTYPE_I8);
   const bool is_of_tokens = view.dtype == CGR_DTYPE_I8 && view.scale_stride_token == 1 && view.scale_stride_page > 0 &&
                             view.scale_stride_page % 4 == 0 && view.scale_stride_head % 4 == 0 &&
+                            (view.scale_stride_head != 0 || l.num_kv_heads == 1) &&
                             reinterpret_cast<uintptr_t>(view.scale) % 16 == 0;
   const bool is_constant = view.scale_stride_page == 0 && view.scale_stride_token == 0;
   return &view == &l.v ? is_constant : (is_constant || is_of_tokens) && view.scale_stride_d == 0;

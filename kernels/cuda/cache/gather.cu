@@ -29,8 +29,8 @@ static_assert(sizeof(Gather) == sizeof(cgr__gather_args) + 4 * sizeof(int32_t), 
 
 template <int kDtype> struct Code;
 
-/* cgr__fp8_value in fewer instructions: a code's exponent and mantissa at their places in fp32 are 2^-120 times too small, and
- * subnormal ones too; a GPU multiplies those as fast as others. */
+/* cgr__fp8_value in fewer instructions: a code's exponent and mantissa, at their places in fp32, give a number that is too
+ * small by a factor of 2^120, subnormal ones too; a GPU multiplies those as fast as others. */
 template <> struct Code<CGR_DTYPE_FP8_E4M3> {
   static __device__ __forceinline__ float value(uint32_t code) {
     const uint32_t magnitude = code & 0x7fu;

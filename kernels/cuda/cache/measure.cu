@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(const __grid_constant
 #pragma unroll
   for (int i = 0; i < kUnit; i++) {
     float *maximum = a.maxima + (int64_t)head * a.head_dim + d + i;
-    if (most[i] > *maximum) /* an older one is smaller, at most */
+    if (most[i] > *maximum) /* a stale value is never larger, so nothing is missed */
       atomicMax(reinterpret_cast<unsigned *>(maximum), __float_as_uint(most[i]));
   }
 }

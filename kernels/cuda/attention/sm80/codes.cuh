@@ -1,6 +1,7 @@
-/* Codes of 8 bits, and their factors. The products are those of the codes, in fp16. Where all elements of a KV head have one
- * factor, K's multiplies the scale of the scores; where each token of K has its own, it multiplies the token's scores, and is in
- * shared memory behind the tile. V's factors multiply what an item has added up. */
+/* Codes of 8 bits, and their factors. Products are those of the codes, in fp16 (V's of i8 are raised by 128 in items of many
+ * lines: many_lines.cuh). Where all elements of a KV head have one factor, K's multiplies the scale of the scores; where each
+ * token of K has its own, it multiplies the token's scores, and is in shared memory behind the tile. V's factors multiply what an
+ * item has added up. */
 #ifndef CGR_KERNELS_CUDA_ATTENTION_SM80_CODES_CUH
 #define CGR_KERNELS_CUDA_ATTENTION_SM80_CODES_CUH
 

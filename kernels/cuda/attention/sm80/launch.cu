@@ -1,5 +1,6 @@
-/* Launcher of the attention kernels. It chooses the instances by the size of the cache's elements, head dims, and plain or
- * general ones; their file chooses by dtype and lines (kernel.cuh). kernels/registry.c says which layers have instances. */
+/* Launcher of the attention kernels. It chooses the file of instances by what the cache holds (16 bits, fp8, i8, or other
+ * mixtures with codes), by head dims, and by plain or general attention; the file chooses by `cache` and the most lines of an
+ * item (kernel.cuh). kernels/registry.c says which layers have instances. */
 #include <cuda.h>
 
 #include "kernels/cuda/attention/sm80/traits.h"

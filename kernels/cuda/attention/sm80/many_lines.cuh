@@ -29,13 +29,6 @@ __device__ __forceinline__ void load_q(uint32_t (&fragment)[kHeadDim / 16][4], c
   }
 }
 
-/* V's codes of i8 are multiplied as they are raised (Codes), because that takes the fewest instructions. What they are raised by
- * is subtracted with the next KV tile, before sums of many tiles lose precision. Of K it would cost precision: scores are
- * differences of what is multiplied. */
-template <int kCache> constexpr bool kIsRaised = kCache == CGR_DTYPE_I8;
-constexpr float kRaisedBy = 128.0f / (1 << 24), kRaisedUnits = 1 << 24;
-constexpr uint32_t kOnes = 0x3c003c00u; /* of fp16 */
-
 /* The same for codes: four neighbouring dims are what a lane has of K (score_codes), so they are its two pairs here, too. */
 template <int kHeadDim, bool kGeneral>
 __device__ __forceinline__ void load_q_for_codes(uint32_t (&fragment)[kHeadDim / 16][4], const cgr__attention_args &a,
@@ -102,6 +95,13 @@ __device__ __forceinline__ void scale_by_tokens(float (&s)[kTileKv / 8][4], cons
   }
 }
 
+/* V's codes of i8 are multiplied as they are raised (Codes), because that takes the fewest instructions. What they are raised by
+ * is subtracted with the next KV tile, before sums of many tiles lose precision. Of K it would cost precision: the offset
+ * would be large next to the differences between scores. */
+template <int kCache> constexpr bool kIsRaised = kCache == CGR_DTYPE_I8;
+constexpr float kRaisedBy = 128.0f / (1 << 24), kRaisedUnits = 1 << 24;
+constexpr uint32_t kOnes = 0x3c003c00u; /* of fp16 */
+
 /* Adds P times V, from codes. A lane gets two neighbouring dims of two tokens. Of the 16 dims of a chunk, the even ones are the
  * columns of state.o[2 d] and the odd ones those of state.o[2 d + 1]. */
 template <int kCache, int kHeadDim>
@@ -152,8 +152,11 @@ __device__ __forceinline__ void finish_codes(Softmax<kHeadDim> &state, const Val
       float &first = state.o[n][2 * half], &third = state.o[n][2 * half + 1];
       float &second = state.o[n + 1][2 * half], &fourth = state.o[n + 1][2 * half + 1];
       float dims[4] = { first, second, third, fourth };
-      for (int i = 0; kIsRaised<kCache> && i < 4; i++)
-        dims[i] = __fmul_rn(dims[i] - state.pending[half], kRaisedUnits);
+      if constexpr (kIsRaised<kCache>) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          dims[i] = __fmul_rn(dims[i] - state.pending[half], kRaisedUnits);
+      }
       first = __fmul_rn(dims[0], factor[0]);
       third = __fmul_rn(dims[1], factor[1]);
       second = __fmul_rn(dims[2], factor[2]);

@@ -23,7 +23,7 @@ constexpr int kGranule = 16;                   /* tokens that are always in one 
 constexpr int kAnyCodes = 256, kAnyCodesAndFp16 = kAnyCodes + CGR_DTYPE_FP16, kAnyCodesAndBf16 = kAnyCodes + CGR_DTYPE_BF16;
 template <int kCache> constexpr bool kIsFp8 = kCache == CGR_DTYPE_FP8_E4M3 || kCache == CGR_DTYPE_FP8_E5M2;
 template <int kCache> constexpr bool kHasKeyCodes = kIsFp8<kCache> || kCache == CGR_DTYPE_I8 || kCache >= kAnyCodes;
-template <int kCache> constexpr bool kHasValueCodes = kHasKeyCodes<kCache> &&kCache <= kAnyCodes;
+template <int kCache> constexpr bool kHasValueCodes = kHasKeyCodes<kCache> && (kCache <= kAnyCodes);
 
 /* The dtype of the codes, kAnyCodes if arguments say it. */
 template <int kCache> constexpr int kCodesOf = kCache < kAnyCodes ? kCache : kAnyCodes;
