@@ -40,7 +40,7 @@ NAMES(cgr_layer_flag, cgr_layer_flag_name, { CGR_LAYER_BIDIRECTIONAL, "bidirecti
       { CGR_LAYER_ALIBI_SQRT, "alibi sqrt" })
 
 NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "no append" },
-      { CGR_ATTENTION_APPEND_ONLY, "append only" })
+      { CGR_ATTENTION_APPEND_ONLY, "append only" }, { CGR_ATTENTION_NON_CAUSAL, "non causal" })
 
 NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" })
 
@@ -160,7 +160,7 @@ ENUM(cgr__fa3_layouts, cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM)
 ENUM(cgr__flashmla_layouts, cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1)
 ENUM(cgr__flashinfer_layouts, cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1)
 
-FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_APPEND_ONLY)
+FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_NON_CAUSAL)
 FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
 FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
 FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_PLANS_FIRST)

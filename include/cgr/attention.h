@@ -173,7 +173,10 @@ typedef struct cgr_layer {
 
 typedef enum cgr_attention_flag {
   CGR_ATTENTION_NO_APPEND = 1,  /* k and v are in the cache already */
-  CGR_ATTENTION_APPEND_ONLY = 2 /* write k and v to the cache and compute nothing */
+  CGR_ATTENTION_APPEND_ONLY = 2, /* write k and v to the cache and compute nothing */
+  CGR_ATTENTION_NON_CAUSAL = 4   /* in this step a query also attends to the keys after it, though the layer is causal: a draft or
+                                    an encoder over a decoder's layers. For backends of the engine's, which get the flag; the
+                                    library's own kernels take it only in layers with BIDIRECTIONAL, where it changes nothing */
 } cgr_attention_flag;
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The

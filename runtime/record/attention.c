@@ -24,6 +24,26 @@ static cgr_status refuse_flags(const cgr_attention *a, const char *which, const 
                    a->flags & CGR_ATTENTION_APPEND_ONLY ? "APPEND_ONLY" : "NO_APPEND", a->layer, which, expected);
 }
 
+enum { WHAT_IS_DONE = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY };
+
+/* A step decides whether it is causal only for kernels that can be told. */
+static cgr_status check_causality(const cgr_attention *a, const cgr_layer *l) {
+  if (!(a->flags & CGR_ATTENTION_NON_CAUSAL))
+    return CGR_OK;
+  if (a->flags & CGR_ATTENTION_APPEND_ONLY)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_record_attention: flags has NON_CAUSAL and APPEND_ONLY for layer %d, expected NON_CAUSAL only in a call "
+        "that attends",
+        a->layer);
+  if (l->backend != 0 || l->flags & CGR_LAYER_BIDIRECTIONAL)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                   "cgr_record_attention: flags has NON_CAUSAL for layer %d, which the library's own kernels attend causally, "
+                   "expected a layer with a backend, or with CGR_LAYER_BIDIRECTIONAL",
+                   a->layer);
+}
+
 /* Whether the layer has a part in the step, and the flags one in the layer. */
 static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
@@ -34,7 +54,7 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
                      "those of %s",
                      a->layer, l->length_set, rec->set, rec->base.key.variant,
                      l->flags & CGR_LAYER_NO_CACHE || l->length_set == 0 ? "its own set" : "its own set or of set 0");
-  if (l->flags & CGR_LAYER_NO_CACHE && a->flags != 0)
+  if (l->flags & CGR_LAYER_NO_CACHE && a->flags & WHAT_IS_DONE)
     return refuse_flags(a, "which has CGR_LAYER_NO_CACHE", "none");
   if (only && l->kv_source != 0)
     return cgr__fail(
@@ -44,7 +64,7 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
         a->layer, l->kv_source - 1);
   if (only && l->length_set != rec->set)
     return refuse_flags(a, "whose cache the steps of another length set fill", "none");
-  return CGR_OK;
+  return check_causality(a, l);
 }
 
 /* Of values of 8 bits. */
@@ -83,7 +103,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
                      "cgr_record_attention: layer is %d, expected one of the %d configured (cgr_config.num_layers)", a->layer,
                      rec->runtime->setup.config.num_layers);
   CGR__TRY(cgr__check_choice("cgr_record_attention", "flags", &cgr__attention_flags, a->flags));
-  if (a->flags == (CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY))
+  if ((a->flags & WHAT_IS_DONE) == WHAT_IS_DONE)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(check_layer_call(rec, a));
