@@ -13,8 +13,15 @@ extern "C" {
 /* Writes all words. */
 void cgr__block_table_fill(const cgr__block_table_task *task, int32_t *memory);
 
-/* Checks what depends on the key alone; then the arrays, and the memory that is written. */
-cgr_status cgr__block_table_read_key(const char *function, const cgr_block_table_input *input, cgr__block_table_task *task);
+/* Reads the struct that messages call `what` and checks the key and what a graph keeps; query_len and kernel_page_size of the
+ * copy are what they default to. Then what the planners take of it. */
+cgr_status cgr__block_table_read_input(const char *function, const char *what, const cgr_block_table_input *input,
+                                       cgr_block_table_input *copy);
+void cgr__block_table_task_of(const cgr_block_table_input *input, cgr__block_table_task *task);
+/* Of the key and of what a graph keeps. */
+uint64_t cgr__block_table_hash(const cgr_block_table_input *input);
+
+/* Checks the arrays, and the memory that is written. */
 cgr_status cgr__block_table_check_memory(const char *function, const cgr__block_table_task *task, const void *memory,
                                          size_t bytes);
 

@@ -1,5 +1,5 @@
-/* The block table (interop/block_table/format.h): a block for each request's row of pages, and the first one for lengths
- * and sums. */
+/* The block table (interop/block_table/format.h). For each stretch of the batch a block for each request's row of pages, and the
+ * first one for lengths and sums. */
 #include "devices/cuda/launch.cuh"
 #include "interop/launchers.h"
 #include "interop/formats.h"
@@ -13,8 +13,9 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kEach = CGR__MAX_REQUESTS / kThreads; /* requests of a thread at most, neighbours */
 constexpr int kDeep = 4;                            /* pages that a thread reads at once */
 
-__device__ __forceinline__ int32_t count_live(const cgr__block_table_task &t) {
-  return cgr__block_table_live(&t, t.live_requests != nullptr ? *t.live_requests : t.num_requests);
+__device__ __forceinline__ cgr__block_table_stretch find_stretch(const cgr__block_table_task &t, int32_t index) {
+  int32_t live = t.live_requests != nullptr ? *t.live_requests : t.num_requests;
+  return cgr__block_table_find(&t, index, live, t.has_prefills ? *t.first_prefill : 0);
 }
 
 __device__ __forceinline__ int32_t sum_before(int32_t value, int32_t &total) {
@@ -35,36 +36,45 @@ __device__ __forceinline__ int32_t sum_before(int32_t value, int32_t &total) {
   return __reduce_add_sync(~0u, lane < warp ? theirs : 0) + upto - value;
 }
 
-__device__ __forceinline__ void write_sums(const cgr__block_table_args &a) {
+__device__ __forceinline__ int32_t largest_of(int32_t value) {
+  __shared__ int32_t of_warp[kWarps];
+  int lane = threadIdx.x & 31;
+  int32_t largest = __reduce_max_sync(~0u, value);
+  if (lane == 0)
+    of_warp[threadIdx.x >> 5] = largest;
+  __syncthreads();
+  largest = __reduce_max_sync(~0u, lane < kWarps ? of_warp[lane] : 0);
+  __syncthreads();
+  return largest;
+}
+
+__device__ __forceinline__ void write_sums(const cgr__block_table_args &a, const cgr__block_table_stretch &s,
+                                           const cgr__block_table_arrays &at) {
   const cgr__block_table_task &t = a.task;
-  const cgr__block_table_places at = cgr__block_table_locate(&t);
   int32_t each = (t.num_requests + kThreads - 1) / kThreads, first = (int32_t)threadIdx.x * each;
-  int32_t live = count_live(t), len[kEach], own = 0, total;
+  int32_t len[kEach], own = 0, total;
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
-    int32_t i = first + k;
-    bool is_there = k < each && i < t.num_requests;
-    len[k] = is_there ? cgr__block_table_len(&t, t.rows[i], t.seq_lens[i]) : 0;
-    if (i >= live)
-      len[k] = 0;
+    bool is_there = k < each && first + k < t.num_requests;
+    len[k] = is_there ? cgr__block_table_len(&t, &s, first + k) : 0;
     own += len[k];
   }
   int32_t before = sum_before(own, total);
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
-    int32_t i = first + k;
-    if (k >= each || i >= t.num_requests)
+    int32_t j = first + k;
+    if (k >= each || j >= t.num_requests)
       continue;
-    a.memory[at.seq_lens + i] = len[k];
-    a.memory[at.kv_start_loc + i] = before;
+    a.memory[at.seq_lens + j] = len[k];
+    a.memory[at.kv_start_loc + j] = before;
     before += len[k];
   }
-  for (int32_t i = (int32_t)threadIdx.x; i <= t.num_requests; i += kThreads)
-    a.memory[at.query_start_loc + i] = t.query_start_loc[min(i, live)];
+  for (int32_t j = (int32_t)threadIdx.x; j <= t.num_requests; j += kThreads)
+    a.memory[at.query_start_loc + j] = cgr__block_table_query_start(&t, &s, j);
   if (threadIdx.x == 0)
     a.memory[at.kv_start_loc + t.num_requests] = total;
   /* Between the arrays, up to multiples of 16 bytes. */
-  int64_t ends[4] = { (int64_t)t.num_requests * t.max_pages, at.seq_lens + t.num_requests,
+  int64_t ends[4] = { at.table + (int64_t)t.num_requests * t.max_pages, at.seq_lens + t.num_requests,
                       at.query_start_loc + t.num_requests + 1, at.kv_start_loc + t.num_requests + 1 };
   if (threadIdx.x < 16) {
     int64_t end = ends[threadIdx.x >> 2], place = end + (threadIdx.x & 3);
@@ -73,29 +83,56 @@ __device__ __forceinline__ void write_sums(const cgr__block_table_args &a) {
   }
 }
 
-__device__ __forceinline__ void write_row(const cgr__block_table_args &a, int32_t i) {
+/* The most query tokens of a request, and the longest sequence, each read again: only mixed batches have counts. */
+__device__ __forceinline__ void write_counts(const cgr__block_table_task &t, const cgr__block_table_stretch &s, int32_t *counts) {
+  int32_t tokens = 0, longest = 0;
+  for (int32_t j = (int32_t)threadIdx.x; j < t.num_requests; j += kThreads) {
+    tokens = max(tokens, cgr__block_table_query_start(&t, &s, j + 1) - cgr__block_table_query_start(&t, &s, j));
+    longest = max(longest, cgr__block_table_len(&t, &s, j));
+  }
+  tokens = largest_of(tokens);
+  longest = largest_of(longest);
+  if (threadIdx.x != 0)
+    return;
+  counts[0] = s.end - s.first;
+  counts[1] = t.query_start_loc[s.end] - t.query_start_loc[s.first];
+  counts[2] = tokens;
+  counts[3] = longest;
+}
+
+__device__ __forceinline__ void write_row(const cgr__block_table_args &a, const cgr__block_table_stretch &s,
+                                          const cgr__block_table_arrays &at, int32_t j) {
   const cgr__block_table_task &t = a.task;
-  int32_t row = t.rows[i], seq_len = t.seq_lens[i], live = count_live(t);
-  int32_t pages = i < live ? cgr__block_table_pages(&t, cgr__block_table_len(&t, row, seq_len)) : 0;
-  const int32_t *from = t.page_table + (pages > 0 ? row * t.page_table_stride : 0);
-  int32_t *to = a.memory + (int64_t)i * t.max_pages;
+  int32_t pages = cgr__block_table_pages(&t, cgr__block_table_len(&t, &s, j));
+  const int32_t *from = t.page_table + (pages > 0 ? t.rows[s.first + j] * t.page_table_stride : 0);
+  int32_t *to = a.memory + at.table + (int64_t)j * t.max_pages;
   for (int32_t base = (int32_t)threadIdx.x; base < t.max_pages; base += kDeep * kThreads) {
     int32_t page[kDeep];
 #pragma unroll
-    for (int k = 0; k < kDeep; k++)
-      page[k] = base + k * kThreads < pages ? from[base + k * kThreads] : t.read_trash_page;
+    for (int k = 0; k < kDeep; k++) {
+      int32_t p = base + k * kThreads;
+      page[k] = p < pages ? from[cgr__block_table_index(&t, p)] : 0;
+    }
 #pragma unroll
-    for (int k = 0; k < kDeep; k++)
-      if (base + k * kThreads < t.max_pages)
-        to[base + k * kThreads] = cgr__block_table_page(&t, page[k]);
+    for (int k = 0; k < kDeep; k++) {
+      int32_t p = base + k * kThreads;
+      if (p < t.max_pages)
+        to[p] = p < pages ? cgr__block_table_page(&t, page[k], p) : cgr__block_table_padding(&t);
+    }
   }
 }
 
 __global__ void __launch_bounds__(kThreads) block_table_kernel(const __grid_constant__ cgr__block_table_args a) {
-  if (blockIdx.x == 0)
-    write_sums(a);
-  else
-    write_row(a, (int32_t)blockIdx.x - 1);
+  const cgr__block_table_places at = cgr__block_table_locate(&a.task);
+  const cgr__block_table_stretch s = find_stretch(a.task, (int32_t)blockIdx.y);
+  const cgr__block_table_arrays arrays = blockIdx.y == 0 ? at.of[0] : at.of[1];
+  if (blockIdx.x > 0) {
+    write_row(a, s, arrays, (int32_t)blockIdx.x - 1);
+    return;
+  }
+  write_sums(a, s, arrays);
+  if (a.task.has_prefills)
+    write_counts(a.task, s, a.memory + at.counts + blockIdx.y * CGR__BLOCK_TABLE_COUNTS);
 }
 
 } // namespace
@@ -103,9 +140,11 @@ __global__ void __launch_bounds__(kThreads) block_table_kernel(const __grid_cons
 
 extern "C" int cgr__cuda_block_table(const void *args, cudaStream_t stream) {
   const cgr__block_table_args *a = static_cast<const cgr__block_table_args *>(args);
-  if (a->task.num_requests < 1 || a->task.num_requests > CGR__MAX_REQUESTS || a->task.page_size < 1)
+  if (a->task.num_requests < 1 || a->task.num_requests > CGR__MAX_REQUESTS || a->task.kernel_page_size < 1 ||
+      a->task.pages_each < 1)
     return (int)cudaErrorInvalidValue;
-  return cgr::launch(cgr::block_table_kernel, args, dim3((unsigned)a->task.num_requests + 1), dim3(cgr::kThreads), 0, stream);
+  dim3 grid((unsigned)a->task.num_requests + 1, a->task.has_prefills ? CGR__BLOCK_TABLE_STRETCHES : 1);
+  return cgr::launch(cgr::block_table_kernel, args, grid, dim3(cgr::kThreads), 0, stream);
 }
 
 extern "C" int cgr__cuda_block_table_preload(void) { return cgr::preload(cgr::block_table_kernel, 0); }

@@ -14,6 +14,7 @@
 #define EMULATED(X) \
   X(append)         \
   X(attention)      \
+  X(block_table)    \
   X(check_values)   \
   X(on_demand)      \
   X(digest_pages)   \
