@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-#define LAST_NUMBERED 9 /* a longer list has no room for numbers: its names are in order */
+#define LAST_NUMBERED 10 /* a longer list has no room for numbers: its names are in order */
 
 /* Cut off at the end of the text. */
 static void append(cgr__choices_text *out, size_t *used, const char *text) {

@@ -27,6 +27,7 @@
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one ring slot */
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
+#define CGR__BLOCK_SCALE_ELEMENTS 16          /* neighbouring elements of a head that share a block scale */
 #define CGR__MAX_CALL_ARGS 4096               /* bytes of arguments that a call keeps by value; also of a kernel's */
 #define CGR__MAX_STRIDE ((int64_t)1 << 31)    /* elements; a view also is within 2^56 bytes */
 #define CGR__MAX_ELEMENTS ((int64_t)1 << 43)  /* of one buffer */

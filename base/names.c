@@ -24,7 +24,8 @@
 
 NAMES(cgr_dtype, cgr_dtype_name, { CGR_DTYPE_NONE, "none" }, { CGR_DTYPE_FP32, "fp32" }, { CGR_DTYPE_FP16, "fp16" },
       { CGR_DTYPE_BF16, "bf16" }, { CGR_DTYPE_FP8_E4M3, "fp8_e4m3" }, { CGR_DTYPE_I8, "i8" }, { CGR_DTYPE_I32, "i32" },
-      { CGR_DTYPE_I64, "i64" }, { CGR_DTYPE_FP8_E5M2, "fp8_e5m2" }, { CGR_DTYPE_U8, "u8" })
+      { CGR_DTYPE_I64, "i64" }, { CGR_DTYPE_FP8_E5M2, "fp8_e5m2" }, { CGR_DTYPE_U8, "u8" }, { CGR_DTYPE_FP4_E2M1, "fp4_e2m1" },
+      { CGR_DTYPE_I4, "i4" })
 
 NAMES(cgr_device_kind, cgr_device_kind_name, { CGR_DEVICE_KIND_HOST, "host" }, { CGR_DEVICE_KIND_CUDA, "cuda" })
 
@@ -40,7 +41,8 @@ NAMES(cgr_layer_flag, cgr_layer_flag_name, { CGR_LAYER_BIDIRECTIONAL, "bidirecti
       { CGR_LAYER_ALIBI_SQRT, "alibi sqrt" })
 
 NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "no append" },
-      { CGR_ATTENTION_APPEND_ONLY, "append only" }, { CGR_ATTENTION_NON_CAUSAL, "non causal" })
+      { CGR_ATTENTION_APPEND_ONLY, "append only" }, { CGR_ATTENTION_NON_CAUSAL, "non causal" },
+      { CGR_ATTENTION_TILED_SCALES, "tiled scales" })
 
 NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" })
 
@@ -116,21 +118,26 @@ NAMES(cgr_phase, cgr_phase_name, { CGR_PHASE_STEP, "step" }, { CGR_PHASE_PROLOGU
       { CGR_PHASE_RECORD, "record" }, { CGR_PHASE_FETCH, "fetch" }, { CGR_PHASE_EPILOGUE, "epilogue" },
       { CGR_PHASE_LAYER, "layer" }, { CGR_PHASE_APPEND, "append" }, { CGR_PHASE_ATTENTION, "attention" })
 
-size_t cgr_dtype_size(cgr_dtype dtype) {
+size_t cgr_dtype_size(cgr_dtype dtype) { return cgr_dtype_bits(dtype) / 8; }
+
+size_t cgr_dtype_bits(cgr_dtype dtype) {
   switch (dtype) {
+  case CGR_DTYPE_FP4_E2M1:
+  case CGR_DTYPE_I4:
+    return 4;
   case CGR_DTYPE_FP8_E4M3:
   case CGR_DTYPE_FP8_E5M2:
   case CGR_DTYPE_I8:
   case CGR_DTYPE_U8:
-    return 1;
+    return 8;
   case CGR_DTYPE_FP16:
   case CGR_DTYPE_BF16:
-    return 2;
+    return 16;
   case CGR_DTYPE_FP32:
   case CGR_DTYPE_I32:
-    return 4;
+    return 32;
   case CGR_DTYPE_I64:
-    return 8;
+    return 64;
   default:
     return 0;
   }
@@ -145,7 +152,7 @@ size_t cgr_dtype_size(cgr_dtype dtype) {
 #define ENUM(choices, type, first, last) CHOICES(choices, type, false, #type, first, last)
 #define FLAGS(choices, type, prefix, first, last) CHOICES(choices, type, true, prefix "*", first, last)
 
-ENUM(cgr__dtypes, cgr_dtype, CGR_DTYPE_FP32, CGR_DTYPE_U8)
+ENUM(cgr__dtypes, cgr_dtype, CGR_DTYPE_FP32, CGR_DTYPE_I4)
 ENUM(cgr__kv_layouts, cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND)
 ENUM(cgr__graph_kinds, cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL)
 ENUM(cgr__graph_modes, cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE)
@@ -160,7 +167,7 @@ ENUM(cgr__fa3_layouts, cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM)
 ENUM(cgr__flashmla_layouts, cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1)
 ENUM(cgr__flashinfer_layouts, cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1)
 
-FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_NON_CAUSAL)
+FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES)
 FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
 FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
 FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_PLANS_FIRST)

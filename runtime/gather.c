@@ -53,7 +53,7 @@ static bool is_half(const cgr_kv_view *view) { return view->dtype == CGR_DTYPE_F
 
 /* Of a dtype that is not served, or that this library does not know. */
 static cgr_status refusal_of(const cgr_kv_view *view) {
-  return cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM;
+  return cgr_dtype_bits((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM;
 }
 
 static cgr_status check_source_dtype(const tensor *t) {

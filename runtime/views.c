@@ -1,6 +1,7 @@
 /* The usual views: cgr_kv_view_make, cgr_kv_view_make_pair, cgr_view_make. */
 #include <string.h>
 
+#include "cgr/names.h"
 #include "runtime/runtime.h"
 
 /* What all of them take. */
@@ -23,7 +24,11 @@ static cgr_status check_view_shape(const shape *s, const char *memory, const cha
   CGR__TRY(cgr__check_choice(s->function, "dtype", &cgr__dtypes, (int32_t)s->dtype));
   CGR__TRY(check_count(s->function, "page_size", s->page_size));
   CGR__TRY(check_count(s->function, heads, s->num_heads));
-  return check_count(s->function, "head_dim", s->head_dim);
+  CGR__TRY(check_count(s->function, "head_dim", s->head_dim));
+  if (cgr_dtype_bits(s->dtype) < 8 && s->head_dim % 2 != 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: head_dim is %d, expected an even number: two elements of %s are a byte",
+                     s->function, s->head_dim, cgr_dtype_name(s->dtype));
+  return CGR_OK;
 }
 
 static cgr_status make_kv(const shape *s, cgr_kv_layout layout, void *base, int64_t pages_apart, cgr_kv_view *view) {
@@ -53,7 +58,7 @@ cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dty
   CGR__REQUIRE(v, s.function);
   CGR__TRY(check_view_shape(&s, "base", "num_kv_heads"));
   CGR__TRY(make_kv(&s, layout, base, 2, k));
-  size_t page = (size_t)page_size * (size_t)num_kv_heads * (size_t)head_dim * cgr_dtype_size(dtype);
+  size_t page = (size_t)page_size * (size_t)num_kv_heads * (size_t)head_dim * cgr_dtype_bits(dtype) / 8;
   return make_kv(&s, layout, (unsigned char *)base + page, 2, v);
 }
 

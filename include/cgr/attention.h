@@ -13,8 +13,8 @@ typedef struct cgr_recorder cgr_recorder;
 /* ----------------------------------------------------------------------------------------------------------------- views */
 
 /* A tensor [tokens, heads, head_dim] whose last dimension is dense: element (t, h, d) is at data + t * stride_token +
- * h * stride_head + d, counted in elements. The address and the strides are multiples of 16 bytes, heads of one token do not
- * overlap, and neither do tokens. */
+ * h * stride_head + d, counted in elements, those of 4 bits too. The address and the strides are multiples of 16 bytes, heads of
+ * one token do not overlap, and neither do tokens. */
 typedef struct cgr_view {
   void *data;
   int32_t dtype; /* cgr_dtype */
@@ -24,7 +24,8 @@ typedef struct cgr_view {
 
 /* Where K or V of a layer is: element (page p, token t of the page, KV head h, d) is at base + p * stride_page + t *
  * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these strides.
- * The address and the strides are multiples of 16 bytes. `scale` is for caches of 8 bits: factors in device memory, one per
+ * The address and the strides are multiples of 16 bytes. Caches of 4 bits (fp4_e2m1, i4), with even head dims, are for backends
+ * with CGR_BACKEND_APPENDS alone. `scale` is for caches of 8 bits or fewer: factors in device memory, one per
  * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it
  * is the element. Those that the engine gives are finite and above 0, which nothing checks; the append writes 0 for
  * a head of zeros. Factors overlap neither each other nor any cache. The
@@ -72,7 +73,7 @@ CGR_API cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype 
 CGR_API cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size,
                                          int32_t num_kv_heads, int32_t head_dim, cgr_kv_view *k, cgr_kv_view *v);
 
-/* The view of a dense tensor [tokens][num_heads][head_dim]. What a kernel needs beyond that (alignment, the head dims of a layer)
+/* The view of a dense tensor [tokens][num_heads][head_dim]; of elements of 4 bits head_dim is even, here and above. What a kernel needs beyond that (alignment, the head dims of a layer)
  * is checked when the view is used.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view);
@@ -146,8 +147,9 @@ typedef struct cgr_layer {
   int32_t head_dim;          /* of q and k, 1 .. 65536 */
   int32_t head_dim_v;        /* of v and out, 1 .. 65536; 0: head_dim */
   int32_t dtype;             /* cgr_dtype of q, k and v in the attention call (q: see q_dtype); 0: that of the cache, if there is
-                                one; with a cache of 8 bits it is not 0 */
-  int32_t out_dtype;         /* of out; 0: dtype. The library's own kernels take fp8_e4m3, too (cgr_attention.out_scale) */
+                                one; with a cache of 8 or 4 bits it is not 0 */
+  int32_t out_dtype;         /* of out; 0: dtype. The library's own kernels take fp8_e4m3, too (cgr_attention.out_scale); a backend
+                                of the engine's also fp4_e2m1, with block scales (cgr_attention.out_block_scale) */
   int32_t window_left;       /* keys that a query sees, up to and including its own; 0: all */
   int32_t window_right;      /* keys after its own, only with BIDIRECTIONAL; 0: all */
   int32_t chunk;             /* tokens per chunk, counted from position 0, or with NO_CACHE from the step's first token of the
@@ -174,9 +176,10 @@ typedef struct cgr_layer {
 typedef enum cgr_attention_flag {
   CGR_ATTENTION_NO_APPEND = 1,  /* k and v are in the cache already */
   CGR_ATTENTION_APPEND_ONLY = 2, /* write k and v to the cache and compute nothing */
-  CGR_ATTENTION_NON_CAUSAL = 4   /* in this step a query also attends to the keys after it, though the layer is causal: a draft or
+  CGR_ATTENTION_NON_CAUSAL = 4,  /* in this step a query also attends to the keys after it, though the layer is causal: a draft or
                                     an encoder over a decoder's layers. For backends of the engine's, which get the flag; the
                                     library's own kernels take it only in layers with BIDIRECTIONAL, where it changes nothing */
+  CGR_ATTENTION_TILED_SCALES = 8 /* out_block_scale is in tiles, as the matrix products of compute capability 10 read them */
 } cgr_attention_flag;
 
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
@@ -202,10 +205,17 @@ typedef struct cgr_attention {
                              for a layer with a backend of the engine's whose q_dtype has 8 bits; replays read it anew */
   const float *out_scale; /* the counterpart of out and out_dtype, for any backend: out is the result divided by it; NULL: 1. The
                              library's own kernels round to nearest, ties to even, saturate at 448, and make 0x7f of NaN */
+  cgr_view out_block_scale; /* written, with out: needed if out_dtype is fp4_e2m1 (nvfp4), and data NULL otherwise. A result is its
+                               element times the scale of its block times *out_scale (1 if NULL). fp8_e4m3 [num_tokens, num_q_heads,
+                               head_dim_v / 16]: a scale for each 16 neighbouring elements of a head; strides of any number, and no
+                               alignment. With TILED_SCALES strides are 0, the address is a multiple of 16, and there are whole
+                               tiles of 128 tokens x 4 blocks. With n = num_q_heads * head_dim_v / 16 blocks of a token, the scale
+                               of token t and block b is at ((t / 128) * ((n + 3) / 4) + b / 4) * 512 + t % 32 * 16 +
+                               t % 128 / 32 * 4 + b % 4. The backend writes the tiles' rest too, if anyone reads it */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
-    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL }
+    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL, { NULL, 0, 0, 0, 0 } }
 
 /* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer's attention is
  * recorded once per step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and

@@ -127,12 +127,21 @@ typedef enum cgr_dtype {
   CGR_DTYPE_I32 = 6,
   CGR_DTYPE_I64 = 7,
   CGR_DTYPE_FP8_E5M2 = 8,
-  CGR_DTYPE_U8 = 9
+  CGR_DTYPE_U8 = 9,
+  /* Two elements to a byte, the one with the even number in its low four bits. Strides count elements, as of every dtype: 32 of
+   * them are 16 bytes. Only for what engines' own kernels read or write: caches (cgr_kv_view), and results of fp4_e2m1
+   * (cgr_layer.out_dtype). */
+  CGR_DTYPE_FP4_E2M1 = 10,
+  CGR_DTYPE_I4 = 11
 } cgr_dtype;
 
-/* Bytes of one element; 0 for an unknown dtype.
+/* Bytes of one element; 0 for an unknown dtype, and for those of 4 bits.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API size_t cgr_dtype_size(cgr_dtype dtype);
+
+/* Bits of one element, 4 .. 64; 0 for an unknown dtype.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API size_t cgr_dtype_bits(cgr_dtype dtype);
 
 /* A reason why something cannot be done, or something that a test of graphs has found. */
 typedef struct cgr_finding {

@@ -54,7 +54,7 @@ static bool check_decl(const cgr_buffer_decl *decl, int32_t i, cgr__findings *f)
   bool counted = cgr__is_one(f, cgr__field_of("buffers", i, "dimension").name, decl->dimension, &cgr__dimensions);
   (void)cgr__is_one(f, cgr__field_of("buffers", i, "source").name, decl->source, &cgr__sources);
   bool wide = cgr__in_range(f, cgr__field_of("buffers", i, "width").name, decl->width, 1, (int64_t)1 << 40);
-  if (cgr__is_one(f, cgr__field_of("buffers", i, "dtype").name, decl->dtype, &cgr__dtypes))
+  if (cgr__is_whole(f, cgr__field_of("buffers", i, "dtype").name, decl->dtype))
     check_padding(decl, cgr__field_of("buffers", i, "padding").name, f);
   return counted && wide;
 }

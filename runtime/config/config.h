@@ -149,6 +149,8 @@ bool cgr__in_range(cgr__findings *findings, const char *field, int64_t value, in
 bool cgr__in_range_why(cgr__findings *findings, const char *field, int64_t value, int64_t low, int64_t high, const char *why);
 /* Whether an enum's value, or a word of flags, is one of these; a finding that names them if not. */
 bool cgr__is_one(cgr__findings *findings, const char *field, int64_t value, const cgr__choices *choices);
+/* Whether it is a dtype whose elements are whole bytes; a finding if not. */
+bool cgr__is_whole(cgr__findings *findings, const char *field, int32_t dtype);
 /* Whether an array of the configuration can be read: a finding if its number is out of range, or if it is NULL and counted. With
  * a number of 0 it may be any address: that of an emptied vector, say. */
 bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,

@@ -39,6 +39,16 @@ bool cgr__is_one(cgr__findings *findings, const char *field, int64_t value, cons
   return false;
 }
 
+bool cgr__is_whole(cgr__findings *findings, const char *field, int32_t dtype) {
+  if (!cgr__is_one(findings, field, dtype, &cgr__dtypes))
+    return false;
+  if (cgr_dtype_bits((cgr_dtype)dtype) >= 8)
+    return true;
+  cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is %s, expected a dtype whose elements are whole bytes",
+                    cgr_dtype_name((cgr_dtype)dtype));
+  return false;
+}
+
 bool cgr__check_list(cgr__findings *findings, const char *count_name, const char *name, int32_t count, int32_t most,
                      const void *list) {
   if (!cgr__in_range(findings, count_name, count, 0, most))

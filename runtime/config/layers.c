@@ -42,9 +42,30 @@ static void check_layer_heads(cgr_layer *l, int32_t i, cgr__findings *f) {
     l->num_q_heads = 0;
 }
 
-static void check_layer_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
+/* Of a cache. */
+static void check_cache_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
   if (!cgr__is_one(f, cgr__field_of("layers", i, name).name, *dtype, &cgr__dtypes))
     *dtype = 0;
+}
+
+/* Of q, k and v in the call. */
+static void check_call_dtype(int32_t *dtype, int32_t i, const char *name, cgr__findings *f) {
+  if (!cgr__is_whole(f, cgr__field_of("layers", i, name).name, *dtype))
+    *dtype = 0;
+}
+
+/* Of results: of 4 bits there is one kind, which has a scale for each block. */
+static void check_out_dtype(cgr_layer *l, int32_t i, cgr__findings *f) {
+  const int32_t dim = l->head_dim_v ? l->head_dim_v : l->head_dim;
+  cgr__field field = cgr__field_of("layers", i, "out_dtype");
+  if (l->out_dtype != CGR_DTYPE_FP4_E2M1) {
+    check_call_dtype(&l->out_dtype, i, "out_dtype", f);
+  } else if (dim % CGR__BLOCK_SCALE_ELEMENTS != 0) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
+                      "is fp4_e2m1 with a head_dim_v of %d, expected a multiple of %d: the elements of a block scale", dim,
+                      CGR__BLOCK_SCALE_ELEMENTS);
+    l->out_dtype = 0;
+  }
 }
 
 /* Other libraries say -1 where there is no bound. */
@@ -188,7 +209,7 @@ static void check_no_view(const cgr_layer *l, cgr_kv_view *view, int32_t i, cons
 }
 
 static void check_no_cache(cgr_layer *l, int32_t i, cgr__findings *f) {
-  check_layer_dtype(&l->dtype, i, "dtype", f); /* there is no cache to take it from */
+  check_call_dtype(&l->dtype, i, "dtype", f); /* there is no cache to take it from */
   check_view_reserved(l, i, f);
   check_no_view(l, &l->k, i, "k", f);
   check_no_view(l, &l->v, i, "v", f);
@@ -203,15 +224,24 @@ static void check_dtypes(cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findin
   } else if (l->kv_source != 0) {
     resolve_source(setup, l, i, f);
   } else {
-    check_layer_dtype(&l->k.dtype, i, "k.dtype", f);
-    check_layer_dtype(&l->v.dtype, i, "v.dtype", f);
+    check_cache_dtype(&l->k.dtype, i, "k.dtype", f);
+    check_cache_dtype(&l->v.dtype, i, "v.dtype", f);
   }
   if (l->dtype != 0)
-    check_layer_dtype(&l->dtype, i, "dtype", f);
+    check_call_dtype(&l->dtype, i, "dtype", f);
   if (l->q_dtype != 0)
-    check_layer_dtype(&l->q_dtype, i, "q_dtype", f);
+    check_call_dtype(&l->q_dtype, i, "q_dtype", f);
   if (l->out_dtype != 0)
-    check_layer_dtype(&l->out_dtype, i, "out_dtype", f);
+    check_out_dtype(l, i, f);
+}
+
+/* A call has no elements of 4 bits, so its dtype cannot be that of such a cache. What else reads the cache tells so itself. */
+static void check_default_dtype(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  if (l->dtype != 0 || !cgr__layer_appends_itself(setup, l) || l->k.dtype == 0 || cgr_dtype_bits((cgr_dtype)l->k.dtype) >= 8)
+    return;
+  cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, cgr__field_of("layers", i, "dtype").name,
+                    "is 0, that of the cache, %s, expected the dtype of k and v in the call",
+                    cgr_dtype_name((cgr_dtype)l->k.dtype));
 }
 
 static void set_defaults(cgr_layer *l) {
@@ -265,6 +295,7 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_layer_length_set(setup, l, i, f);
   check_layer_heads(l, i, f);
   check_dtypes(setup, l, i, f);
+  check_default_dtype(setup, l, i, f);
   set_defaults(l);
   if (is_backend(setup, l->backend, i, f))
     cgr__check_backend(setup, l, i, f);

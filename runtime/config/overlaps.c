@@ -36,12 +36,12 @@ bool cgr__layer_appends_itself(const cgr__setup *setup, const cgr_layer *l) {
 
 /* Whether each run of `inner` is within the run of the same page, token and head of `outer`. */
 static bool is_inside(const cgr_layer *l, const cgr_group *group, const cgr_kv_view *inner, const cgr_kv_view *outer) {
-  int64_t size = cgr__known_size(inner);
   int64_t offset = (int64_t)(uintptr_t)inner->base - (int64_t)(uintptr_t)outer->base;
   bool alike = inner->dtype == outer->dtype && inner->stride_page == outer->stride_page &&
                (group->page_size == 1 || inner->stride_token == outer->stride_token) &&
                (l->num_kv_heads == 1 || inner->stride_head == outer->stride_head);
-  return alike && offset >= 0 && offset + cgr__known_dim(l, inner) * size <= cgr__known_dim(l, outer) * size;
+  return alike && offset >= 0 &&
+         offset + cgr__known_bytes(inner, cgr__known_dim(l, inner)) <= cgr__known_bytes(outer, cgr__known_dim(l, outer));
 }
 
 /* A backend that writes k and v itself may keep one inside of the other, as MLA does. A bad view has a finding of its own, and

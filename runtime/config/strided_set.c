@@ -96,13 +96,12 @@ const char *cgr__layer_tensor_name(cgr__layer_tensor tensor) {
 }
 
 static cgr__strided_set view_set(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
-  const int64_t size = cgr__known_size(view);
   const bool known = view->stride_page != 0;
   cgr__strided_set l = { .base = (int64_t)(uintptr_t)view->base };
-  l.run = cgr__known_dim(layer, view) * size;
-  l.stride[0] = view->stride_page * size;
-  l.stride[1] = view->stride_token * size;
-  l.stride[2] = view->stride_head * size;
+  l.run = cgr__known_bytes(view, cgr__known_dim(layer, view));
+  l.stride[0] = cgr__known_bytes(view, view->stride_page);
+  l.stride[1] = cgr__known_bytes(view, view->stride_token);
+  l.stride[2] = cgr__known_bytes(view, view->stride_head);
   l.count[0] = known ? group->num_pages : 1;
   l.count[1] = known ? group->page_size : 1;
   l.count[2] = known ? cgr__or_one(layer->num_kv_heads) : 1;

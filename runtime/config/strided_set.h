@@ -27,14 +27,30 @@ bool cgr__strided_set_is_placed(const cgr__strided_set *strided);
  * ranges must not meet, within all memory or within a page if pages have the same stride. */
 bool cgr__strided_sets_meet(const cgr__strided_set *a, const cgr__strided_set *b);
 
-/* Numbers of a layer, or the least where one is not known: heads, elements of a token's run in a view of the layer's own, bytes
- * of an element. */
+/* Numbers of a layer, or the least where one is not known: heads, elements of a token's run in a view of the layer's own, bits of
+ * an element. */
 static inline int32_t cgr__or_one(int32_t number) { return number > 0 ? number : 1; }
 static inline int32_t cgr__known_dim(const cgr_layer *layer, const cgr_kv_view *view) {
   return cgr__or_one(view == &layer->v ? layer->head_dim_v : layer->head_dim);
 }
-static inline int64_t cgr__known_size(const cgr_kv_view *view) {
-  return view->dtype != 0 ? (int64_t)cgr_dtype_size((cgr_dtype)view->dtype) : 1;
+static inline int64_t cgr__known_bits(const cgr_kv_view *view) {
+  return view->dtype != 0 ? (int64_t)cgr_dtype_bits((cgr_dtype)view->dtype) : 8;
+}
+/* Bytes that so many neighbouring elements touch. */
+static inline int64_t cgr__known_bytes(const cgr_kv_view *view, int64_t elements) {
+  return (elements * cgr__known_bits(view) + 7) / 8;
+}
+/* The same memory as elements of whole bytes: two elements of 4 bits are one u8. `dim`: elements of a head. */
+static inline cgr_kv_view cgr__in_whole_bytes(const cgr_kv_view *view, int32_t *dim) {
+  cgr_kv_view bytes = *view;
+  if (cgr_dtype_bits((cgr_dtype)view->dtype) >= 8)
+    return bytes;
+  bytes.dtype = CGR_DTYPE_U8;
+  bytes.stride_page /= 2;
+  bytes.stride_token /= 2;
+  bytes.stride_head /= 2;
+  *dim /= 2;
+  return bytes;
 }
 
 /* The tensors that a layer names. Those of its cache come first; the arrays are there without one, too. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "cgr/names.h"
 #include "kernels/quantise.h"
 #include "runtime/config/config.h"
 #include "runtime/config/strided_set.h"
@@ -12,16 +13,16 @@
 
 /* Without a dtype: for elements of 8 bytes, whose strides are the freest. */
 static bool is_stride(int64_t stride, const cgr_kv_view *view) {
-  int64_t size = view->dtype != 0 ? cgr__known_size(view) : 8;
-  return stride > 0 && stride <= CGR__MAX_STRIDE && stride % (16 / size) == 0;
+  int64_t bits = view->dtype != 0 ? cgr__known_bits(view) : 64;
+  return stride > 0 && stride <= CGR__MAX_STRIDE && stride % (128 / bits) == 0;
 }
 
 /* Whether a view of the group is somewhere between its base and 2^56 bytes further on; what follows then stays inside 64 bits. */
 static bool spans_memory(const cgr_layer *layer, const cgr_group *group, const cgr_kv_view *view) {
-  int64_t size = cgr__known_size(view);
   int64_t elements = (group->num_pages - 1) * view->stride_page + (group->page_size - 1) * view->stride_token +
                      (cgr__or_one(layer->num_kv_heads) - 1) * view->stride_head + cgr__known_dim(layer, view);
-  return elements <= MAX_SPAN / size && (uintptr_t)view->base <= (uintptr_t)(INT64_MAX - elements * size);
+  return elements <= MAX_SPAN / cgr__known_bits(view) * 8 &&
+         (uintptr_t)view->base <= (uintptr_t)(INT64_MAX - cgr__known_bytes(view, elements));
 }
 
 static bool check_strides(const cgr_kv_view *view, const char *field, cgr__findings *f) {
@@ -30,6 +31,17 @@ static bool check_strides(const cgr_kv_view *view, const char *field, cgr__findi
   cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
                     "has strides %lld, %lld, %lld, expected positive multiples of 16 bytes up to 2^31 elements",
                     (long long)view->stride_page, (long long)view->stride_token, (long long)view->stride_head);
+  return false;
+}
+
+/* Whether each head begins and ends with a byte. */
+static bool check_whole_bytes(const cgr_layer *layer, const cgr_kv_view *view, const char *field, cgr__findings *f) {
+  const int32_t dim = cgr__known_dim(layer, view);
+  if (view->dtype == 0 || cgr__known_bits(view) >= 8 || dim % 2 == 0 || layer->head_dim == 0)
+    return true;
+  cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,
+                    "has heads of %d elements, expected an even number: two of %s are a byte", dim,
+                    cgr_dtype_name((cgr_dtype)view->dtype));
   return false;
 }
 
@@ -63,8 +75,8 @@ void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, field.name, "has base NULL, expected an address");
   if ((uintptr_t)view->base % 16 != 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "has base %p, expected a multiple of 16", view->base);
-  bool placed =
-      check_strides(view, field.name, f) && check_places(layer, cgr__group_of(setup, layer->group), view, field.name, f);
+  bool placed = check_strides(view, field.name, f) && check_whole_bytes(layer, view, field.name, f) &&
+                check_places(layer, cgr__group_of(setup, layer->group), view, field.name, f);
   if (!placed || view->dtype == 0)
     view->stride_page = view->stride_token = view->stride_head = 0;
 }

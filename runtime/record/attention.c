@@ -2,6 +2,7 @@
  * itself, and the backend's call. */
 #include "cgr/names.h"
 #include "runtime/record/record.h"
+#include "runtime/record/scales.h"
 #include "runtime/record/view_check.h"
 #include "runtime/report/ranges.h"
 #include "runtime/report/timing.h"
@@ -67,33 +68,6 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
   return check_causality(a, l);
 }
 
-/* Of values of 8 bits. */
-static cgr_status check_scale(const cgr__step_recorder *rec, int32_t layer, const float *scale, const char *name, const char *of,
-                              int32_t dtype) {
-  if (!scale)
-    return CGR_OK;
-  if (cgr_dtype_size((cgr_dtype)dtype) != 1)
-    return cgr__fail(
-        CGR_ERROR_INVALID_ARGUMENT,
-        "cgr_record_attention: %s is given for layer %d, whose %s is %s, expected NULL: only values of 8 bits have one", name,
-        layer, of, cgr_dtype_name((cgr_dtype)dtype));
-  if ((uintptr_t)scale % sizeof *scale != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_record_attention: %s is %p, expected a multiple of %zu bytes", name,
-                     (const void *)scale, sizeof *scale);
-  return cgr__memory_end_check(rec, "cgr_record_attention", name, scale, sizeof *scale);
-}
-
-static cgr_status check_scales(const cgr__step_recorder *rec, const cgr_attention *a) {
-  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
-  if (a->q_scale && l->backend == 0)
-    return cgr__fail(CGR_ERROR_UNSUPPORTED,
-                     "cgr_record_attention: q_scale is given for layer %d, which the library's own kernels attend, expected NULL "
-                     "in this version",
-                     a->layer);
-  CGR__TRY(check_scale(rec, a->layer, a->q_scale, "q_scale", "q_dtype", l->q_dtype));
-  return check_scale(rec, a->layer, a->out_scale, "out_scale", "out_dtype", l->out_dtype);
-}
-
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   if (rec->base.in_call)
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
@@ -108,7 +82,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
-  return check_scales(rec, a);
+  return cgr__scales_check(rec, a);
 }
 
 /* The layer whose cache this one reads: its own, or an earlier one's. */
@@ -312,12 +286,17 @@ static cgr_status check_attention_overlaps(const cgr__step_recorder *rec, const 
   const cgr__tensor v = { &a->v, view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
   const cgr__tensor out = { &a->out, view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v) };
   const cgr__tensor lse = { &a->lse, cgr__view_shape_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads) };
-  const cgr__tensor *const written[] = { &out, &lse }, *const kv[] = { &k, &v };
-  CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", &out, &q, true));
-  CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", &lse, &q, false));
-  for (int i = 0; l->flags & CGR_LAYER_NO_CACHE && i < 4; i++)
-    CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[i / 2], kv[i % 2], false));
-  return cgr__tensor_check_apart("cgr_record_attention", &lse, &out, false);
+  const cgr__block_scales blocks = cgr__block_scales_of(rec, a);
+  const cgr__tensor scales = { &blocks.view, blocks.shape };
+  const cgr__tensor *const written[] = { &out, &lse, &scales }, *const kv[] = { &k, &v };
+  for (int w = 0; w < 3; w++) {
+    CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], &q, w == 0));
+    for (int i = 0; l->flags & CGR_LAYER_NO_CACHE && i < 2; i++)
+      CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], kv[i], false));
+    for (int i = 0; i < w; i++)
+      CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], written[i], false));
+  }
+  return CGR_OK;
 }
 
 static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -330,6 +309,7 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
   CGR__TRY(check_view(rec, &a->out, &out));
   if (a->lse.data)
     CGR__TRY(check_view(rec, &a->lse, &lse));
+  CGR__TRY(cgr__block_scales_check(rec, a));
   CGR__TRY(check_attention_overlaps(rec, a, l));
   CGR__TRY(mark_layer(rec->marks.attended, a->layer, "attended"));
   int32_t source = source_of(rec, a->layer);
@@ -340,8 +320,8 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
 
 /* A graph holds what its attention reads and writes. */
 static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const void *const addresses[] = { a->q.data,       a->k.data, a->v.data,  a->out.data, a->lse.data,
-                                    l->alibi_slopes, l->sinks,  a->q_scale, a->out_scale };
+  const void *const addresses[] = { a->q.data,       a->k.data, a->v.data,  a->out.data,  a->lse.data,
+                                    l->alibi_slopes, l->sinks,  a->q_scale, a->out_scale, a->out_block_scale.data };
   for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
     if (addresses[i])
       CGR__TRY(cgr__capture_hold_address(rec->base.capture, addresses[i]));

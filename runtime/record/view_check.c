@@ -19,10 +19,15 @@ static bool has_strides(const cgr_view *view, int64_t unit) {
          view->stride_head <= CGR__MAX_STRIDE && view->stride_token % unit == 0 && view->stride_head % unit == 0;
 }
 
+/* That so many neighbouring elements touch. */
+static uint64_t bytes_of(int32_t dtype, int64_t elements) {
+  return ((uint64_t)elements * cgr_dtype_bits((cgr_dtype)dtype) + 7) / 8;
+}
+
 /* Bytes from the first element to the end of the last one: strides are checked before. */
 static uint64_t view_bytes(const cgr_view *view, const cgr__view_shape *e) {
   int64_t tokens = e->tokens > 0 ? e->tokens - 1 : 0, heads = e->heads > 0 ? e->heads - 1 : 0;
-  return (uint64_t)(tokens * view->stride_token + heads * view->stride_head + e->dim) * cgr_dtype_size((cgr_dtype)e->dtype);
+  return bytes_of(e->dtype, tokens * view->stride_token + heads * view->stride_head + e->dim);
 }
 
 cgr_status cgr__memory_end_check(const cgr__step_recorder *recorder, const char *function, const char *name, const void *data,
@@ -54,19 +59,19 @@ cgr_status cgr__check_heads(const char *function, int32_t num_heads, int32_t hea
 cgr_status cgr__check_float_dtype(const char *function, const char *name, int32_t dtype) {
   if (dtype == CGR_DTYPE_FP32 || dtype == CGR_DTYPE_FP16 || dtype == CGR_DTYPE_BF16)
     return CGR_OK;
-  return cgr__fail(cgr_dtype_size((cgr_dtype)dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
+  return cgr__fail(cgr_dtype_bits((cgr_dtype)dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
                    "%s: %s is %s (%d), expected fp32, fp16 or bf16", function, name, cgr_dtype_name((cgr_dtype)dtype), dtype);
 }
 
 cgr_status cgr__view_check(const cgr__step_recorder *recorder, const char *function, const cgr_view *view,
                            const cgr__view_shape *e) {
-  size_t alignment = (size_t)e->unit * cgr_dtype_size((cgr_dtype)e->dtype);
+  size_t alignment = (size_t)bytes_of(e->dtype, e->unit);
   if (!view->data)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: %s.data is NULL, expected an address", function, e->name);
   if (view->reserved != 0)
     return cgr__fail(CGR_ERROR_NEWER_STRUCT, "%s: %s.reserved is %d, expected 0", function, e->name, view->reserved);
   if (view->dtype != e->dtype)
-    return cgr__fail(cgr_dtype_size((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
+    return cgr__fail(cgr_dtype_bits((cgr_dtype)view->dtype) ? CGR_ERROR_UNSUPPORTED : CGR_ERROR_INVALID_ENUM,
                      "%s: %s.dtype is %s (%d), expected %s (%d)%s", function, e->name, cgr_dtype_name((cgr_dtype)view->dtype),
                      view->dtype, cgr_dtype_name((cgr_dtype)e->dtype), e->dtype, e->whose);
   if ((uintptr_t)view->data % alignment != 0)
@@ -98,11 +103,11 @@ typedef struct strides {
 } strides;
 
 static strides strides_of(const cgr__tensor *t) {
-  const int64_t size = (int64_t)cgr_dtype_size((cgr_dtype)t->shape.dtype);
   const int64_t tokens = t->shape.tokens, heads = t->shape.heads;
-  const int64_t token = t->view->stride_token * size, head = t->view->stride_head * size;
+  const int64_t token = (int64_t)bytes_of(t->shape.dtype, t->view->stride_token);
+  const int64_t head = (int64_t)bytes_of(t->shape.dtype, t->view->stride_head);
   const bool heads_inside = tokens > 1 && (heads == 1 || token >= head);
-  strides l = { .base = (uintptr_t)t->view->data, .run = t->shape.dim * size };
+  strides l = { .base = (uintptr_t)t->view->data, .run = (int64_t)bytes_of(t->shape.dtype, t->shape.dim) };
   l.num_inner = heads_inside ? heads : tokens;
   l.num_outer = heads_inside ? tokens : heads;
   l.inner = l.num_inner > 1 ? (heads_inside ? head : token) : l.run; /* of a single one: the stride means nothing */

@@ -17,7 +17,7 @@ typedef struct cgr__view_shape {
 
 /* Of a tensor whose address and strides are multiples of 16 bytes. */
 static inline cgr__view_shape cgr__view_shape_of(const char *name, int32_t dtype, int32_t tokens, int32_t heads, int32_t dim) {
-  const int64_t unit = (int64_t)(16 / cgr_dtype_size((cgr_dtype)dtype));
+  const int64_t unit = (int64_t)(128 / cgr_dtype_bits((cgr_dtype)dtype));
   return (cgr__view_shape){ name, "", dtype, tokens, heads, dim, unit };
 }
 /* Of an lse. */

@@ -6,6 +6,7 @@
 
 #include "kernels/quantise.h"
 #include "kernels/values.h"
+#include "runtime/config/strided_set.h"
 #include "runtime/step/step.h"
 
 #define LAUNCHES_BETWEEN 16 /* from one look to the next */
@@ -20,9 +21,11 @@ typedef struct page_of {
 static page_of page_of_layer(const cgr__setup *setup, const cgr_layer *layer, int tensor) {
   const cgr_group *group = &setup->groups[layer->group];
   const cgr_kv_view *view = tensor % 2 ? &layer->v : &layer->k;
-  const int32_t dim = tensor % 2 && layer->head_dim_v > 0 ? layer->head_dim_v : layer->head_dim;
-  if (tensor < 2)
-    return (page_of){ *view, group->read_trash_page, group->page_size, layer->num_kv_heads, dim };
+  int32_t dim = tensor % 2 && layer->head_dim_v > 0 ? layer->head_dim_v : layer->head_dim;
+  if (tensor < 2) {
+    const cgr_kv_view bytes = cgr__in_whole_bytes(view, &dim); /* 4 bits hold no NaN */
+    return (page_of){ bytes, group->read_trash_page, group->page_size, layer->num_kv_heads, dim };
+  }
   page_of p = { cgr__factors_of_tokens(view, layer->num_kv_heads), group->read_trash_page, 0, layer->num_kv_heads, 1 };
   p.num_tokens = p.view.base ? group->page_size : 0;
   return p;

@@ -18,7 +18,7 @@ struct Case {
 };
 
 const Case kCases[] = {
-  { &cgr__dtypes, "cgr_dtype", 9, false },
+  { &cgr__dtypes, "cgr_dtype", 11, false },
   { &cgr__kv_layouts, "cgr_kv_layout", 2, false },
   { &cgr__graph_kinds, "cgr_graph_kind", 3, false },
   { &cgr__graph_modes, "cgr_graph_mode", 6, false },
@@ -32,7 +32,7 @@ const Case kCases[] = {
   { &cgr__fa3_layouts, "cgr_fa3_layout", 2, false },
   { &cgr__flashmla_layouts, "cgr_flashmla_layout", 2, false },
   { &cgr__flashinfer_layouts, "cgr_flashinfer_layout", 2, false },
-  { &cgr__attention_flags, "CGR_ATTENTION_*", 2, false },
+  { &cgr__attention_flags, "CGR_ATTENTION_*", 3, false },
   { &cgr__layer_flags, "CGR_LAYER_*", 3, false },
   { &cgr__value_flags, "CGR_VALUES_*", 1, false },
   { &cgr__backend_flags, "CGR_BACKEND_*", 2, false },

@@ -16,13 +16,13 @@ namespace {
 // clang-format off
 #define DTYPES(X)                                                                                                             \
   X(CGR_DTYPE_NONE) X(CGR_DTYPE_FP32) X(CGR_DTYPE_FP16) X(CGR_DTYPE_BF16) X(CGR_DTYPE_FP8_E4M3) X(CGR_DTYPE_I8)               \
-  X(CGR_DTYPE_I32) X(CGR_DTYPE_I64) X(CGR_DTYPE_FP8_E5M2) X(CGR_DTYPE_U8)
+  X(CGR_DTYPE_I32) X(CGR_DTYPE_I64) X(CGR_DTYPE_FP8_E5M2) X(CGR_DTYPE_U8) X(CGR_DTYPE_FP4_E2M1) X(CGR_DTYPE_I4)
 #define DEVICE_KINDS(X) X(CGR_DEVICE_KIND_HOST) X(CGR_DEVICE_KIND_CUDA)
 #define SCHEDULES(X) X(CGR_SCHEDULE_ASYNC) X(CGR_SCHEDULE_EARLIEST) X(CGR_SCHEDULE_LATEST) X(CGR_SCHEDULE_RANDOM)
 #define WAIT_MODES(X) X(CGR_WAIT_DEFAULT) X(CGR_WAIT_SPIN) X(CGR_WAIT_YIELD) X(CGR_WAIT_BLOCK)
 #define LAYOUTS(X) X(CGR_LAYOUT_NHD) X(CGR_LAYOUT_HND)
 #define LAYER_FLAGS(X) X(CGR_LAYER_BIDIRECTIONAL) X(CGR_LAYER_NO_CACHE) X(CGR_LAYER_ALIBI_SQRT)
-#define ATTENTION_FLAGS(X) X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY)
+#define ATTENTION_FLAGS(X) X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY) X(CGR_ATTENTION_TILED_SCALES)
 #define BACKEND_FLAGS(X) X(CGR_BACKEND_APPENDS) X(CGR_BACKEND_PLANS_FIRST)
 #define PLANNED(X)                                                                                                            \
   X(CGR_PLANNED_GROUP) X(CGR_PLANNED_HEADS) X(CGR_PLANNED_HEAD_DIM) X(CGR_PLANNED_DTYPE) X(CGR_PLANNED_WINDOW)               \
@@ -213,19 +213,31 @@ TEST(Names, NoEnumOfTheHeadersIsLeftOut) {
 }
 
 TEST(Dtype, SizesAreThoseOfTheElements) {
-  const std::map<int, size_t> sizes = {
-    { CGR_DTYPE_NONE, 0 }, { CGR_DTYPE_FP32, sizeof(float) },  { CGR_DTYPE_FP16, 2 },
-    { CGR_DTYPE_BF16, 2 }, { CGR_DTYPE_FP8_E4M3, 1 },          { CGR_DTYPE_FP8_E5M2, 1 },
-    { CGR_DTYPE_I8, 1 },   { CGR_DTYPE_I32, sizeof(int32_t) }, { CGR_DTYPE_I64, sizeof(int64_t) },
-    { CGR_DTYPE_U8, 1 },
+  const std::map<int, size_t> bits = {
+    { CGR_DTYPE_NONE, 0 },
+    { CGR_DTYPE_FP32, 8 * sizeof(float) },
+    { CGR_DTYPE_FP16, 16 },
+    { CGR_DTYPE_BF16, 16 },
+    { CGR_DTYPE_FP8_E4M3, 8 },
+    { CGR_DTYPE_FP8_E5M2, 8 },
+    { CGR_DTYPE_I8, 8 },
+    { CGR_DTYPE_I32, 8 * sizeof(int32_t) },
+    { CGR_DTYPE_I64, 8 * sizeof(int64_t) },
+    { CGR_DTYPE_U8, 8 },
+    { CGR_DTYPE_FP4_E2M1, 4 },
+    { CGR_DTYPE_I4, 4 },
   };
 #define COUNT(value) +1
-  EXPECT_EQ(sizes.size(), static_cast<size_t>(0 DTYPES(COUNT)));
+  EXPECT_EQ(bits.size(), static_cast<size_t>(0 DTYPES(COUNT)));
 #undef COUNT
-  for (const auto &[dtype, size] : sizes)
-    EXPECT_EQ(cgr_dtype_size(static_cast<cgr_dtype>(dtype)), size) << dtype;
-  for (int dtype : { -1, 10, 1000 })
+  for (const auto &[dtype, want] : bits) {
+    EXPECT_EQ(cgr_dtype_bits(static_cast<cgr_dtype>(dtype)), want) << dtype;
+    EXPECT_EQ(cgr_dtype_size(static_cast<cgr_dtype>(dtype)), want / 8) << dtype;
+  }
+  for (int dtype : { -1, 12, 1000 }) {
+    EXPECT_EQ(cgr_dtype_bits(static_cast<cgr_dtype>(dtype)), 0u) << dtype;
     EXPECT_EQ(cgr_dtype_size(static_cast<cgr_dtype>(dtype)), 0u) << dtype;
+  }
 }
 
 } // namespace

@@ -18,8 +18,8 @@ TEST_P(AttentionIsRefused, ForItsLayerFlagsAndReservedFields) {
   EachRefused({
       { kArgument, "layer is -1", [](cgr_attention &a) { a.layer = -1; } },
       { kArgument, "layer is 2 ... 2 configured", [](cgr_attention &a) { a.layer = 2; } },
-      { kEnum, "flags is 0x8 ... CGR_ATTENTION_* ... no append ... append only ... non causal",
-        [](cgr_attention &a) { a.flags = 8; } },
+      { kEnum, "flags is 0x10 ... CGR_ATTENTION_* ... no append ... append only ... non causal",
+        [](cgr_attention &a) { a.flags = 0x10; } },
       { kEnum, "flags is 0x100", [](cgr_attention &a) { a.flags = 0x100; } },
       { kArgument, "NO_APPEND and APPEND_ONLY",
         [](cgr_attention &a) { a.flags = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY; } },

@@ -6,7 +6,8 @@
 namespace cgr_test {
 namespace {
 
-const std::string kDtypes = "cgr_dtype (1 fp32, 2 fp16, 3 bf16, 4 fp8_e4m3, 5 i8, 6 i32, 7 i64, 8 fp8_e5m2, 9 u8)";
+const std::string kDtypes =
+    "cgr_dtype (1 fp32, 2 fp16, 3 bf16, 4 fp8_e4m3, 5 i8, 6 i32, 7 i64, 8 fp8_e5m2, 9 u8, 10 fp4_e2m1, 11 i4)";
 
 class CallsRefused : public ThreeRequests {};
 

@@ -45,7 +45,7 @@ TEST_P(ConfigBuffers, FieldsAreWithinTheirBounds) {
       Field(kEnum, "buffers[1].source is #, expected 1 .. 2, a cgr_source (1 device, 2 staged)", Of(&cgr_buffer_decl::source),
             { 1, 2 }, { -1, 3, 7, INT32_MIN }),
       Field(kEnum, "buffers[1].dtype is #, expected " + std::string(kDtypes), Of(&cgr_buffer_decl::dtype), dtypes,
-            { 0, -1, 10, 99, INT32_MAX }),
+            { 0, -1, 12, 99, INT32_MAX }),
       Field(kArgument, "buffers[1].width is # ... 1 .. 1099511627776", Of(&cgr_buffer_decl::width), { 0, 1, most },
             { -1, INT64_MIN, most + 1, INT64_MAX }),
   });

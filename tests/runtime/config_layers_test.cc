@@ -123,11 +123,11 @@ TEST_P(ConfigLayers, DtypesAreChecked) {
   EachField({
       Field(CGR_OK, "k.dtype and v.dtype", cache, { CGR_DTYPE_FP16, CGR_DTYPE_BF16 }, {}),
       Field(kEnum, k + "#" + some, k_alone, {}, { 99 }),
-      Field(kEnum, "layers[1].dtype is #" + some, call, { CGR_DTYPE_BF16 }, { -1, 10, INT32_MAX }),
+      Field(kEnum, "layers[1].dtype is #" + some, call, { CGR_DTYPE_BF16 }, { -1, 12, INT32_MAX }),
       Field(kEnum, "layers[1].dtype is #" + some, Of(&cgr_layer::dtype), {}, { -3 }),
-      Field(kEnum, "layers[1].out_dtype is #" + some, Of(&cgr_layer::out_dtype), {}, { -1, 10, INT32_MAX }),
+      Field(kEnum, "layers[1].out_dtype is #" + some, Of(&cgr_layer::out_dtype), {}, { -1, 12, INT32_MAX }),
   });
-  for (int32_t bad : { 0, -1, 10, INT32_MAX })
+  for (int32_t bad : { 0, -1, 12, INT32_MAX })
     Refused([&](Good &c) { cache(c, bad); },
             { { kEnum, k + std::to_string(bad) + some }, { kEnum, v + std::to_string(bad) + some } });
 }

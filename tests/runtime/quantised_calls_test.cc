@@ -1,68 +1,29 @@
 // q that the engine has quantised, and results that a backend quantises: a backend of the engine's gets views and scales
 // unchanged, in every kind of step, and graphs hold the scales. The library's own kernels refuse them by name.
-#include <cstring>
-
-#include "tests/support/quantised_case.h"
+#include "tests/support/kept_calls.h"
 
 namespace cgr_test {
 namespace {
 
-// Keeps the calls that it gets.
-struct Backend {
-  std::vector<cgr_attention> calls;
-};
-cgr_status Keep(void *context, cgr_recorder *, const cgr_attention *attention) {
-  static_cast<Backend *>(context)->calls.push_back(*attention);
-  return CGR_OK;
-}
-
-class QuantisedCalls : public QuantisedCase {
+class QuantisedCalls : public KeptCalls {
 protected:
-  static constexpr int kPages = 16, kDim = 16;
+  static constexpr int kDim = 16;
 
   void SetUpOnDevice() override {
-    ASSERT_NO_FATAL_FAILURE(Open());
+    ASSERT_NO_FATAL_FAILURE(OpenKeeping());
     layer_.head_dim = kDim;
-    backend_.name = "quantised", backend_.record = Keep, backend_.context = &kept_;
-    group_.num_pages = kPages;
     layer_.q_dtype = layer_.out_dtype = CGR_DTYPE_FP8_E4M3;
-    for (cgr_kv_view *view : { &layer_.k, &layer_.v })
-      CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(size_t(kPages) * kPage * kHeads * kDim * 2), CGR_DTYPE_BF16, kPage,
-                                     kHeads, kDim, view));
+    ASSERT_NO_FATAL_FAILURE(MakeCache(CGR_DTYPE_BF16, kDim, kDim));
     for (cgr_view *view : { &call_.q, &call_.out })
-      CGR_ASSERT_OK(cgr_view_make(Alloc(kTokens * kHeads * kDim), CGR_DTYPE_FP8_E4M3, kHeads, kDim, view));
+      ASSERT_NO_FATAL_FAILURE(MakeView(view, CGR_DTYPE_FP8_E4M3, kHeads, kDim));
     for (cgr_view *view : { &call_.k, &call_.v })
-      CGR_ASSERT_OK(cgr_view_make(Alloc(kTokens * kHeads * kDim * 2), CGR_DTYPE_BF16, kHeads, kDim, view));
+      ASSERT_NO_FATAL_FAILURE(MakeView(view, CGR_DTYPE_BF16, kHeads, kDim));
     call_.q_scale = static_cast<float *>(Alloc(4));
     call_.out_scale = static_cast<float *>(Alloc(4));
   }
-  static cgr_status Record(cgr_recorder *recorder, void *engine) {
-    return cgr_record_attention(recorder, &static_cast<const QuantisedCalls *>(engine)->call_);
-  }
-  cgr_status Capture() {
-    const cgr_capture capture = CaptureOf(Record, this);
-    return cgr_runtime_capture(rt_, &capture);
-  }
-
-  Backend kept_;
 };
 
-TEST_P(QuantisedCalls, ReachABackendUnchangedInEveryKindOfStep) {
-  for (int32_t mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE }) {
-    SCOPED_TRACE(mode);
-    kept_.calls.clear();
-    CGR_ASSERT_OK(Create(mode));
-    CGR_ASSERT_OK(Capture());
-    const size_t captured = kept_.calls.size();
-    EXPECT_EQ(captured > 0, mode == CGR_MODE_FULL);
-    for (int n = 0; n < 3; n++)
-      ASSERT_NO_FATAL_FAILURE(Step(1));
-    EXPECT_EQ(kept_.calls.size() - captured, mode == CGR_MODE_FULL ? 0u : 3u);
-    for (const cgr_attention &got : kept_.calls)
-      EXPECT_EQ(std::memcmp(&got, &call_, sizeof got), 0);
-    ASSERT_NO_FATAL_FAILURE(Stop());
-  }
-}
+TEST_P(QuantisedCalls, ReachABackendUnchangedInEveryKindOfStep) { ExpectUnchangedInEveryKindOfStep(); }
 
 TEST_P(QuantisedCalls, GraphsHoldTheScales) {
   CGR_ASSERT_OK(Create(CGR_MODE_FULL));
@@ -75,27 +36,24 @@ TEST_P(QuantisedCalls, GraphsHoldTheScales) {
 TEST_P(QuantisedCalls, OfAnotherKindThanTheLayerAreRefused) {
   const float number = 1.0f;
   const cgr_attention good = call_;
-  auto refused = [&](const char *status, const std::string &says, const char *expected) {
-    ExpectMessage(Capture(), CGR_ERROR_CALLBACK, { std::string(status) + ": cgr_record_attention: " + says, expected });
-  };
   CGR_ASSERT_OK(Create(CGR_MODE_FULL));
   call_.q.dtype = CGR_DTYPE_BF16;
-  refused("CGR_ERROR_UNSUPPORTED", "q.dtype is bf16", "expected fp8_e4m3");
+  ExpectRefused(CGR_ERROR_UNSUPPORTED, "q.dtype is bf16", "expected fp8_e4m3");
   call_ = good, call_.out.dtype = CGR_DTYPE_FP8_E5M2;
-  refused("CGR_ERROR_UNSUPPORTED", "out.dtype is fp8_e5m2", "expected fp8_e4m3");
+  ExpectRefused(CGR_ERROR_UNSUPPORTED, "out.dtype is fp8_e5m2", "expected fp8_e4m3");
   call_ = good, call_.q_scale = reinterpret_cast<const float *>(reinterpret_cast<const char *>(good.q_scale) + 2);
-  refused("CGR_ERROR_INVALID_ARGUMENT", "q_scale is 0x", "expected a multiple of 4 bytes");
+  ExpectRefused(CGR_ERROR_INVALID_ARGUMENT, "q_scale is 0x", "expected a multiple of 4 bytes");
   call_ = good, call_.q_scale = call_.out_scale = nullptr;
   CGR_EXPECT_OK(Capture());
   ASSERT_NO_FATAL_FAILURE(Stop());
   layer_.q_dtype = layer_.out_dtype = 0; // those of the cache
   CGR_ASSERT_OK(Create(CGR_MODE_FULL));
   for (cgr_view *view : { &call_.q, &call_.out })
-    CGR_ASSERT_OK(cgr_view_make(Alloc(kTokens * kHeads * kDim * 2), CGR_DTYPE_BF16, kHeads, kDim, view));
+    ASSERT_NO_FATAL_FAILURE(MakeView(view, CGR_DTYPE_BF16, kHeads, kDim));
   call_.q_scale = &number;
-  refused("CGR_ERROR_INVALID_ARGUMENT", "q_scale is given for layer 0, whose q_dtype is bf16", "expected NULL");
+  ExpectRefused(CGR_ERROR_INVALID_ARGUMENT, "q_scale is given for layer 0, whose q_dtype is bf16", "expected NULL");
   call_.out_scale = &number, call_.q_scale = nullptr;
-  refused("CGR_ERROR_INVALID_ARGUMENT", "out_scale is given for layer 0, whose out_dtype is bf16", "expected NULL");
+  ExpectRefused(CGR_ERROR_INVALID_ARGUMENT, "out_scale is given for layer 0, whose out_dtype is bf16", "expected NULL");
   call_.out_scale = nullptr;
   CGR_EXPECT_OK(Capture());
 }

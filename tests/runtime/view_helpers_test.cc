@@ -16,8 +16,8 @@ constexpr int32_t kPages = 3, kPageSize = 16, kHeads = 5, kDim = 24;
 
 // The offset from `base` in elements, as the comment of cgr_kv_view defines it.
 int64_t Place(const cgr_kv_view &view, const void *base, int32_t page, int32_t token, int32_t head, int32_t d) {
-  int64_t size = int64_t(cgr_dtype_size(cgr_dtype(view.dtype)));
-  int64_t begin = (static_cast<const char *>(view.base) - static_cast<const char *>(base)) / size;
+  int64_t bits = int64_t(cgr_dtype_bits(cgr_dtype(view.dtype)));
+  int64_t begin = (static_cast<const char *>(view.base) - static_cast<const char *>(base)) * 8 / bits;
   return begin + page * view.stride_page + token * view.stride_token + head * view.stride_head + d;
 }
 
@@ -52,7 +52,7 @@ void ExpectTensor(cgr_kv_layout layout, const std::vector<cgr_kv_view> &views, c
 TEST(ViewHelpers, OneTensorAndAPairInEveryLayout) {
   alignas(256) static char memory[16];
   for (cgr_kv_layout layout : { CGR_LAYOUT_NHD, CGR_LAYOUT_HND })
-    for (cgr_dtype dtype : { CGR_DTYPE_BF16, CGR_DTYPE_FP32, CGR_DTYPE_I8 }) {
+    for (cgr_dtype dtype : { CGR_DTYPE_BF16, CGR_DTYPE_FP32, CGR_DTYPE_I8, CGR_DTYPE_FP4_E2M1, CGR_DTYPE_I4 }) {
       SCOPED_TRACE(std::string(cgr_kv_layout_name(layout)) + " " + cgr_dtype_name(dtype));
       cgr_kv_view k, v;
       std::memset(&k, 0xA5, sizeof k); // no old content may remain
@@ -109,6 +109,14 @@ TEST(ViewHelpers, WhatIsNoShapeIsRefused) {
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, 0, 2, 64, CGR_ERROR_INVALID_ARGUMENT, { "page_size is 0" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, (1 << 20) + 1, 2, 64, CGR_ERROR_INVALID_ARGUMENT, { "page_size is 1048577" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, 16, -2, 64, CGR_ERROR_INVALID_ARGUMENT, { "num_kv_heads is -2" } },
+    { CGR_LAYOUT_NHD,
+      memory,
+      CGR_DTYPE_FP4_E2M1,
+      16,
+      2,
+      63,
+      CGR_ERROR_INVALID_ARGUMENT,
+      { "head_dim is 63", "two elements of fp4_e2m1 are a byte" } },
     { CGR_LAYOUT_NHD, memory, CGR_DTYPE_BF16, 16, 2, INT_MIN, CGR_ERROR_INVALID_ARGUMENT, { "head_dim is -2147483648" } },
   };
   const cgr_kv_view untouched = { memory, 77, 0, 1, 2, 3, nullptr, 0, 0, 0, 0 };
@@ -133,6 +141,8 @@ TEST(ViewHelpers, WhatIsNoShapeIsRefused) {
   ExpectMessage(cgr_view_make(memory, CGR_DTYPE_BF16, 2, 64, nullptr), CGR_ERROR_NULL_POINTER, { "view" });
   ExpectMessage(cgr_view_make(nullptr, CGR_DTYPE_BF16, 2, 64, &view), CGR_ERROR_NULL_POINTER, { "cgr_view_make", "NULL" });
   ExpectMessage(cgr_view_make(memory, cgr_dtype(-1), 2, 64, &view), CGR_ERROR_INVALID_ENUM, { "cgr_view_make", "dtype is -1" });
+  ExpectMessage(cgr_view_make(memory, CGR_DTYPE_I4, 2, 33, &view), CGR_ERROR_INVALID_ARGUMENT,
+                { "head_dim is 33", "an even number" });
   ExpectMessage(cgr_view_make(memory, CGR_DTYPE_BF16, 0, 64, &view), CGR_ERROR_INVALID_ARGUMENT, { "num_heads is 0" });
   ExpectMessage(cgr_view_make(memory, CGR_DTYPE_BF16, 2, 0, &view), CGR_ERROR_INVALID_ARGUMENT, { "head_dim is 0" });
 }

@@ -108,7 +108,8 @@ using Change = std::function<void(Good &)>;
 using ConfigMistakes = std::vector<Mistake<Good>>;
 
 // What is expected of an element type.
-const char kDtypes[] = "1 .. 9, a cgr_dtype (1 fp32, 2 fp16, 3 bf16, 4 fp8_e4m3, 5 i8, 6 i32, 7 i64, 8 fp8_e5m2, 9 u8)";
+const char kDtypes[] =
+    "1 .. 11, a cgr_dtype (1 fp32, 2 fp16, 3 bf16, 4 fp8_e4m3, 5 i8, 6 i32, 7 i64, 8 fp8_e5m2, 9 u8, 10 fp4_e2m1, 11 i4)";
 
 // How a field gets a value: one of the configuration, of layer 1, of group 0, of buffer 1 or of backend 1.
 using Set = std::function<void(Good &, int64_t)>;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/config/strided_set.h"
 #include "runtime/record/record.h"
 #include "runtime/step/step.h"
 #include "runtime/capture/self_test/self_test.h"
@@ -34,6 +35,7 @@ static cgr__pages_args pages_args(const cgr__self_test *t, int32_t tensor) {
   a.page_size = t->rt->setup.groups[l->group].page_size;
   a.num_heads = l->num_kv_heads;
   a.head_dim = cgr__test_is_factor(tensor) ? 1 : tensor % 2 ? l->head_dim_v : l->head_dim;
+  a.view = cgr__in_whole_bytes(&a.view, &a.head_dim);
   a.element_size = (int32_t)cgr_dtype_size((cgr_dtype)a.view.dtype);
   return a;
 }
