@@ -154,7 +154,8 @@ typedef struct cgr_layer {
   int32_t window_right;      /* keys after its own, only with BIDIRECTIONAL; 0: all */
   int32_t chunk;             /* tokens per chunk, counted from position 0, or with NO_CACHE from the step's first token of the
                                 request; a query sees only its own chunk; 0: off */
-  float scale;               /* of q.k: scale first, then softcap, then slopes; 0: 1 / sqrt(head_dim) */
+  float scale;               /* of q.k: scale first, then softcap, then slopes; 0: 1 / sqrt(head_dim), which is refused if v
+                                is a part of k (MLA): there head_dim is the cache's, and not what the model was trained with */
   float softcap;             /* scores become softcap * tanh(score / softcap); 0: off */
   const float *alibi_slopes; /* device, [num_q_heads]; NULL: none. Scores are reduced by slope * distance, in both directions.
                                 Every step reads slopes and sinks: they stay where they are while the runtime lives */
@@ -194,7 +195,7 @@ typedef struct cgr_attention {
   uint32_t flags; /* CGR_ATTENTION_* */
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
-  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim]; unused with NO_APPEND, kv_source, or keys of another length set */
+  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim], or with k2 the first part of it; unused with NO_APPEND, kv_source, or keys of another length set */
   cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v], as k. If the layer's backend has CGR_BACKEND_APPENDS, it may be
                      inside k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
@@ -212,10 +213,14 @@ typedef struct cgr_attention {
                                tiles of 128 tokens x 4 blocks. With n = num_q_heads * head_dim_v / 16 blocks of a token, the scale
                                of token t and block b is at ((t / 128) * ((n + 3) / 4) + b / 4) * 512 + t % 32 * 16 +
                                t % 128 / 32 * 4 + b % 4. The backend writes the tiles' rest too, if anyone reads it */
+  cgr_view k2; /* the second part of each head of K, as MLA's k_pe next to kv_c; data NULL: k has whole heads. With it k is
+                  [num_tokens, num_kv_heads, head_dim_v] and k2 [num_tokens, num_kv_heads, head_dim - head_dim_v], both of
+                  cgr_layer.dtype, and used where k is. Only for a layer whose head_dim is above its head_dim_v, and whose backend has
+                  CGR_BACKEND_APPENDS */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
-    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL, { NULL, 0, 0, 0, 0 } }
+    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } }
 
 /* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer's attention is
  * recorded once per step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and

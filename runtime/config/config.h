@@ -136,6 +136,8 @@ bool cgr__check_no_scale_strides(const cgr_kv_view *view, int32_t index, const c
 void cgr__check_overlaps(const cgr__setup *setup, cgr__findings *findings);
 /* Whether the layer's backend writes k and v itself. */
 bool cgr__layer_appends_itself(const cgr__setup *setup, const cgr_layer *layer);
+/* Whether v is a part of k and no more, as in MLA. */
+bool cgr__v_is_part_of_k(const cgr__setup *setup, const cgr_layer *layer);
 /* Bytes of an engine's page table; 0 if the group has none. */
 static inline size_t cgr__page_table_bytes(const cgr__setup *setup, int32_t group) {
   const cgr_group *g = &setup->groups[group];

@@ -284,11 +284,22 @@ static bool is_backend(const cgr__setup *setup, int32_t backend, int32_t i, cgr_
   return false;
 }
 
+/* The library's own kernels refuse such views altogether. */
+static void check_default_scale(const cgr__setup *setup, const cgr_layer *l, int32_t i, cgr__findings *f) {
+  if (l->backend == 0 || l->flags & CGR_LAYER_NO_CACHE || !cgr__v_is_part_of_k(setup, l))
+    return;
+  cgr__findings_add(
+      f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("layers", i, "scale").name,
+      "is 0, expected the model's, as v is a part of k (MLA): the default, 1 / sqrt(%d), is of the cache's head_dim",
+      l->head_dim);
+}
+
 static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_layer *l = &setup->layers[i];
   const cgr_config *c = &setup->config;
   if (!cgr__read_element("layers", "CGR_LAYER_INIT", c->layers, i, l, sizeof *l, f))
     return;
+  const bool has_scale = l->scale != 0.0f;
   check_layer_reserved(l, i, f);
   check_layer_numbers(l, i, f);
   check_layer_group(c, l, i, f);
@@ -301,6 +312,8 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
     cgr__check_backend(setup, l, i, f);
   if (cgr__owns_cache(l))
     check_layer_cache(setup, l, i, f);
+  if (!has_scale)
+    check_default_scale(setup, l, i, f);
 }
 
 static bool make_layer_room(cgr__setup *setup, cgr__findings *f) {

@@ -44,6 +44,11 @@ static bool is_inside(const cgr_layer *l, const cgr_group *group, const cgr_kv_v
          offset + cgr__known_bytes(inner, cgr__known_dim(l, inner)) <= cgr__known_bytes(outer, cgr__known_dim(l, outer));
 }
 
+bool cgr__v_is_part_of_k(const cgr__setup *setup, const cgr_layer *l) {
+  const bool known = l->k.stride_page != 0 && l->v.stride_page != 0 && l->head_dim > 0;
+  return known && l->head_dim_v < l->head_dim && is_inside(l, cgr__group_of(setup, l->group), &l->v, &l->k);
+}
+
 /* A backend that writes k and v itself may keep one inside of the other, as MLA does. A bad view has a finding of its own, and
  * nothing more is reported of it. */
 static bool kv_may_share(const cgr__setup *setup, int32_t layer) {

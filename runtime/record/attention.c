@@ -68,6 +68,31 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
   return check_causality(a, l);
 }
 
+/* The library's append takes k from one view. */
+static cgr_status check_k2(const cgr__step_recorder *rec, const cgr_attention *a) {
+  const cgr__setup *setup = &rec->runtime->setup;
+  const cgr_layer *l = &setup->layers[a->layer];
+  if (!a->k2.data)
+    return CGR_OK;
+  if (l->backend == 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "cgr_record_attention: k2 is given for layer %d, which the library's own kernels attend, expected NULL in "
+                     "this version",
+                     a->layer);
+  if (!cgr__layer_appends_itself(setup, l))
+    return cgr__fail(
+        CGR_ERROR_UNSUPPORTED,
+        "cgr_record_attention: k2 is given for layer %d, for whose backend %s the library appends, expected NULL, or "
+        "a backend with CGR_BACKEND_APPENDS",
+        a->layer, setup->backend_names[l->backend]);
+  if (l->head_dim > l->head_dim_v)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_record_attention: k2 is given for layer %d, whose head_dim is %d and head_dim_v %d, expected a larger "
+                   "head_dim: k has head_dim_v elements of each head, and k2 the rest",
+                   a->layer, l->head_dim, l->head_dim_v);
+}
+
 static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   if (rec->base.in_call)
     return cgr__fail(CGR_ERROR_STATE, "cgr_record_attention: called inside a function of cgr_record_call or of a backend, "
@@ -82,6 +107,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(check_layer_call(rec, a));
   CGR__TRY(cgr__check_unused("cgr_record_attention: reserved", a->reserved));
+  CGR__TRY(check_k2(rec, a));
   return cgr__scales_check(rec, a);
 }
 
@@ -262,11 +288,26 @@ static cgr_status enqueue_attention(cgr__step_recorder *rec, const call_list *li
 
 /* ---------------------------------------------------------------------------------------------------------- the engine's */
 
+/* What the engine gives of K and V, k2 last. */
+typedef struct given_kv {
+  cgr__tensor part[3];
+  int count;
+} given_kv;
+
+static given_kv kv_of(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
+  const int32_t heads = l->num_kv_heads, dim = a->k2.data ? l->head_dim_v : l->head_dim;
+  given_kv kv = { .count = a->k2.data ? 3 : 2 };
+  kv.part[0] = (cgr__tensor){ &a->k, view_shape_of(rec, "k", l->dtype, heads, dim) };
+  kv.part[1] = (cgr__tensor){ &a->v, view_shape_of(rec, "v", l->dtype, heads, l->head_dim_v) };
+  kv.part[2] = (cgr__tensor){ &a->k2, view_shape_of(rec, "k2", l->dtype, heads, l->head_dim - dim) };
+  return kv;
+}
+
 static cgr_status check_kv(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const cgr__view_shape k = view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim);
-  const cgr__view_shape v = view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v);
-  CGR__TRY(check_view(rec, &a->k, &k));
-  return check_view(rec, &a->v, &v);
+  const given_kv kv = kv_of(rec, a, l);
+  for (int i = 0; i < kv.count; i++)
+    CGR__TRY(check_view(rec, kv.part[i].view, &kv.part[i].shape));
+  return CGR_OK;
 }
 
 static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
@@ -282,17 +323,16 @@ static cgr_status check_append_views(cgr__step_recorder *rec, const cgr_attentio
  * q is read by the CTA that writes it. */
 static cgr_status check_attention_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
   const cgr__tensor q = { &a->q, view_shape_of(rec, "q", l->q_dtype, l->num_q_heads, l->head_dim) };
-  const cgr__tensor k = { &a->k, view_shape_of(rec, "k", l->dtype, l->num_kv_heads, l->head_dim) };
-  const cgr__tensor v = { &a->v, view_shape_of(rec, "v", l->dtype, l->num_kv_heads, l->head_dim_v) };
+  const given_kv kv = kv_of(rec, a, l);
   const cgr__tensor out = { &a->out, view_shape_of(rec, "out", l->out_dtype, l->num_q_heads, l->head_dim_v) };
   const cgr__tensor lse = { &a->lse, cgr__view_shape_of_lse("lse", rec->base.key.num_tokens, l->num_q_heads) };
   const cgr__block_scales blocks = cgr__block_scales_of(rec, a);
   const cgr__tensor scales = { &blocks.view, blocks.shape };
-  const cgr__tensor *const written[] = { &out, &lse, &scales }, *const kv[] = { &k, &v };
+  const cgr__tensor *const written[] = { &out, &lse, &scales };
   for (int w = 0; w < 3; w++) {
     CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], &q, w == 0));
-    for (int i = 0; l->flags & CGR_LAYER_NO_CACHE && i < 2; i++)
-      CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], kv[i], false));
+    for (int i = 0; l->flags & CGR_LAYER_NO_CACHE && i < kv.count; i++)
+      CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], &kv.part[i], false));
     for (int i = 0; i < w; i++)
       CGR__TRY(cgr__tensor_check_apart("cgr_record_attention", written[w], written[i], false));
   }
@@ -320,8 +360,17 @@ static cgr_status check_attend(cgr__step_recorder *rec, const cgr_attention *a, 
 
 /* A graph holds what its attention reads and writes. */
 static cgr_status hold_attention_views(const cgr__step_recorder *rec, const cgr_attention *a, const cgr_layer *l) {
-  const void *const addresses[] = { a->q.data,       a->k.data, a->v.data,  a->out.data,  a->lse.data,
-                                    l->alibi_slopes, l->sinks,  a->q_scale, a->out_scale, a->out_block_scale.data };
+  const void *const addresses[] = { a->q.data,
+                                    a->k.data,
+                                    a->k2.data,
+                                    a->v.data,
+                                    a->out.data,
+                                    a->lse.data,
+                                    l->alibi_slopes,
+                                    l->sinks,
+                                    a->q_scale,
+                                    a->out_scale,
+                                    a->out_block_scale.data };
   for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
     if (addresses[i])
       CGR__TRY(cgr__capture_hold_address(rec->base.capture, addresses[i]));

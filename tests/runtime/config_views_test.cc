@@ -123,7 +123,7 @@ TEST_P(ConfigViews, OneMayBeInsideTheOtherWhereABackendAppends) {
   const auto part = [](int64_t offset, std::function<void(cgr_layer &)> more = nullptr) {
     return [=](Good &c) {
       cgr_layer &l = c.layers[1];
-      l.head_dim_v = kRun / 2, l.v = l.k;
+      l.head_dim_v = kRun / 2, l.v = l.k, l.scale = 0.1f;
       l.v.base = Bytes(l.k.base, 2 * offset);
       if (more)
         more(l);
