@@ -44,7 +44,8 @@ NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "n
       { CGR_ATTENTION_APPEND_ONLY, "append only" }, { CGR_ATTENTION_NON_CAUSAL, "non causal" },
       { CGR_ATTENTION_TILED_SCALES, "tiled scales" })
 
-NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" })
+NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" },
+      { CGR_BACKEND_UNIFORM_SPLIT, "uniform split" })
 
 NAMES(cgr_planned, cgr_planned_name, { CGR_PLANNED_GROUP, "group" }, { CGR_PLANNED_HEADS, "heads" },
       { CGR_PLANNED_HEAD_DIM, "head dim" }, { CGR_PLANNED_DTYPE, "dtype" }, { CGR_PLANNED_WINDOW, "window" },
@@ -170,7 +171,7 @@ ENUM(cgr__flashinfer_layouts, cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR
 FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES)
 FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
 FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
-FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_PLANS_FIRST)
+FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT)
 FLAGS(cgr__planned_bits, cgr_planned, "CGR_PLANNED_", CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP)
 FLAGS(cgr__request_flags, cgr_request_flag, "CGR_REQUEST_", CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL)
 FLAGS(cgr__capture_flags, cgr_capture_flag, "CGR_CAPTURE_", CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED)

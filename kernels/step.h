@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/host_device.h"
+#include "base/split.h"
 #include "buffers/ring_slot.h"
 #include "buffers/table.h"
 #include "cgr/cgr.h"
@@ -101,13 +102,13 @@ typedef struct cgr__step_args {
   int32_t max_changes, token_stride;          /* token_stride: 1 + k */
   int32_t padded_requests, padded_tokens;     /* B_r, B_t: of the key */
   int32_t num_groups;
-  int32_t empty;   /* prologue: 1 for a step that only uses up its number: the content of the ring slot is ignored */
-  int32_t abandon; /* epilogue: 1 when the host gave up the step: no row state is committed, the result has no requests */
-  int32_t reorder_threshold; /* most new tokens of a decode; 0: no backend splits batches */
-  int32_t num_sets;          /* length sets; 0 means 1 */
-  int32_t set;               /* of the key: the length set whose tokens the step has */
-  int32_t stamp_stride;      /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
-  int32_t max_query_len;     /* of a request: what the step's kernels were launched for; 0: any number */
+  int32_t empty;         /* prologue: 1 for a step that only uses up its number: the content of the ring slot is ignored */
+  int32_t abandon;       /* epilogue: 1 when the host gave up the step: no row state is committed, the result has no requests */
+  cgr__split split;      /* into decodes and prefills */
+  int32_t num_sets;      /* length sets; 0 means 1 */
+  int32_t set;           /* of the key: the length set whose tokens the step has */
+  int32_t stamp_stride;  /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
+  int32_t max_query_len; /* of a request: what the step's kernels were launched for; 0: any number */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
@@ -160,8 +161,8 @@ typedef struct cgr__step_args {
  *                   kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts. Row state is not changed.
  *   P19 padding     Entries after the real ones get the padding values of buffers/table.h by the same code (input_ids:
  *                   state->padding_token).
- *   P20 counts      With a reorder_threshold the counts of decodes are those of the requests before the first that has more
- *                   new tokens; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused.
+ *   P20 counts      With a threshold in `split` the counts of decodes are those of base/split.h, of the real requests; else 0.
+ *                   CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused.
  *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / page_size).
  *                   logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
  *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size

@@ -267,11 +267,14 @@ cgr_status cgr__batch_check_order(const cgr__batch_layout *batch, int32_t thresh
   return CGR_OK;
 }
 
-int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, int32_t threshold, int32_t *num_tokens) {
-  int32_t count = 0;
-  for (*num_tokens = 0; count < batch->num_requests && batch->query_lens[count] <= threshold; count++)
-    *num_tokens += batch->query_lens[count];
-  return count;
+int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, const cgr__split *split, int32_t *num_tokens) {
+  cgr__decodes decodes = { .split = *split };
+  for (int32_t i = 0; i < batch->num_requests; i++)
+    cgr__decodes_add(&decodes, batch->query_lens[i]);
+  *num_tokens = 0;
+  for (int32_t i = 0; i < cgr__decodes_count(&decodes); i++)
+    *num_tokens += batch->query_lens[i];
+  return cgr__decodes_count(&decodes);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- launch */

@@ -3,6 +3,7 @@
 #ifndef CGR_REQUESTS_BATCH_H
 #define CGR_REQUESTS_BATCH_H
 
+#include "base/split.h"
 #include "requests/rows.h"
 
 #ifdef __cplusplus
@@ -71,10 +72,12 @@ void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__c
 /* A launched step was given up before it could change its rows: it only keeps their pages in use until it has completed. */
 void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint64_t seq);
 
-/* Checks that decodes (1 .. threshold new tokens) come before longer requests; those without tokens may stand anywhere. */
+/* Checks that requests of 1 .. threshold new tokens come before longer ones; those without tokens may stand anywhere. That is all
+ * that a uniform split needs, too: where its decodes end follows from the order, and what comes after are prefills of any length.
+ */
 cgr_status cgr__batch_check_order(const cgr__batch_layout *batch, int32_t threshold);
-/* Counts the requests before the first with more new tokens than `threshold`, and their tokens. */
-int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, int32_t threshold, int32_t *num_tokens);
+/* Counts the decodes and their tokens. */
+int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, const cgr__split *split, int32_t *num_tokens);
 
 #ifdef __cplusplus
 }

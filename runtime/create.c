@@ -152,7 +152,7 @@ static void make_args(cgr_runtime *rt) {
   a->num_sets = l->num_sets;
   if (rt->setup.lengths >= 0)
     a->lengths = (const int32_t *)(void *)(rt->arena + rt->layout.declared[rt->setup.lengths].offset);
-  a->reorder_threshold = rt->setup.reorder_threshold;
+  a->split = rt->setup.split;
   a->stamp_stride = (int32_t)l->stamp_stride;
   for (int32_t i = 0; i < l->num_groups; i++)
     make_group_args(rt, i);
@@ -384,7 +384,7 @@ static cgr_status build_runtime(cgr_runtime *rt, const cgr_config *config) {
   cgr__range_begin(rt, CGR__RANGE_CREATE); /* from here on it is known whether there are ranges */
   rt->checks = rt->setup.checks;
   rt->at_return |= rt->checks ? CGR__RETURN_LEAVES : 0;
-  rt->reorder_threshold = rt->setup.reorder_threshold;
+  rt->reorder_threshold = rt->setup.split.threshold;
   make_graphs(rt);
   CGR__TRY(take_runtime_host_memory(rt));
   CGR__TRY(take_runtime_device_memory(rt));

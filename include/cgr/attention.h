@@ -321,8 +321,10 @@ typedef enum cgr_graph_support {
 
 typedef enum cgr_backend_flag {
   CGR_BACKEND_APPENDS = 1,    /* its `record` writes k and v to the cache; otherwise the library has done so before */
-  CGR_BACKEND_PLANS_FIRST = 2 /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these, right
-                                 after the step's first kernel */
+  CGR_BACKEND_PLANS_FIRST = 2, /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these, right
+                                  after the step's first kernel */
+  CGR_BACKEND_UNIFORM_SPLIT = 4 /* its decodes are all of one length, that of the first request: see reorder_threshold, which is
+                                   then 1 or more */
 } cgr_backend_flag;
 
 /* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */
@@ -394,7 +396,8 @@ typedef struct cgr_backend {
   int32_t reorder_threshold; /* new tokens up to which a request counts as a decode (a chunk of a prompt too): batches then have
                                 their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
                                 anywhere), and cgr_record_info and CGR_BUFFER_COUNTS tell the split. 0: any order. The
-                                smallest one above 0 of the backends in use counts */
+                                smallest one above 0 of the backends in use counts. If one of them has UNIFORM_SPLIT, the split is
+                                uniform (CGR_COUNT_DECODES): every decode suits the others, too, and their prefills may be short */
   const char *name;          /* for messages; 1 to 31 characters, copied; no two backends share one */
   void *context;             /* first argument of the functions */
   /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (32), with status,

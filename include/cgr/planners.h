@@ -112,7 +112,7 @@ typedef struct cgr_metadata {
                                        value; padding repeats the last one. All outputs of prefills need a reorder_threshold */
   int32_t *num_decodes;           /* out, [1] requests before the first prefill, as CGR_COUNT_DECODES */
   int32_t reorder_threshold;      /* most new tokens of a decode; batches then have their decodes first. 0: no request is one */
-  int32_t reserved_end;
+  int32_t uniform_split;          /* 1: decodes have as many new tokens as the first request, as with CGR_BACKEND_UNIFORM_SPLIT; 0 */
 } cgr_metadata;
 #define CGR_METADATA_INIT                                                                                                      \
   { (uint32_t)sizeof(cgr_metadata), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \

@@ -77,7 +77,10 @@ typedef enum cgr_count {
   CGR_COUNT_PADDED_REQUESTS = 2,
   CGR_COUNT_PADDED_TOKENS = 3,
   CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
-                            that, or all of them if none has more; those without new tokens count too. Otherwise 0 */
+                            that, or all of them if none has more; those without new tokens count too. Otherwise 0.
+                            With CGR_BACKEND_UNIFORM_SPLIT: 0 if the first has more than the threshold; all of them if each has as
+                            many new tokens as the first or none, or if none has more than a threshold of 1; else those
+                            before the first that has another number of new tokens than request 0, be it none */
   CGR_COUNT_DECODE_TOKENS = 5, /* new tokens of those */
   CGR_COUNT_APPEND_FIRST = 6 /* 1: a request may see tokens that others append in this step (cgr_request_set_length); else 0 */
 } cgr_count;

@@ -266,17 +266,17 @@ static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   }
 }
 
-/* P20: requests before the first with more new tokens than a decode has. */
+/* P20. */
 static int32_t count_decodes(const cgr__step_args *args, int32_t num_requests) {
   const int32_t *starts = args->buffers.query_start_loc;
-  int32_t count = 0;
-  while (count < num_requests && starts[count + 1] - starts[count] <= args->reorder_threshold)
-    count++;
-  return count;
+  cgr__decodes decodes = { .split = args->split };
+  for (int32_t i = 0; i < num_requests; i++)
+    cgr__decodes_add(&decodes, starts[i + 1] - starts[i]);
+  return cgr__decodes_count(&decodes);
 }
 
 static void write_counts(const cgr__step_args *args, const incoming *in) {
-  int32_t num_decodes = args->reorder_threshold > 0 ? count_decodes(args, in->num_requests) : 0;
+  int32_t num_decodes = count_decodes(args, in->num_requests);
   args->buffers.counts[CGR_COUNT_REQUESTS] = in->num_requests;
   args->buffers.counts[CGR_COUNT_TOKENS] = in->num_tokens;
   args->buffers.counts[CGR_COUNT_PADDED_REQUESTS] = args->padded_requests;

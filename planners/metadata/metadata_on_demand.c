@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 
+#include "base/split.h"
 #include "base/status.h"
 #include "planners/metadata/on_demand.h"
 
@@ -52,11 +53,14 @@ static int64_t sum_tokens(const cgr_metadata *m) {
 }
 
 cgr_status cgr__metadata_check_on_demand(const cgr_metadata *m) {
-  if (m->reserved_end != 0)
-    return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_metadata_build: reserved_end is %d, expected 0", m->reserved_end);
+  if (m->uniform_split != 0 && m->uniform_split != 1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: uniform_split is %d, expected 0 or 1", m->uniform_split);
   if (m->reorder_threshold < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: reorder_threshold is %d, expected at least 0",
                      m->reorder_threshold);
+  if (m->reorder_threshold == 0 && m->uniform_split)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: uniform_split is 1 and reorder_threshold is 0, expected at least 1");
   if (m->reorder_threshold == 0 && m->prefill_query_start_loc)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_metadata_build: prefill_query_start_loc is given and reorder_threshold is 0, expected at least 1");
@@ -82,10 +86,10 @@ cgr_status cgr__metadata_check_pages(const cgr_metadata *m, int32_t group, int64
 /* ------------------------------------------------------------------------------------------------------------------ fill */
 
 static int32_t count_decodes(const cgr_metadata *m) {
-  int32_t count = 0;
-  while (m->reorder_threshold > 0 && count < m->num_requests && m->query_lens[count] <= m->reorder_threshold)
-    count++;
-  return count;
+  cgr__decodes decodes = { .split = { m->reorder_threshold, m->uniform_split } };
+  for (int32_t i = 0; i < m->num_requests; i++)
+    cgr__decodes_add(&decodes, m->query_lens[i]);
+  return cgr__decodes_count(&decodes);
 }
 
 static cgr__on_demand_group group_of(const cgr_metadata *m, int32_t i) {

@@ -34,6 +34,9 @@ static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   if (!b->record)
     cgr__findings_add(f, CGR_ERROR_NULL_POINTER, cgr__field_of("backends", i, "record").name, "is NULL, expected a function");
   (void)cgr__is_one(f, cgr__field_of("backends", i, "flags").name, b->flags, &cgr__backend_flags);
+  if ((b->flags & CGR_BACKEND_UNIFORM_SPLIT) && b->reorder_threshold == 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("backends", i, "reorder_threshold").name,
+                      "is 0, expected 1 or more with CGR_BACKEND_UNIFORM_SPLIT");
   (void)cgr__is_one(f, cgr__field_of("backends", i, "planned").name, b->planned, &cgr__planned_bits);
 }
 
@@ -114,8 +117,9 @@ static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, char *who
   if (*asked & bit)
     return;
   *asked |= bit;
-  if (b->reorder_threshold > 0 && (setup->reorder_threshold == 0 || b->reorder_threshold < setup->reorder_threshold))
-    setup->reorder_threshold = b->reorder_threshold;
+  if (b->reorder_threshold > 0 && (setup->split.threshold == 0 || b->reorder_threshold < setup->split.threshold))
+    setup->split.threshold = b->reorder_threshold;
+  setup->split.uniform |= (b->flags & CGR_BACKEND_UNIFORM_SPLIT) != 0;
   const char *name = setup->backend_names[l->backend];
   cgr_graph_support said = b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, group)) : CGR_SUPPORT_NEVER;
   bool known = cgr__is_choice(&cgr__graph_supports, (int32_t)said);
@@ -141,7 +145,7 @@ void cgr__setup_support(cgr__setup *setup) {
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support
                        : CGR_SUPPORT_ALWAYS;
-  setup->reorder_threshold = 0;
+  setup->split = (cgr__split){ 0, 0 };
   for (int32_t i = 0; i < c->num_layers; i++)
     ask_backend(setup, i, &asked, who, sizeof who);
   setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, setup->support, &reason);

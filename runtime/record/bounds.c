@@ -19,7 +19,7 @@ int32_t cgr__longest_query(const cgr__batch_layout *batch) {
 }
 
 int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__batch_layout *batch, int32_t *num_tokens) {
-  const int32_t threshold = rt->setup.reorder_threshold;
-  *num_tokens = threshold > 0 ? 0 : -1;
-  return threshold > 0 && batch ? cgr__batch_count_decodes(batch, threshold, num_tokens) : *num_tokens;
+  const cgr__split *split = &rt->setup.split;
+  *num_tokens = split->threshold > 0 ? 0 : -1;
+  return split->threshold > 0 && batch ? cgr__batch_count_decodes(batch, split, num_tokens) : *num_tokens;
 }

@@ -35,7 +35,7 @@ const Case kCases[] = {
   { &cgr__attention_flags, "CGR_ATTENTION_*", 3, false },
   { &cgr__layer_flags, "CGR_LAYER_*", 3, false },
   { &cgr__value_flags, "CGR_VALUES_*", 1, false },
-  { &cgr__backend_flags, "CGR_BACKEND_*", 2, false },
+  { &cgr__backend_flags, "CGR_BACKEND_*", 3, false },
   { &cgr__planned_bits, "CGR_PLANNED_*", 7, false },
   { &cgr__request_flags, "CGR_REQUEST_*", 1, false },
   { &cgr__capture_flags, "CGR_CAPTURE_*", 1, false },

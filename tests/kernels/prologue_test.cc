@@ -163,6 +163,7 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
     walk.limits.ring_depth = 2 + int32_t(seed) % 4;
     walk.limits.token_stride = 1 + int32_t(seed) % 3;
     walk.limits.scattered = seed % 2 == 0;
+    walk.limits.uniform_split = seed % 4 < 2;
     walk.seed = seed;
     walk.first_seq = seed % 3 == 0 ? (uint64_t{ 1 } << 32) - 5 : 0; // the number and its ring slot have 64 bits
     RandomWalk(*bench_, walk).Run();
@@ -194,6 +195,7 @@ TEST_P(KernelPrologue, RandomDecodesFollowTheModel) {
     Walk walk;
     walk.limits = seed % 2 == 0 ? LargestLimits() : TwoGroups();
     walk.limits.reorder_threshold = seed % 4 < 2 ? 4 : 0;
+    walk.limits.uniform_split = seed % 4 == 1;
     walk.limits.token_stride = 1 + int32_t(seed) % 3;
     walk.seed = 100 + seed;
     walk.steps = seed % 2 == 0 ? 30 : 80;

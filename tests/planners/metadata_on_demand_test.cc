@@ -9,6 +9,7 @@
 #include "cgr/planners.h"
 #include "tests/support/expect.h"
 #include "tests/support/seed.h"
+#include "tests/support/split.h"
 
 namespace {
 
@@ -26,6 +27,7 @@ struct Group {
 
 struct Case {
   int32_t padded_requests, padded_tokens, max_rows, threshold;
+  bool uniform;
   Ints rows, query_lens, computed;
   Ints ids, positions, starts, lens, request_rows, logits, kv_starts, context, context_starts, prefill_starts;
   int32_t num_decodes = kPoison;
@@ -35,16 +37,19 @@ struct Case {
   Ints last_tokens;
   cgr_metadata m;
 
-  Case(Random &random, int32_t requests, int32_t num_groups) : threshold(random.Pick32(1, 3)) {
+  Case(Random &random, int32_t requests, int32_t num_groups) : threshold(random.Pick32(1, 3)), uniform(random.OneIn(2)) {
     max_rows = requests + 3;
     rows.resize(size_t(max_rows));
     std::iota(rows.begin(), rows.end(), 0);
     for (size_t i = rows.size(); i > 1; i--)
       std::swap(rows[i - 1], rows[size_t(random.Pick(0, int64_t(i) - 1))]);
     rows.resize(size_t(requests));
-    const int32_t decodes = random.Pick32(0, requests);
+    const int32_t decodes = random.OneIn(3) ? requests : random.Pick32(0, requests), oddity = random.OneIn(3) ? 40 : 5;
     for (int32_t i = 0; i < requests; i++)
-      query_lens.push_back(random.OneIn(5) ? 0 : i < decodes ? random.Pick32(1, threshold) : random.Pick32(threshold + 1, 20));
+      query_lens.push_back(random.OneIn(oddity)   ? 0
+                           : i >= decodes         ? random.Pick32(threshold + 1, 20)
+                           : random.OneIn(oddity) ? random.Pick32(1, threshold)
+                                                  : threshold);
     for (int32_t row = 0; row < max_rows; row++) {
       const int32_t lengths[] = { 0, 15, 16, 17, kMaxSeqLen - 20, random.Pick32(0, kMaxSeqLen - 20) };
       computed.push_back(lengths[random.Pick(0, 5)]);
@@ -118,13 +123,12 @@ struct Case {
     m.prefill_query_start_loc = prefill_starts.data();
     m.num_decodes = &num_decodes;
     m.reorder_threshold = threshold;
+    m.uniform_split = uniform;
   }
 
   void ExpectRight() const {
     const size_t n = rows.size(), b = size_t(padded_requests);
-    size_t first = 0;
-    while (first < n && query_lens[first] <= threshold)
-      first++;
+    const size_t first = size_t(SplitOf(query_lens, threshold, uniform).decodes);
     EXPECT_EQ(num_decodes, int32_t(first));
     int32_t tokens = 0, before = 0;
     for (size_t i = 0; i <= b; i++) {
@@ -166,6 +170,23 @@ struct Case {
     }
   }
 };
+
+// Batches by hand, as a second check of the split.
+TEST(MetadataOnDemand, SplitExamplesByHand) {
+  for (const SplitExample &e : SplitExamples()) {
+    Random random(4);
+    Case c(random, int32_t(e.lens.size()), 1);
+    c.query_lens = e.lens, c.threshold = e.threshold, c.uniform = e.uniform;
+    c.padded_tokens = std::accumulate(e.lens.begin(), e.lens.end(), 1);
+    c.Bind();
+    const bool ordered = e.lens != Ints{ 4, 1 }; // the order is that of the threshold in either case
+    if (e.threshold == 0) {
+      c.m.prefill_query_start_loc = nullptr, c.m.on_demand = nullptr;
+    }
+    EXPECT_EQ(cgr_metadata_build(&c.m), ordered ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT) << cgr_last_message();
+    EXPECT_EQ(c.num_decodes, ordered ? e.want.decodes : kPoison) << ::testing::PrintToString(e.lens);
+  }
+}
 
 TEST(MetadataOnDemand, RandomBatches) {
   SeededRandom random;
@@ -222,6 +243,8 @@ TEST(MetadataOnDemand, UnreadablePagesAreReportedAndReplaced) {
   Random random(5);
   for (int32_t bad : { -1, kPages, INT32_MAX, INT32_MIN, kWriteTrash }) {
     Case c(random, 1, 1);
+    while (c.groups[0].page_size > kMaxSeqLen / 2) // a row has two pages
+      c = Case(random, 1, 1);
     c.query_lens = { 1 };
     c.computed[size_t(c.rows[0])] = 3 * c.groups[0].page_size < kMaxSeqLen ? 3 * c.groups[0].page_size : kMaxSeqLen - 1;
     c.padded_tokens = 2;
@@ -273,6 +296,8 @@ TEST_F(MetadataOnDemandRefusals, Room) {
 TEST_F(MetadataOnDemandRefusals, Thresholds) {
   c.m.reorder_threshold = -1;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "reorder_threshold is -1" });
+  c.uniform = false;
+  c.Bind();
   c.m.reorder_threshold = 0;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "prefill_query_start_loc", "reorder_threshold is 0" });
   c.m.reorder_threshold = 0;
@@ -281,8 +306,12 @@ TEST_F(MetadataOnDemandRefusals, Thresholds) {
   c.m.reorder_threshold = 0;
   c.m.prefill_query_start_loc = c.on_demand[0].prefill_kv_indptr = c.on_demand[1].prefill_kv_indptr = nullptr;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].prefill_kv_last_page_len", "reorder_threshold is 0" });
-  c.m.reserved_end = 9;
-  Expect(CGR_ERROR_NEWER_STRUCT, { "reserved_end is 9" });
+  for (int32_t bad : { -1, 2 }) {
+    c.m.uniform_split = bad;
+    Expect(CGR_ERROR_INVALID_ARGUMENT, { "uniform_split is " + std::to_string(bad) + ", expected 0 or 1" });
+  }
+  c.m.reorder_threshold = 0, c.m.uniform_split = 1;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "uniform_split is 1 and reorder_threshold is 0" });
 }
 
 TEST_F(MetadataOnDemandRefusals, DecodesAfterPrefills) {

@@ -6,6 +6,7 @@
 #include "cgr/names.h"
 #include "tests/support/refused.h"
 #include "tests/support/seed.h"
+#include "tests/support/split.h"
 
 namespace cgr_test {
 namespace {
@@ -28,11 +29,12 @@ protected:
   static cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_group *) {
     return static_cast<Backends *>(context)->support_;
   }
-  void Make(cgr_graph_support support, int32_t threshold = 0, cgr_graph_mode mode = CGR_MODE_DEFAULT) {
+  void Make(cgr_graph_support support, int32_t threshold = 0, cgr_graph_mode mode = CGR_MODE_DEFAULT, bool uniform = false) {
     support_ = support;
     backend_ = CGR_BACKEND_INIT;
     backend_.name = "copies", backend_.context = this, backend_.support = Support, backend_.record = Record;
     backend_.reorder_threshold = threshold;
+    backend_.flags = uniform ? CGR_BACKEND_UNIFORM_SPLIT : 0;
     EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
     options.feed = Feed::kUploads;
     options.adjust = [this](cgr_config *config) {
@@ -266,27 +268,22 @@ TEST_P(Backends, GetsViewsThatHaveBeenChecked) {
 
 // The rules of other engines' interface: decodes come first, and a request with at most `threshold` new tokens is one; requests
 // without new tokens may stand anywhere, and count as decodes before the first prefill. Computed differently from the library.
-struct Split {
-  bool ordered;
-  int32_t decodes, tokens;
-};
-Split Reference(const std::vector<int32_t> &lens, int32_t threshold) {
-  std::vector<int> kinds; // of those with tokens; 1: a prefill
+bool IsOrdered(const std::vector<int32_t> &lens, int32_t threshold) {
+  std::vector<int> kinds; // of those with tokens; 1: longer than a decode
   for (int32_t length : lens)
     if (length > 0)
       kinds.push_back(length > threshold);
-  auto first = std::find_if(lens.begin(), lens.end(), [=](int32_t length) { return length > threshold; });
-  return { std::is_sorted(kinds.begin(), kinds.end()), int32_t(first - lens.begin()), std::accumulate(lens.begin(), first, 0) };
+  return std::is_sorted(kinds.begin(), kinds.end());
 }
 
 TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
   SeededRandom random;
   const int batches = GetParam().IsCuda() ? 250 : 1250; // of each
   int refused = 0, mixed = 0;
-  for (int32_t each = 0; each < 8; each++) {
-    const bool graphs = each % 2 == 0;
-    const int32_t threshold = std::array<int32_t, 4>{ 1, 2, 4, 9 }[size_t(each / 2)];
-    ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS, threshold, graphs ? CGR_MODE_FULL : CGR_MODE_NONE));
+  for (int32_t each = 0; each < 16; each++) {
+    const bool graphs = each % 2 == 0, uniform = each >= 8;
+    const int32_t threshold = std::array<int32_t, 4>{ 1, 2, 4, 9 }[size_t(each / 2 % 4)];
+    ASSERT_NO_FATAL_FAILURE(Make(CGR_SUPPORT_ALWAYS, threshold, graphs ? CGR_MODE_FULL : CGR_MODE_NONE, uniform));
     std::vector<int32_t> rows;
     for (int i = 0; i < 8; i++) {
       rows.push_back(engine_->Open());
@@ -298,12 +295,14 @@ TEST_P(Backends, DecodesComeFirstAndTheSplitIsTold) {
         lens.push_back(random.OneIn(3) ? random.Pick32(0, 8) : random.OneIn(2) ? 1 : random.Pick32(0, 2 * threshold) % 9);
       if (random.OneIn(2))
         std::stable_sort(lens.begin(), lens.end());
+      if (uniform && random.OneIn(2)) // decodes that are alike, to the end or up to another one
+        std::fill_n(lens.begin(), random.Pick(1, int64_t(lens.size())), random.Pick32(0, std::min(threshold, 8)));
       for (int32_t row : rows)
         CGR_EXPECT_OK(cgr_request_set_length(engine_->rt, row, 0));
-      const Split want = Reference(lens, threshold);
+      const Split want = SplitOf(lens, threshold, uniform);
       seen_.clear();
       cgr_status status = RunUnchecked(rows, lens, tokens);
-      if (!want.ordered) {
+      if (!IsOrdered(lens, threshold)) {
         ExpectMessage(status, CGR_ERROR_INVALID_ARGUMENT, { "query_lens", "decodes first", std::to_string(threshold) });
         refused++;
         continue;

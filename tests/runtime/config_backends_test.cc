@@ -148,7 +148,7 @@ TEST_P(ConfigBackends, LayersThatTheAppendCannotCountAreRefused) {
 
 TEST_P(ConfigBackends, TheStructIsChecked) {
   static const std::string longest(31, 'n'), longer(32, 'n');
-  const std::string flags = ", expected CGR_BACKEND_* (appends, plans first)";
+  const std::string flags = ", expected CGR_BACKEND_* (appends, plans first, uniform split)";
   EachRefused({
       { kNull, "backends[1].name is NULL", [](Good &c) { c.backends[1].name = nullptr; } },
       { kArgument, "backends[1].name is \"\" ... 1 to 31", [](Good &c) { c.backends[1].name = ""; } },
@@ -157,8 +157,8 @@ TEST_P(ConfigBackends, TheStructIsChecked) {
       { kArgument, "backends[1].name is \"first\", which backends[0] has already, expected another",
         [](Good &c) { c.backends[1].name = "first"; } },
       { kNull, "backends[1].record is NULL ... a function", [](Good &c) { c.backends[1].record = nullptr; } },
-      { kEnum, "backends[1].flags is 0x4" + flags, [](Good &c) { c.backends[1].flags = 4; } },
-      { kEnum, "backends[0].flags is 0x4" + flags, [](Good &c) { c.backends[0].flags = CGR_BACKEND_PLANS_FIRST * 2; } },
+      { kEnum, "backends[1].flags is 0x8" + flags, [](Good &c) { c.backends[1].flags = 8; } },
+      { kEnum, "backends[0].flags is 0x8" + flags, [](Good &c) { c.backends[0].flags = CGR_BACKEND_UNIFORM_SPLIT * 2; } },
       { kEnum, "backends[1].flags is 0x80000001" + flags, [](Good &c) { c.backends[1].flags = 1u << 31 | 1; } },
   });
   EachField({ Field(kArgument, "backends[1].reorder_threshold is # ... 0 .. 2147483647", Of(&cgr_backend::reorder_threshold), {},
@@ -424,6 +424,27 @@ TEST_P(ConfigBackends, TheSmallestThresholdInUseCounts) {
         ExpectOrder(runtime, { length + 1, length }, length == t.smallest);
     });
   }
+}
+
+// Which is 0 by default.
+TEST_P(ConfigBackends, AUniformSplitNeedsAThreshold) {
+  const Change uniform = [](Good &c) { c.backends[1].flags = CGR_BACKEND_UNIFORM_SPLIT; };
+  Refused(uniform, kArgument, "backends[1].reorder_threshold is 0, expected 1 or more with CGR_BACKEND_UNIFORM_SPLIT");
+  for (int32_t threshold : { 1, 4 })
+    Accepted([=](Good &c) { uniform(c), c.backends[1].reorder_threshold = threshold; });
+}
+
+// The order that a batch must have is that of the threshold: where a uniform split ends its decodes, shorter requests may follow.
+TEST_P(ConfigBackends, AUniformSplitNeedsNoOtherOrder) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "a GPU's runtime needs real addresses";
+  auto change = [&](Good &c) { c.backends[0].reorder_threshold = 3, c.backends[0].flags = CGR_BACKEND_UNIFORM_SPLIT; };
+  OnChanged(change, [&](cgr_runtime *runtime) {
+    ExpectOrder(runtime, { 2, 1, 2, 3 }, false);
+    ExpectOrder(runtime, { 3, 3, 2, 9 }, false);
+    ExpectOrder(runtime, { 4, 3 }, true);
+    ExpectOrder(runtime, { 3, 5, 3 }, true);
+  });
 }
 
 // The caller's string may change, or go.

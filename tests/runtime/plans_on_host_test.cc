@@ -104,16 +104,29 @@ TEST_P(PlansOnHost, AreMadeForEveryStepAndTravelWithIt) {
   }
 }
 
+// Of backends that disagree, the smallest threshold counts, and the split is uniform if one of them wants it.
 TEST_P(PlansOnHost, DecodesAreCounted) {
-  PlannerOptions o = OnHost();
-  o.reorder_threshold = 2;
-  ASSERT_NO_FATAL_FAILURE(Make({ o }));
-  const int32_t a = engine().Open(), b = engine().Open(), c = engine().Open();
-  p_->Run(engine().Chunks({ { a, 2 }, { b, 1 }, { c, 5 } }));
-  p_->Run(engine().Chunks({ { a, 1 }, { b, 0 }, { c, 2 } }));
-  p_->Run(engine().Chunks({ { a, 4 } }));
-  p_->Run({});
-  p_->CheckSeen();
+  for (int wants : { 0, 1, 2, 3 }) { // a bit for each of two backends that wants a uniform split
+    SCOPED_TRACE(wants);
+    PlannerOptions o[2] = { OnHost(), OnHost() };
+    o[0].reorder_threshold = 2, o[0].layer = 0;
+    o[1].reorder_threshold = 5, o[1].name = "second";
+    for (int i : { 0, 1 })
+      o[i].flags = wants >> i & 1 ? CGR_BACKEND_UNIFORM_SPLIT : 0;
+    ASSERT_NO_FATAL_FAILURE(Make({ o[0], o[1] }));
+    const int32_t a = engine().Open(), b = engine().Open(), c = engine().Open();
+    for (bool standing : { false, true }) {
+      p_->Run(engine().Chunks({ { a, 2 }, { b, 1 }, { c, 5 } }), nullptr, standing);
+      p_->Run(engine().Chunks({ { a, 1 }, { b, 0 }, { c, 2 } }), nullptr, standing);
+      p_->CheckSeen();
+      p_->Run(engine().Chunks({ { a, 2 }, { b, 0 }, { c, 2 } }), nullptr, standing);
+      p_->Run(engine().Chunks({ { a, 2 }, { b, 0 }, { c, 3 } }), nullptr, standing);
+      p_->Run(engine().Chunks({ { a, 4 } }), nullptr, standing);
+      p_->CheckSeen();
+    }
+    p_->Run({});
+    p_->CheckSeen();
+  }
 }
 
 // Each writes its own, next to the engine's staged buffers.

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tests/support/split.h"
+
 namespace cgr_test {
 
 // ------------------------------------------------------------------------------------------------------------------- planner
@@ -238,20 +240,22 @@ void Planning::ExpectHost(const Planner &planner, const std::vector<Item> &items
   const Planner::Host &got = planner.host[0];
   const cgr_key &key = engine->step.key;
   std::vector<int32_t> rows(size_t(key.num_requests), engine->o.max_rows), starts = { 0 };
-  int32_t longest = 1, tokens = 0, decodes = 0, decode_tokens = 0, threshold = 0;
+  int32_t longest = 1, tokens = 0, threshold = 0;
+  bool uniform = false;
   for (const auto &each : planners)
-    if (each->o.layer >= 0 && each->o.reorder_threshold > 0)
+    if (each->o.layer >= 0 && each->o.reorder_threshold > 0) {
       threshold = threshold == 0 ? each->o.reorder_threshold : std::min(threshold, each->o.reorder_threshold);
-  bool prefill = false;
+      uniform |= (each->o.flags & CGR_BACKEND_UNIFORM_SPLIT) != 0;
+    }
+  std::vector<int32_t> query_lens;
   for (size_t i = 0; i < items.size(); i++) {
     const int32_t length = int32_t(items[i].tokens.size());
     rows[i] = items[i].row;
     starts.push_back(tokens += length);
     longest = std::max(longest, length);
-    prefill |= length > threshold;
-    decodes += !prefill;
-    decode_tokens += prefill ? 0 : length;
+    query_lens.push_back(length);
   }
+  const Split split = SplitOf(query_lens, threshold, uniform);
   starts.resize(size_t(key.num_requests) + 1, tokens);
   EXPECT_EQ(got.step.flags, items.empty() ? uint32_t(CGR_PLAN_FAST) : 0u);
   EXPECT_EQ(got.step.draft, 0);
@@ -261,8 +265,8 @@ void Planning::ExpectHost(const Planner &planner, const std::vector<Item> &items
   EXPECT_EQ(got.step.padded_tokens, key.num_tokens);
   EXPECT_EQ(got.step.max_query_len, longest);
   EXPECT_EQ(got.step.max_seq_len, std::max(1, *std::max_element(lens.begin(), lens.end())));
-  EXPECT_EQ(got.step.num_decodes, threshold > 0 ? decodes : -1);
-  EXPECT_EQ(got.step.num_decode_tokens, threshold > 0 ? decode_tokens : -1);
+  EXPECT_EQ(got.step.num_decodes, threshold > 0 ? split.decodes : -1);
+  EXPECT_EQ(got.step.num_decode_tokens, threshold > 0 ? split.tokens : -1);
   EXPECT_EQ(got.rows, rows);
   EXPECT_EQ(got.starts, starts);
   EXPECT_EQ(got.lens, lens);

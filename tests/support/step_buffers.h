@@ -27,7 +27,7 @@ struct StepLimits {
   int32_t token_stride = 1; // 1 + k
   int32_t num_sets = 1;
   std::array<int32_t, CGR__MAX_SETS> other_lens = {}; // the most tokens of a row in sets after 0; 0: max_seq_len
-  int32_t reorder_threshold = 0;
+  int32_t reorder_threshold = 0, uniform_split = 0;
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing about them
   int32_t spare = 0;                          // room for requests and tokens beyond the limits: only a guard keeps them away
   bool values = false;                        // the runtime checks values

@@ -47,7 +47,7 @@ cgr__step_args StepDevice::Args(int32_t padded_requests, int32_t padded_tokens) 
     a.max_lens[s] = limits_.MaxLen(s);
   a.max_changes = limits_.max_changes;
   a.token_stride = limits_.token_stride;
-  a.reorder_threshold = limits_.reorder_threshold;
+  a.split = { limits_.reorder_threshold, limits_.uniform_split };
   a.padded_requests = padded_requests;
   a.padded_tokens = padded_tokens;
   a.num_groups = int32_t(limits_.groups.size());

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cgr/names.h"
+#include "tests/support/split.h"
 
 namespace cgr_test {
 
@@ -234,11 +235,12 @@ void StepModel::Derive(const StagedStep &step) {
   b->counts[CGR_COUNT_PADDED_REQUESTS] = step.padded_requests;
   b->counts[CGR_COUNT_PADDED_TOKENS] = step.padded_tokens;
   const Words starts(b->query_start_loc, b->query_start_loc + step.num_requests + 1);
-  const auto prefill =
-      std::adjacent_find(starts.begin(), starts.end(), [&](int32_t a, int32_t z) { return z - a > limits_.reorder_threshold; });
-  const auto decodes = std::min(prefill, starts.end() - 1) - starts.begin();
-  b->counts[CGR_COUNT_DECODES] = limits_.reorder_threshold > 0 ? int32_t(decodes) : 0;
-  b->counts[CGR_COUNT_DECODE_TOKENS] = limits_.reorder_threshold > 0 ? starts[size_t(decodes)] : 0;
+  Words lens;
+  for (size_t i = 1; i < starts.size(); i++)
+    lens.push_back(starts[i] - starts[i - 1]);
+  const Split split = SplitOf(lens, limits_.reorder_threshold, limits_.uniform_split != 0);
+  b->counts[CGR_COUNT_DECODES] = split.decodes;
+  b->counts[CGR_COUNT_DECODE_TOKENS] = split.tokens;
   b->counts[CGR_COUNT_APPEND_FIRST] = step.append_first;
 }
 

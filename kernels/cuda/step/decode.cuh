@@ -26,7 +26,7 @@ inline DecodeArgs decode_args(const cgr__step_args &a, const uint32_t (&page_inv
   d.padded_requests = a.padded_requests, d.max_requests = a.max_requests, d.max_changes = a.max_changes;
   d.row_computed = b.row_computed, d.row_last_tokens = b.row_last_tokens;
   d.max_rows = a.max_rows, d.max_len = a.max_lens[0], d.token_stride = a.token_stride;
-  d.reorder_threshold = a.reorder_threshold, d.changes = a.slot.changes;
+  d.reorder_threshold = a.split.threshold, d.changes = a.slot.changes;
   d.seq_lens = b.seq_lens[0], d.logits_indices = b.logits_indices, d.input_ids = b.input_ids;
   d.positions = b.positions, d.request_flags = b.request_flags, d.counts = b.counts;
   for (int g = 0; g < a.num_groups; g++) {

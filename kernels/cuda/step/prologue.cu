@@ -114,6 +114,8 @@ template <bool kSets>
 __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batch, const Step &step, bool fresh,
                                Scratch &scratch) {
   const cgr__step_args &a = args.step;
+  const cgr__split split = a.split;
+  const int32_t first_len = split.threshold > 0 && step.num_requests > 0 ? batch.query_start[1] - batch.query_start[0] : 0;
   uint32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
 #pragma unroll 1
   for (int32_t base = 0; base < a.padded_requests; base += (int32_t)blockDim.x) {
@@ -126,8 +128,10 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
       end = batch.query_start[i + 1];
       query_len = end - batch.query_start[i];
       lengths = guard_request<kSets>(a, batch, i, row, query_len, fresh);
-      if (query_len > a.reorder_threshold && a.reorder_threshold > 0)
-        atomicMin(&scratch.first_prefill, i);
+      if (split.threshold > 0 && cgr__ends_decodes(&split, first_len, query_len))
+        atomicMin(&scratch.end_of_decodes, i);
+      if (split.threshold > 0 && cgr__is_prefill(&split, first_len, query_len))
+        scratch.has_prefill = 1;
     }
     if (inside) {
       a.buffers.request_rows[i] = row;
@@ -178,7 +182,8 @@ template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const 
     cgr__step_error none = { CGR_GUARD_NONE, -1, 0, 0, 0 };
     a.state->error = none;
     a.state->lost = 0;
-    scratch.first_prefill = a.reorder_threshold > 0 ? a.padded_requests : 0;
+    scratch.end_of_decodes = a.padded_requests;
+    scratch.has_prefill = 0;
   }
   Step step = judge_header(a, header, seq, batch_seq, generation);
   step.slot = slot;
@@ -194,7 +199,7 @@ template <bool kSets> __device__ Step take_step(const PrologueArgs &args, const 
     a.buffers.counts[CGR_COUNT_TOKENS] = step.num_tokens;
     a.buffers.counts[CGR_COUNT_PADDED_REQUESTS] = a.padded_requests;
     a.buffers.counts[CGR_COUNT_PADDED_TOKENS] = a.padded_tokens;
-    int32_t num_decodes = min(scratch.first_prefill, step.num_requests);
+    int32_t num_decodes = a.split.threshold == 0 ? 0 : scratch.has_prefill ? scratch.end_of_decodes : step.num_requests;
     a.buffers.counts[CGR_COUNT_DECODES] = num_decodes;
     a.buffers.counts[CGR_COUNT_DECODE_TOKENS] = num_decodes > 0 ? batch.query_start[num_decodes] : 0;
     a.buffers.counts[CGR_COUNT_APPEND_FIRST] = (step.flags & CGR__RING_SLOT_APPEND_FIRST) != 0;

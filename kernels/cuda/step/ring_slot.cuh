@@ -19,7 +19,8 @@ struct Scratch {
   };
   ScanScratch<uint32_t> scan;
   int32_t first_bad;
-  int32_t first_prefill; /* the first request with more new tokens than the threshold */
+  int32_t end_of_decodes; /* the first request that ends them, where there is a prefill (base/split.h) */
+  int32_t has_prefill;
 };
 
 /* What a step is once its header has been judged. Equal in all threads. */
