@@ -18,7 +18,7 @@
   X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                           \
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)           \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES, *2) \
-  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT, *2)         \
+  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT, *2)        \
   X(cgr_planned, CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP, *2)                     \
   X(cgr_plan_flag, CGR_PLAN_CAPTURE, CGR_PLAN_BOUNDS, *2)                        \
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)              \
