@@ -338,11 +338,12 @@ typedef enum cgr_planned {
   CGR_PLANNED_SOFTCAP = 64  /* softcap */
 } cgr_planned;
 
-/* What is known of a step that a backend plans for. */
+/* What is known of a step that a backend plans for. plan_host is told for each step. `plan` is told in eager steps; in a capture it
+ * gets CAPTURE alone, and what it enqueues there serves every replay, FAST or not: a graph has one way to plan. */
 typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
-  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for (one without requests, say): plan as quickly as
-                           possible. The plan may be unbalanced; the attention's results must not change */
+  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for: one without requests, or with cgr_batch.plan_flags. Plan
+                           as quickly as possible. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
 } cgr_plan_flag;
 

@@ -222,7 +222,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
     plans->query_start_loc[i + 1] = tokens;
     plans->seq_lens[i] = 0;
   }
-  step->flags = n == 0 ? CGR_PLAN_FAST : 0;
+  step->flags = n == 0 ? CGR_PLAN_FAST : prepared->plan_flags;
   step->num_requests = n;
   step->num_tokens = tokens;
   step->length_set = prepared->batch.set;
@@ -276,7 +276,7 @@ static cgr_status enqueue_one(cgr__step_recorder *rec, int32_t backend, uint32_t
 
 static cgr_status enqueue_all(cgr__step_recorder *rec) {
   cgr_runtime *rt = rec->runtime;
-  uint32_t flags = rec->base.capturing ? CGR_PLAN_CAPTURE : rec->base.real_requests == 0 ? CGR_PLAN_FAST : 0;
+  uint32_t flags = rec->base.capturing ? CGR_PLAN_CAPTURE : rec->base.real_requests == 0 ? CGR_PLAN_FAST : rec->plan_flags;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     const cgr_backend *b = &rt->setup.backends[i];
     if (planning_of(rt, i)->in_use && b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST) != rec->plans_first)

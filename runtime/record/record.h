@@ -23,6 +23,7 @@ typedef struct cgr__enqueue {
   bool empty;                 /* what its ring slot holds does not count */
   bool warms_up;
   int32_t real_tokens, real_requests; /* -1 in a capture */
+  uint32_t plan_flags;                /* that the engine gave with the batch */
   const cgr__batch_layout *batch;     /* NULL: in a capture, or without requests */
   const cgr__graph_entry *entry;      /* whose states the backends use; NULL: those of eager steps */
 } cgr__enqueue;

@@ -36,6 +36,7 @@ typedef struct cgr__step_recorder {
   int32_t timed_layer;            /* the layer that is under way, plus 1; 0: none, or layers are not timed */
   int32_t layers_left;            /* still to come before the fetch of the next ring slot forks; 0: it has, or never will */
   int32_t set;                    /* the length set whose tokens the step has */
+  uint32_t plan_flags;            /* that the engine gave with the batch */
   cgr__layer_marks marks;
   cgr_plan_key plan_key; /* of the backend's function that has asked for it last */
 } cgr__step_recorder;

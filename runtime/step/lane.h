@@ -22,6 +22,7 @@ typedef struct cgr__prepared {
   cgr__checked_batch batch;
   int32_t num_change_steps; /* steps without requests that carry changes ahead of it */
   bool batch_staged;
+  uint8_t plan_flags; /* of the batch */
   cgr__choice choice;
 } cgr__prepared;
 

@@ -93,6 +93,7 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__launc
                                  .engine = rt->engine,
                                  .real_tokens = p->batch.num_tokens,
                                  .real_requests = p->batch.num_requests,
+                                 .plan_flags = p->plan_flags,
                                  .batch = p->batch.batch_layout,
                                  .entry = p->choice.entry };
   cgr__enqueue_result result;

@@ -7,7 +7,7 @@
 
 /* --------------------------------------------------------------------------------------------------------------- prepare */
 
-/* Which of the reserved fields is set. */
+/* Which of the reserved fields is set; if none is, plan_flags has a bad bit. */
 static cgr_status refuse_reserved(const cgr_batch *b) {
   const struct {
     const char *name, *why;
@@ -16,12 +16,14 @@ static cgr_status refuse_reserved(const cgr_batch *b) {
   } fields[] = { { "lane", "(num_lanes is 1)", b->lane, CGR_ERROR_INVALID_ARGUMENT },
                  { "program", "(num_programs is 1)", b->program, CGR_ERROR_INVALID_ARGUMENT },
                  { "common_prefix", "in this version", b->common_prefix, CGR_ERROR_UNSUPPORTED },
-                 { "max_steps", "in this version", b->max_steps, CGR_ERROR_UNSUPPORTED } };
+                 { "max_steps", "in this version", b->max_steps, CGR_ERROR_UNSUPPORTED },
+                 { "reserved", "in this version", b->reserved, CGR_ERROR_NEWER_STRUCT } };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].value != 0)
       return cgr__fail(fields[i].status, "batch: %s is %lld, expected 0 %s", fields[i].name, (long long)fields[i].value,
                        fields[i].why);
-  return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ENUM, "batch: plan_flags is 0x%x, expected 0 or CGR_PLAN_FAST (0x%x)", b->plan_flags,
+                   (unsigned)CGR_PLAN_FAST);
 }
 
 /* The arrays of a whole batch mean nothing for the standing one. */
@@ -44,7 +46,7 @@ static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
     CGR__TRY(cgr__sized_read("batch", "CGR_BATCH_INIT", b, copy, sizeof *copy));
     *batch = b = copy;
   }
-  if (b->lane | b->program | b->common_prefix | b->max_steps)
+  if (b->lane | b->program | b->common_prefix | b->max_steps | b->reserved || b->plan_flags & ~(uint32_t)CGR_PLAN_FAST)
     return refuse_reserved(b);
   return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
 }
@@ -166,6 +168,7 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
     chosen = check_record(rt, prepared);
   if (chosen != CGR_OK)
     return refuse_choice(prepared, chosen);
+  prepared->plan_flags = (uint8_t)batch->plan_flags;
   cgr_status staged = cgr__stage_step(rt, batch, prepared);
   if (staged != CGR_OK) {
     prepared->choice.missed = NULL; /* the retry counts the miss */

@@ -19,6 +19,11 @@ TEST_P(BatchIsRefused, ForItsStructAndWhatIsReserved) {
       { kUnsupported, "batch ... common_prefix is 16", [](cgr_batch &b) { b.common_prefix = 16; } },
       { kUnsupported, "batch ... max_steps is 4", [](cgr_batch &b) { b.max_steps = 4; } },
       { kArgument, "variant is 5 ... cgr_config.variants", [](cgr_batch &b) { b.variant = 5; } },
+      { kEnum, "batch: plan_flags is 0x1, expected 0 or CGR_PLAN_FAST (0x2)",
+        [](cgr_batch &b) { b.plan_flags = CGR_PLAN_CAPTURE; } },
+      { kEnum, "batch: plan_flags is 0x6, expected", [](cgr_batch &b) { b.plan_flags = CGR_PLAN_FAST | CGR_PLAN_BOUNDS; } },
+      { kEnum, "batch: plan_flags is 0x80000000, expected", [](cgr_batch &b) { b.plan_flags = 1u << 31; } },
+      { CGR_ERROR_NEWER_STRUCT, "batch: reserved is 1, expected 0", [](cgr_batch &b) { b.reserved = 1; } },
   });
 }
 

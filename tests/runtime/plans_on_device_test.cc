@@ -142,6 +142,48 @@ TEST_P(PlansOnDevice, AreToldTheStep) {
     EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_FAST));
 }
 
+// On request: the host is told in every step, `plan` in eager steps alone. What other layers compute is the same, bit for bit.
+TEST_P(PlansOnDevice, AreToldThatAStepIsFast) {
+  std::vector<std::vector<unsigned char>> outputs[2];
+  const cgr_key eager = EagerKey(3, 30);
+  for (uint32_t flags : { 0u, uint32_t(CGR_PLAN_FAST) }) {
+    ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
+    Planner &planner = (*p_)[0];
+    const std::vector<int32_t> rows = { engine().Start(5), engine().Start(9), engine().Start(40) };
+    planner.TakeSeen(); // of those
+    engine().plan_flags = flags;
+    int of_graphs = 0;
+    for (int n = 0; n < 8; n++) {
+      const bool is_eager = n % 4 == 3 || GetParam().mode == CGR_MODE_NONE, standing = n % 2 == 1;
+      const int32_t length = n < 4 ? 1 : 7;
+      planner.plans.clear();
+      p_->Run(engine().Chunks({ { rows[0], length }, { rows[1], 1 }, { rows[2], length } }), is_eager ? &eager : nullptr,
+              standing);
+      ASSERT_FALSE(HasFatalFailure());
+      EXPECT_EQ(engine().step.key.kind == CGR_KIND_NONE, is_eager);
+      ASSERT_EQ(planner.plans.size(), is_eager ? 1u : 0u);
+      for (const Planner::Call &call : planner.plans)
+        EXPECT_EQ(call.flags, flags);
+      p_->CheckSeen(); // and of the host
+      const cgr_view &out = engine().state.call[0].attention.out;
+      const size_t bytes = size_t(2 * length + 1) * size_t(out.stride_token) * cgr_dtype_size(cgr_dtype(out.dtype));
+      outputs[flags != 0].push_back(engine().Read<unsigned char>(out.data, bytes));
+      of_graphs += !is_eager;
+    }
+    EXPECT_EQ(of_graphs, GetParam().mode == CGR_MODE_NONE ? 0 : 6);
+    planner.plans.clear();
+    CGR_ASSERT_OK(cgr_runtime_release_graphs(engine().rt, 0, nullptr));
+    CGR_ASSERT_OK(engine().Capture());
+    for (const Planner::Call &call : planner.plans)
+      EXPECT_EQ(call.flags, uint32_t(CGR_PLAN_CAPTURE)) << "whatever the last step was";
+    engine().plan_flags = 0;
+    p_->Run(engine().Decode(rows), &eager);
+    EXPECT_EQ(planner.plans.back().flags, 0u) << "it is for one step";
+    p_->CheckSeen();
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+}
+
 TEST_P(PlansOnDevice, MayNotCallAttendMergeMeasureOrCheckValues) {
   ASSERT_NO_FATAL_FAILURE(Make({ OnBoth() }));
   const int32_t row = engine().Start(4);

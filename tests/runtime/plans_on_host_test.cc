@@ -27,10 +27,12 @@ protected:
       SCOPED_TRACE(n);
       std::vector<Item> items = Pick(random, rows);
       const bool standing = !items.empty() && random->OneIn(3);
+      engine().plan_flags = random->OneIn(3) ? CGR_PLAN_FAST : 0;
       ASSERT_NO_FATAL_FAILURE(p_->Prepare(items, nullptr, standing));
       if (random->OneIn(5)) {
         CGR_ASSERT_OK(engine().Cancel());
         items = Pick(random, rows);
+        engine().plan_flags ^= CGR_PLAN_FAST;
         ASSERT_NO_FATAL_FAILURE(p_->Prepare(items));
       }
       kinds[engine().step.key.kind]++;

@@ -214,9 +214,10 @@ public:
   cudaStream_t side = nullptr;                                      // the test's own; destroyed with the engine
   cgr_event *fork = nullptr;
   cgr_step step = CGR_STEP_INIT;
-  uint64_t launched = 0; // last number
-  uint32_t variant = 0;  // of the batches; with several length sets the set of their tokens
-  bool upload = true;    // new q, k and v for each step
+  uint64_t launched = 0;   // last number
+  uint32_t plan_flags = 0; // of the batches
+  uint32_t variant = 0;    // of the batches; with several length sets the set of their tokens
+  bool upload = true;      // new q, k and v for each step
   bool check_outputs = true;
   bool check_answers = true;      // with the former: real tokens too, against fp64
   std::unique_ptr<InFlight> last; // the last step that was checked

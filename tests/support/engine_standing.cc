@@ -16,6 +16,7 @@ cgr_status Engine::PrepareStandingAsIs(const std::vector<Item> &items, const cgr
   batch.num_requests = CGR_BATCH_STANDING;
   batch.forced_key = forced;
   batch.variant = variant;
+  batch.plan_flags = plan_flags;
   step = CGR_STEP_INIT;
   return cgr_step_prepare(rt, &batch, &step);
 }

@@ -111,6 +111,7 @@ cgr_status Engine::Prepare(const std::vector<Item> &items, const cgr_key *forced
   batch.flags = partial ? flags.data() : nullptr;
   batch.forced_key = forced;
   batch.variant = variant;
+  batch.plan_flags = plan_flags;
   step = CGR_STEP_INIT;
   return prepare ? prepare(&batch, &step) : cgr_step_prepare(rt, &batch, &step);
 }

@@ -257,7 +257,7 @@ void Planning::ExpectHost(const Planner &planner, const std::vector<Item> &items
   }
   const Split split = SplitOf(query_lens, threshold, uniform);
   starts.resize(size_t(key.num_requests) + 1, tokens);
-  EXPECT_EQ(got.step.flags, items.empty() ? uint32_t(CGR_PLAN_FAST) : 0u);
+  EXPECT_EQ(got.step.flags, items.empty() ? uint32_t(CGR_PLAN_FAST) : engine->plan_flags);
   EXPECT_EQ(got.step.draft, 0);
   EXPECT_EQ(got.step.num_requests, int32_t(items.size()));
   EXPECT_EQ(got.step.num_tokens, tokens);
