@@ -81,7 +81,8 @@ static void check_cache_dtype(const question *q) {
     REFUSE(q, "k.dtype", "is %s, expected %s%s on this device", name, dtypes_text(q->kind),
            q->kind->cache_dtypes ? ", or fp8_e4m3, fp8_e5m2 or i8 for a cache," : "");
   if (!reads_codes(q, l->k.dtype) && values_differ(l->v.dtype, l->k.dtype))
-    REFUSE(q, "v.dtype", "is %s, expected %s as in k", cgr_dtype_name((cgr_dtype)l->v.dtype), name);
+    REFUSE(q, "v.dtype", "is %s, expected %s as in k%s", cgr_dtype_name((cgr_dtype)l->v.dtype), name,
+           reads_codes(q, l->v.dtype) ? ": K of 8 bits may have V of 16, not the reverse" : "");
   else if (reads_codes(q, l->k.dtype) && !reads_codes(q, l->v.dtype) && values_differ(l->v.dtype, l->dtype))
     REFUSE(q, "v.dtype", "is %s, expected fp8_e4m3, fp8_e5m2 or i8, or %s as in dtype", cgr_dtype_name((cgr_dtype)l->v.dtype),
            cgr_dtype_name((cgr_dtype)l->dtype));
@@ -98,7 +99,7 @@ static void check_call_dtypes(const question *q) {
     REFUSE(q, "dtype", "is %s (0 takes the cache's), expected %s with a cache of %s", name, dtypes_text(q->kind), cache);
   }
   if (values_differ(l->q_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_Q_DTYPE))
-    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype", cgr_dtype_name((cgr_dtype)l->q_dtype), name);
+    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype, or a backend of the engine's", cgr_dtype_name((cgr_dtype)l->q_dtype), name);
   if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE) &&
       !(q->kind->out_dtypes & 1u << l->out_dtype))
     REFUSE(q, "out_dtype", "is %s, expected %s as in dtype, or fp8_e4m3", cgr_dtype_name((cgr_dtype)l->out_dtype), name);
@@ -108,9 +109,31 @@ static void check_call_dtypes(const question *q) {
 static const char *expected_scale(const cgr_kv_view *view, bool is_v) {
   if (is_v)
     return "0, 0, any, any: one for all, or for each head or channel";
-  if (view->dtype == CGR_DTYPE_I8)
-    return "0, 0, any, 0 or, for each token, at a multiple of 16: 4m, 1, 4n, 0";
   return "0, 0, any, 0: one for all, or for each head";
+}
+
+/* The first thing that keeps K's factors of tokens from being read (cgr__scale_is_of_tokens). */
+static void refuse_token_scale(const question *q, const cgr_kv_view *view, const char *name) {
+  static const char *const multiple = "a multiple of 4 above 0";
+  const bool one_head = q->layer->num_kv_heads == 1;
+  const struct {
+    const char *stride, *expected;
+    int64_t got;
+    bool is_right;
+  } strides[] = {
+    { "page", multiple, view->scale_stride_page, view->scale_stride_page != 0 && view->scale_stride_page % 4 == 0 },
+    { "token", "1", view->scale_stride_token, view->scale_stride_token == 1 },
+    { "head", one_head ? "a multiple of 4" : multiple, view->scale_stride_head,
+      (one_head || view->scale_stride_head != 0) && view->scale_stride_head % 4 == 0 },
+    { "d", "0", view->scale_stride_d, view->scale_stride_d == 0 },
+  };
+  for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++)
+    if (!strides[i].is_right) {
+      REFUSE(q, name, "has scale_stride_%s %lld, expected %s in K of i8 with factors for each token", strides[i].stride,
+             (long long)strides[i].got, strides[i].expected);
+      return;
+    }
+  REFUSE(q, name, "is %p, expected a multiple of 16 bytes in K of i8 with factors for each token", (void *)view->scale);
 }
 
 static void check_scale(const question *q, const cgr_kv_view *view, const char *name) {
@@ -124,6 +147,9 @@ static void check_scale(const question *q, const cgr_kv_view *view, const char *
     REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
   else if (is_code && !view->scale && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
     REFUSE(q, name, "is NULL, expected factors with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
+  else if (is_code && !cgr__scale_is_native(view, is_v, l->num_kv_heads) && !is_v && view->dtype == CGR_DTYPE_I8 &&
+           cgr__scales_are_written(view))
+    refuse_token_scale(q, view, name);
   else if (is_code && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
     REFUSE(q, name, "is %p with strides %lld, %lld, %lld, %lld of page, token, head and d, expected %s", (void *)view->scale,
            (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
@@ -245,7 +271,7 @@ static void check_append_view(const cgr_layer *l, const cgr_kv_view *view, const
   const char *dtype = cgr_dtype_name((cgr_dtype)view->dtype);
   snprintf(field, sizeof field, "%s.dtype", name);
   if (!cgr__is_quantised(view->dtype) && view->dtype != l->dtype)
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is %s and the layer's dtype %s, expected the same, or 8 bits",
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is %s and the layer's dtype %s, expected the same, or fp8_e4m3, fp8_e5m2 or i8",
                       dtype, cgr_dtype_name((cgr_dtype)l->dtype));
   snprintf(field, sizeof field, "%s.scale", name);
   if (!cgr__is_quantised(view->dtype) && view->scale)

@@ -28,23 +28,27 @@ typedef struct cgr_view {
  * with CGR_BACKEND_APPENDS alone. `scale` is for caches of 8 bits or fewer: factors in device memory, one per
  * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it
  * is the element. Those that the engine gives are finite and above 0, which nothing checks; the append writes 0 for
- * a head of zeros. Factors overlap neither each other nor any cache. The
- * same factors may serve several views if their page and token strides are 0, and otherwise K and V that share memory. Replays
- * read factors anew; a change also changes the values that a cache holds.
+ * a head of zeros. Factors overlap neither each other nor any cache. Several views may share factors whose page and token strides
+ * are 0; other factors are shared only by K and V that share their memory. Replays read factors anew; a change also changes the
+ * values that a cache holds. Factors of tokens belong to the page: who copies a page copies them, too.
  *
  * The library's append quantises into caches of 8 bits (fp8_e4m3, fp8_e5m2, i8) for the library's own attention, and for an
  * engine's backend without CGR_BACKEND_APPENDS. It divides each value by its factor in fp32, rounds to nearest, ties to even,
  * and saturates at 448, 57344 or 127. NaN becomes 0x7f, and 0 in i8. The engine sets factors whose page and token strides are
  * 0 before the step. An i8 view may have a factor for each page, token and head: the append sets it to the largest magnitude
- * of the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype that of k and v
- * in the call (fp32, fp16 or bf16). CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors for each token.
+ * of the head's values, NaN left out, divided by 127. head_dim must be a multiple of 16, and cgr_layer.dtype must be that of k
+ * and v in the call (fp32, fp16 or bf16). CGR_ERROR_UNSUPPORTED: i8 without factors, fp8 with factors for each token.
  *
- * The library's own attention reads K of fp8_e4m3, fp8_e5m2 or i8, with V of any of these or of cgr_layer.dtype. fp8 may be
- * without factors; i8 has them; V of 16 or 32 bits has none. Their page and token strides are 0. K has one for all or one for
- * each KV head (d stride 0), V also one for each channel (d) of a KV head. K of i8 may have one for each token and KV head
- * instead, as the append writes them: token stride 1, d stride 0, page and head strides above 0 (with one KV head
- * any), multiples of 4, at a multiple of 16 bytes. q, k and v of the call are fp16 or bf16, on the host fp32 too, and head
- * dims multiples of 16. Sums are fp32; softmax weights are rounded to fp16 before they meet V of 8 bits. A GPU rounds q to
+ * The library's own attention reads K of fp8_e4m3, fp8_e5m2 or i8, with V of any of these or of cgr_layer.dtype. i8 has factors,
+ * fp8 may have some, V of 16 or 32 bits has none. Strides of page, token, head and d:
+ *
+ *     0, 0, 0, 0     K and V: one factor for all
+ *     0, 0, n, 0     K and V: one for each KV head
+ *     0, 0, n, m     V: one for each channel (d) of a KV head
+ *     4m, 1, 4n, 0   K of i8: one for each token and KV head, as the append writes them, at a multiple of 16 bytes; m is above 0,
+ *                    and so is n, unless there is one KV head
+ *
+ * q, k and v of the call are fp16 or bf16, on the host fp32 too, and head dims multiples of 16. Sums are fp32; softmax weights are rounded to fp16 before they meet V of 8 bits. A GPU rounds q to
  * fp16, too, so that a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such.
  * CGR_ERROR_UNSUPPORTED: K of 16 or 32 bits with V of 8, factors with other strides. */
 typedef struct cgr_kv_view {
@@ -260,7 +264,7 @@ CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *mer
 
 /* --------------------------------------------------------------------------------------------------------------- measure */
 
-/* What is measured: the largest magnitude in each channel of each head of a tensor of the step, V say. An engine makes factors of
+/* What is measured: the largest magnitude in each channel of each head of a tensor of the step, V say. An engine makes factors from
  * it whose page and token strides are 0 (cgr_kv_view.scale): divided by 127 for i8, by 448 for fp8_e4m3. The step's real tokens
  * count; a NaN does not, an infinity does. */
 typedef struct cgr_measure {

@@ -368,10 +368,18 @@ TEST(KernelKinds, TakeFactorsOfTokensSideBySide) {
     cgr_layer one_head = with(16, 1, 0, 0, kFactors);
     one_head.num_kv_heads = 1;
     EXPECT_NE(Ask(device, one_head).kernel_kind, nullptr);
-    for (const cgr_layer &layer :
-         { with(64, 2, 16, 0, kFactors), with(66, 1, 16, 0, kFactors), with(64, 1, 18, 0, kFactors), with(64, 1, 16, 1, kFactors),
-           with(16, 1, 0, 0, kFactors), with(0, 1, 16, 0, kFactors), with(64, 1, 16, 0, kFactors + 1) })
-      ExpectRefused(device, layer, "k.scale", { "expected 0, 0, any, 0 or, for each token, at a multiple of 16: 4m, 1, 4n, 0" });
+    const std::string multiple = "expected a multiple of 4 above 0 in K of i8";
+    for (const auto &[layer, got, expected] : std::vector<std::tuple<cgr_layer, std::string, std::string>>{
+             { with(64, 2, 16, 0, kFactors), "scale_stride_token 2", "expected 1 in K of i8" },
+             { with(66, 1, 16, 0, kFactors), "scale_stride_page 66", multiple },
+             { with(0, 1, 16, 0, kFactors), "scale_stride_page 0", multiple },
+             { with(64, 1, 18, 0, kFactors), "scale_stride_head 18", multiple },
+             { with(16, 1, 0, 0, kFactors), "scale_stride_head 0", multiple },
+             { with(64, 1, 16, 1, kFactors), "scale_stride_d 1", "expected 0 in K of i8" },
+             { with(64, 1, 16, 0, kFactors + 1), "is 0x", "expected a multiple of 16 bytes" } })
+      ExpectRefused(device, layer, "k.scale", { got, expected, "with factors for each token" });
+    one_head.k.scale_stride_head = 3;
+    ExpectRefused(device, one_head, "k.scale", { "scale_stride_head 3", "expected a multiple of 4 in K of i8" });
   }
 }
 
