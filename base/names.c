@@ -7,6 +7,7 @@
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
 #include "cgr/names.h"
+#include "cgr/needs.h"
 #include "cgr/tracing.h"
 
 /* name(value) for an enum, from pairs of an enumerator and its name. */
@@ -46,6 +47,13 @@ NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "n
 
 NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" },
       { CGR_BACKEND_UNIFORM_SPLIT, "uniform split" })
+
+NAMES(cgr_ability, cgr_ability_name, { CGR_ABILITY_WINDOW, "window" }, { CGR_ABILITY_CHUNK, "chunk" },
+      { CGR_ABILITY_SOFTCAP, "softcap" }, { CGR_ABILITY_ALIBI, "alibi" }, { CGR_ABILITY_SINKS, "sinks" },
+      { CGR_ABILITY_BIDIRECTIONAL, "bidirectional" }, { CGR_ABILITY_NO_CACHE, "no cache" },
+      { CGR_ABILITY_HEAD_DIM_V, "head dim v" }, { CGR_ABILITY_CROSS, "cross" }, { CGR_ABILITY_MLA, "mla" },
+      { CGR_ABILITY_HEAD_SCALES, "head scales" }, { CGR_ABILITY_LSE, "lse" }, { CGR_ABILITY_SPANS, "spans" },
+      { CGR_ABILITY_SPARSE, "sparse" })
 
 NAMES(cgr_planned, cgr_planned_name, { CGR_PLANNED_GROUP, "group" }, { CGR_PLANNED_HEADS, "heads" },
       { CGR_PLANNED_HEAD_DIM, "head dim" }, { CGR_PLANNED_DTYPE, "dtype" }, { CGR_PLANNED_WINDOW, "window" },
@@ -172,6 +180,7 @@ FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_
 FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
 FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
 FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT)
+FLAGS(cgr__abilities, cgr_ability, "CGR_ABILITY_", CGR_ABILITY_WINDOW, CGR_ABILITY_SPARSE)
 FLAGS(cgr__planned_bits, cgr_planned, "CGR_PLANNED_", CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP)
 FLAGS(cgr__request_flags, cgr_request_flag, "CGR_REQUEST_", CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL)
 FLAGS(cgr__capture_flags, cgr_capture_flag, "CGR_CAPTURE_", CGR_CAPTURE_MISSED, CGR_CAPTURE_MISSED)

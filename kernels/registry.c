@@ -16,7 +16,7 @@
 #define CODES_HEAD_DIM_STEP 16 /* head dims of 8-bit caches are multiples of this: whole vectors of 16 bytes */
 #define ALL_FEATURES                                                                                           \
   (CGR__FEATURE_WINDOW | CGR__FEATURE_CHUNK | CGR__FEATURE_SOFTCAP | CGR__FEATURE_ALIBI | CGR__FEATURE_SINKS | \
-   CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS)
+   CGR__FEATURE_BIDIRECTIONAL | CGR__FEATURE_NO_CACHE | CGR__FEATURE_HEAD_DIM_V | CGR__FEATURE_CROSS | CGR__FEATURE_LSE)
 
 #define WIDTH(dim, with_prefill, prefill_tile, prefill_kv) \
   { dim, CGR__MMA_SHARED(dim) + CGR__MMA_SHARED_STATIC, with_prefill, prefill_tile, prefill_kv }
@@ -163,11 +163,19 @@ static void check_dtypes(const question *q) {
   check_scale(q, &q->layer->v, "v.scale");
 }
 
+/* What head dims are multiples of, and the least. */
+static int32_t head_dim_step(const question *q) {
+  return reads_codes(q, q->layer->k.dtype) ? CODES_HEAD_DIM_STEP : q->kind->head_dim_step;
+}
+static int32_t least_head_dim(const question *q) {
+  const int32_t step = head_dim_step(q);
+  return q->kind->min_head_dim < step ? step : q->kind->min_head_dim;
+}
+
 static void check_head_dim(const question *q, const char *name, int32_t dim) {
   const cgr__kernel_kind *kind = q->kind;
   const bool codes = reads_codes(q, q->layer->k.dtype);
-  const int32_t step = codes ? CODES_HEAD_DIM_STEP : kind->head_dim_step;
-  const int32_t least = codes && kind->min_head_dim < step ? step : kind->min_head_dim;
+  const int32_t step = head_dim_step(q), least = least_head_dim(q);
   if (dim != 0 && (dim < least || dim > kind->max_head_dim || dim % step != 0))
     REFUSE(q, name, "is %d, expected %d to %d, a multiple of %d, on this device%s%s", dim, least, kind->max_head_dim, step,
            codes ? " with a cache of " : "", codes ? cgr_dtype_name((cgr_dtype)q->layer->k.dtype) : "");
@@ -336,8 +344,9 @@ static bool runs_on(const cgr__kernel_kind *kind, const cgr_device_info *device)
          device->kernel_capability <= kind->max_capability;
 }
 
-const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
-                                                cgr__findings *findings) {
+/* The one with the fewest reasons against it; NULL if none runs on the device. */
+static const cgr__kernel_kind *find_nearest(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
+                                            int32_t *num_reasons) {
   const cgr__kernel_kind *nearest = NULL;
   int32_t fewest = INT32_MAX;
   for (int32_t i = 0; i < NUM_KINDS; i++) {
@@ -347,12 +356,20 @@ const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, c
     if (!runs_on(&kinds[i], device))
       continue;
     check_all(&q, max_tokens);
-    if (reasons.count == 0)
-      return &kinds[i];
     if (reasons.count < fewest)
       nearest = &kinds[i];
     fewest = reasons.count < fewest ? reasons.count : fewest;
   }
+  *num_reasons = fewest;
+  return nearest;
+}
+
+const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
+                                                cgr__findings *findings) {
+  int32_t num_reasons;
+  const cgr__kernel_kind *nearest = find_nearest(device, layer, max_tokens, &num_reasons);
+  if (nearest && num_reasons == 0)
+    return nearest;
   if (!nearest) {
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, "backend",
                       "is 0, the library's own kernels, on compute capability %d, expected 80 or later",
@@ -362,6 +379,46 @@ const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, c
   question q = { device, nearest, layer, findings };
   check_all(&q, max_tokens);
   return NULL;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- describe */
+
+#define ABILITIES (2u * CGR_ABILITY_SPARSE - 1)
+
+/* Whether attention over codes takes a factor for each KV head. */
+static bool has_head_scales(const cgr__kernel_kind *kind) {
+  static float factor;
+  const cgr_kv_view view = { .dtype = CGR_DTYPE_FP8_E4M3, .scale = &factor, .scale_stride_head = 1 };
+  return kind->cache_dtypes != 0 && cgr__scale_is_native(&view, 0, 2) && cgr__scale_is_native(&view, 1, 2);
+}
+
+/* The widest head whose tiles the device's shared memory holds. */
+static int32_t widest_head_dim(const question *q) {
+  cgr_layer l = *q->layer;
+  const int32_t step = head_dim_step(q), has = q->device->shared_memory;
+  l.head_dim = l.head_dim_v = q->kind->max_head_dim;
+  while (q->device->kind == CGR_DEVICE_KIND_CUDA && has > 0 && l.head_dim > step &&
+         cgr__plan_shared_bytes(&q->kind->plan, &l) > has)
+    l.head_dim = l.head_dim_v = l.head_dim - step;
+  return l.head_dim;
+}
+
+bool cgr__kernel_kind_describe(const cgr_device_info *device, const cgr_layer *layer, cgr_backend_needs *needs) {
+  int32_t num_reasons;
+  const cgr__kernel_kind *kind = find_nearest(device, layer, 1, &num_reasons);
+  const question q = { device, kind, layer, NULL };
+  if (!kind)
+    return false;
+  needs->abilities = (kind->features & ABILITIES) | (has_head_scales(kind) ? CGR_ABILITY_HEAD_SCALES : 0);
+  needs->dtypes = kind->dtypes;
+  needs->cache_dtypes = kind->cache_dtypes;
+  needs->out_dtypes = kind->out_dtypes;
+  needs->page_multiple = CGR__PAGE_SIZE_UNIT;
+  needs->max_page_size = CGR__MAX_PAGE_SIZE;
+  needs->head_dim_multiple = head_dim_step(&q);
+  needs->min_head_dim = least_head_dim(&q);
+  needs->max_head_dim = widest_head_dim(&q);
+  return true;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- preload */

@@ -3,10 +3,11 @@
 #ifndef CGR_KERNELS_REGISTRY_H
 #define CGR_KERNELS_REGISTRY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/findings.h"
-#include "cgr/attention.h"
+#include "cgr/needs.h"
 #include "devices/device.h"
 #include "planners/attention/plans.h"
 
@@ -14,21 +15,22 @@
 extern "C" {
 #endif
 
-/* What a layer can ask for beyond plain causal attention over its own pages. */
+/* What a layer can ask for beyond plain causal attention over its own pages: abilities that engines can ask for, and others. */
 enum cgr__feature {
-  CGR__FEATURE_WINDOW = 1u << 0,
-  CGR__FEATURE_CHUNK = 1u << 1,
-  CGR__FEATURE_SOFTCAP = 1u << 2,
-  CGR__FEATURE_ALIBI = 1u << 3,
-  CGR__FEATURE_SINKS = 1u << 4,
-  CGR__FEATURE_BIDIRECTIONAL = 1u << 5,
-  CGR__FEATURE_NO_CACHE = 1u << 6,
-  CGR__FEATURE_HEAD_DIM_V = 1u << 7,    /* head dim of v differs from that of q and k */
-  CGR__FEATURE_CACHE_DTYPE = 1u << 8,   /* q, k and v of another dtype than the cache, other than with `cache_dtypes` */
-  CGR__FEATURE_OUT_DTYPE = 1u << 9,     /* out of another dtype than q */
-  CGR__FEATURE_CACHE_SCALES = 1u << 10, /* a cache with scales, other than static ones of `cache_dtypes` */
-  CGR__FEATURE_CROSS = 1u << 11,        /* keys of a length set other than the queries' */
-  CGR__FEATURE_Q_DTYPE = 1u << 12       /* q of another dtype than k and v */
+  CGR__FEATURE_WINDOW = CGR_ABILITY_WINDOW,
+  CGR__FEATURE_CHUNK = CGR_ABILITY_CHUNK,
+  CGR__FEATURE_SOFTCAP = CGR_ABILITY_SOFTCAP,
+  CGR__FEATURE_ALIBI = CGR_ABILITY_ALIBI,
+  CGR__FEATURE_SINKS = CGR_ABILITY_SINKS,
+  CGR__FEATURE_BIDIRECTIONAL = CGR_ABILITY_BIDIRECTIONAL,
+  CGR__FEATURE_NO_CACHE = CGR_ABILITY_NO_CACHE,
+  CGR__FEATURE_HEAD_DIM_V = CGR_ABILITY_HEAD_DIM_V,
+  CGR__FEATURE_CROSS = CGR_ABILITY_CROSS,
+  CGR__FEATURE_LSE = CGR_ABILITY_LSE,
+  CGR__FEATURE_CACHE_DTYPE = 1 << 24,  /* q, k and v of another dtype than the cache, other than with `cache_dtypes` */
+  CGR__FEATURE_OUT_DTYPE = 1 << 25,    /* out of another dtype than q */
+  CGR__FEATURE_CACHE_SCALES = 1 << 26, /* a cache with scales, other than static ones of `cache_dtypes` */
+  CGR__FEATURE_Q_DTYPE = 1 << 27       /* q of another dtype than k and v */
 };
 
 /* Kernels that use one kind of instructions. Their numbers are in a kind.h next to them. */
@@ -51,6 +53,10 @@ typedef struct cgr__kernel_kind {
  * cgr_layer. A dtype or head dim of 0 is not known: it is no reason, nor is another that would have to be the same. */
 const cgr__kernel_kind *cgr__kernel_kind_choose(const cgr_device_info *device, const cgr_layer *layer, int32_t max_tokens,
                                                 cgr__findings *findings);
+
+/* What the kind for such a layer, or the one that comes nearest, can do and wants: fills `needs`, which comes with zeros. False
+ * if no kind runs on the device. Fields of the layer that are 0 are not known. */
+bool cgr__kernel_kind_describe(const cgr_device_info *device, const cgr_layer *layer, cgr_backend_needs *needs);
 
 /* Adds every reason why the library's append cannot write k and v of such a layer, which owns its cache, for a backend that reads
  * it. Fields are those of cgr_layer. */

@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 typedef struct cgr_recorder cgr_recorder;
+struct cgr_backend_needs; /* needs.h */
 
 /* ----------------------------------------------------------------------------------------------------------------- views */
 
@@ -411,8 +412,8 @@ typedef struct cgr_backend {
    * smallest numbers. NULL: it can run all. */
   int32_t (*check)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
                    cgr_finding *findings, int32_t capacity);
-  /* What a FULL graph can hold of it, for layers of this group; asked once per group. NULL, or an unknown value, means
-   * NEVER. */
+  /* What a FULL graph can hold of it, for layers of this group; asked once per group. NULL without support_layer, or
+   * an unknown value, means NEVER. */
   cgr_graph_support (*support)(void *context, const cgr_device_info *device, const cgr_group *group);
   /* Enqueues one layer's attention on the recorder's stream: at once in FULL captures and eager steps, between two pieces at
    * every replay of a PIECEWISE graph, with real counts in cgr_record_info; a PIECEWISE capture does not call it
@@ -456,9 +457,16 @@ typedef struct cgr_backend {
    * audit or an estimate too. May call what `record` of a backend may, except cgr_record_call; a failure does what one of
    * `record` does. */
   cgr_status (*plan)(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft);
+  /* Tells what it can do for such a layer and what it wants of the cache: fills `needs`, which comes as CGR_BACKEND_NEEDS_INIT.
+   * cgr_backend_ask calls it before caches exist; fields of the layer that are not known yet are 0. What calls `check` calls it
+   * too, once per layer, complete as for `check`: a layer that contradicts the answer is refused. NULL: nothing is told. */
+  cgr_status (*describe)(void *context, const cgr_device_info *device, const cgr_layer *layer, struct cgr_backend_needs *needs);
+  /* As `support`, for one layer, complete as for `check`: where head counts decide, say. Asked once per layer; of all answers of
+   * this and of `support` the least counts. With it, `support` may be NULL. */
+  cgr_graph_support (*support_layer)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer);
 } cgr_backend;
 #define CGR_BACKEND_INIT \
-  { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+  { (uint32_t)sizeof(cgr_backend), 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL }
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #define CGR_NAMES_H
 
 #include "cgr/inspect.h"
+#include "cgr/needs.h"
 #include "cgr/tracing.h"
 
 #ifdef __cplusplus
@@ -28,6 +29,10 @@ CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
 CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);
 CGR_API const char *cgr_planned_name(cgr_planned planned);
 CGR_API const char *cgr_plan_flag_name(cgr_plan_flag flag);
+
+/* needs.h
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_ability_name(cgr_ability ability);
 
 /* config.h
  * Threads any · Capture ok · Sync never · Alloc never */

@@ -105,14 +105,45 @@ void cgr__check_backend(const cgr__setup *setup, const cgr_layer *l, int32_t i, 
 
 /* --------------------------------------------------------------------------------------------------------------- support */
 
-/* A backend that lowers the support is named in `who`, of `size` bytes. */
-static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, char *who, size_t size) {
+/* Who has lowered the support, for the reason of the mode. */
+typedef struct lowered_by {
+  char text[240];
+} lowered_by;
+
+/* What a backend has said of a group or a layer, `of`. */
+static void take_support(cgr__setup *setup, int32_t backend, const char *of, int32_t number, cgr_graph_support said,
+                         lowered_by *who) {
+  const char *name = setup->backend_names[backend];
+  const bool known = cgr__is_choice(&cgr__graph_supports, (int32_t)said);
+  const cgr_graph_support support = !known ? CGR_SUPPORT_NEVER : said == CGR_SUPPORT_DEFAULT ? CGR_SUPPORT_ALWAYS : said;
+  if (support >= setup->support)
+    return;
+  setup->support = support;
+  if (!known)
+    snprintf(who->text, sizeof who->text, "backend %s: its support of %s %d %.160s", name, of, number,
+             cgr__choices_refusal(&cgr__graph_supports, (int32_t)said).text);
+  else
+    snprintf(who->text, sizeof who->text, "backend %s says so for %s %d", name, of, number);
+}
+
+/* A backend without any function that tells it. */
+static void take_no_support(cgr__setup *setup, int32_t backend, lowered_by *who) {
+  if (setup->support == CGR_SUPPORT_NEVER)
+    return;
+  setup->support = CGR_SUPPORT_NEVER;
+  snprintf(who->text, sizeof who->text, "backend %s has no support function", setup->backend_names[backend]);
+}
+
+static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, lowered_by *who) {
   const cgr_layer *l = &setup->layers[i];
   const cgr_backend *b =
       l->size != 0 && l->backend >= 0 && l->backend <= setup->config.num_backends ? &setup->backends[l->backend] : NULL;
   int32_t group = l->group;
   if (!b || b->size == 0 || group < 0 || group >= CGR__MAX_GROUPS || setup->device.kind == 0)
     return;
+  if (b->support_layer)
+    take_support(setup, l->backend, "layer", i, b->support_layer(b->context, &setup->device, cgr__group_of(setup, group), l),
+                 who);
   const uint64_t bit = (uint64_t)1 << (group * (1 + CGR__MAX_BACKENDS) + l->backend);
   if (*asked & bit)
     return;
@@ -120,38 +151,28 @@ static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, char *who
   if (b->reorder_threshold > 0 && (setup->split.threshold == 0 || b->reorder_threshold < setup->split.threshold))
     setup->split.threshold = b->reorder_threshold;
   setup->split.uniform |= (b->flags & CGR_BACKEND_UNIFORM_SPLIT) != 0;
-  const char *name = setup->backend_names[l->backend];
-  cgr_graph_support said = b->support ? b->support(b->context, &setup->device, cgr__group_of(setup, group)) : CGR_SUPPORT_NEVER;
-  bool known = cgr__is_choice(&cgr__graph_supports, (int32_t)said);
-  cgr_graph_support support = !known ? CGR_SUPPORT_NEVER : said == CGR_SUPPORT_DEFAULT ? CGR_SUPPORT_ALWAYS : said;
-  if (support >= setup->support)
-    return;
-  setup->support = support;
-  if (!b->support)
-    snprintf(who, size, "backend %s has no support function", name);
-  else if (!known)
-    snprintf(who, size, "backend %s: its support of group %d %.160s", name, group,
-             cgr__choices_refusal(&cgr__graph_supports, (int32_t)said).text);
-  else
-    snprintf(who, size, "backend %s says so for group %d", name, group);
+  if (b->support)
+    take_support(setup, l->backend, "group", group, b->support(b->context, &setup->device, cgr__group_of(setup, group)), who);
+  else if (!b->support_layer)
+    take_no_support(setup, l->backend, who);
 }
 
 void cgr__setup_support(cgr__setup *setup) {
   const cgr_config *c = &setup->config;
   uint64_t asked = 0; /* a bit for each backend of each group */
   const char *reason;
-  char who[240] = "attention_support says so";
+  lowered_by who = { "attention_support says so" };
   _Static_assert((1 + CGR__MAX_BACKENDS) * CGR__MAX_GROUPS <= 64, "a bit for each");
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support
                        : CGR_SUPPORT_ALWAYS;
   setup->split = (cgr__split){ 0, 0 };
   for (int32_t i = 0; i < c->num_layers; i++)
-    ask_backend(setup, i, &asked, who, sizeof who);
+    ask_backend(setup, i, &asked, &who);
   setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, setup->support, &reason);
   setup->mode_reason[0] = 0;
   if (reason[0])
-    snprintf(setup->mode_reason, sizeof setup->mode_reason, "%s: %s", reason, who);
+    snprintf(setup->mode_reason, sizeof setup->mode_reason, "%s: %s", reason, who.text);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- plans */

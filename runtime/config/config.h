@@ -4,6 +4,7 @@
  *   groups.c    groups                                layers.c        layers
  *   views.c     KV views, one by one                  overlaps.c      what layers are given, in pairs
  *   backends.c  backends, and what each can do        native.c        the library's own backend
+ *   needs.c     what backends can do and want
  *   planned.c   what layers of a backend share        buffers.c       buffers of the engine, of other lengths, on demand
  *   keys.c      the mode and the captured sizes       memory.c        the caller's memory
  *   fields.c    what readers of all structs use       strided_set.c   memory at strides */
@@ -93,6 +94,8 @@ void cgr__setup_support(cgr__setup *setup);
 /* The same: what those that are in use keep for planning, after the engine's buffers. */
 void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *findings);
 bool cgr__setup_uses(const cgr__setup *setup, int32_t backend);
+/* needs.c: whether the layer is what its backend describes, and its cache what that wants. */
+void cgr__check_needs(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
 /* planned.c: what the layers of a backend must have in common. */
 void cgr__check_planned(const cgr__setup *setup, cgr__findings *findings);
 /* A flag of cgr_backend that an engine's cannot have in this version, next to CGR_BACKEND_*: it knows the library's append. Its

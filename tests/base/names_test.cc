@@ -28,6 +28,10 @@ namespace {
 #define PLANNED(X)                                                                                                            \
   X(CGR_PLANNED_GROUP) X(CGR_PLANNED_HEADS) X(CGR_PLANNED_HEAD_DIM) X(CGR_PLANNED_DTYPE) X(CGR_PLANNED_WINDOW)               \
   X(CGR_PLANNED_SCALE) X(CGR_PLANNED_SOFTCAP)
+#define ABILITIES(X)                                                                                                          \
+  X(CGR_ABILITY_WINDOW) X(CGR_ABILITY_CHUNK) X(CGR_ABILITY_SOFTCAP) X(CGR_ABILITY_ALIBI) X(CGR_ABILITY_SINKS)                 \
+  X(CGR_ABILITY_BIDIRECTIONAL) X(CGR_ABILITY_NO_CACHE) X(CGR_ABILITY_HEAD_DIM_V) X(CGR_ABILITY_CROSS) X(CGR_ABILITY_MLA)      \
+  X(CGR_ABILITY_HEAD_SCALES) X(CGR_ABILITY_LSE) X(CGR_ABILITY_SPANS) X(CGR_ABILITY_SPARSE)
 #define SUPPORTS(X)                                                                                                           \
   X(CGR_SUPPORT_DEFAULT) X(CGR_SUPPORT_NEVER) X(CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE) X(CGR_SUPPORT_UNIFORM_BATCH)         \
   X(CGR_SUPPORT_ALWAYS)
@@ -55,7 +59,7 @@ namespace {
   X(CGR_STRUCT_METADATA) X(CGR_STRUCT_FA3_INPUT) X(CGR_STRUCT_FA3_SIZES) X(CGR_STRUCT_FLASHINFER_DECODE_INPUT)                \
   X(CGR_STRUCT_FLASHINFER_PREFILL_INPUT) X(CGR_STRUCT_FLASHINFER_PLAN) X(CGR_STRUCT_FLASHINFER_CASCADE)                       \
   X(CGR_STRUCT_FLASHMLA_INPUT) X(CGR_STRUCT_BLOCK_TABLE_INPUT) X(CGR_STRUCT_BLOCK_TABLE_LAYOUT) X(CGR_STRUCT_KEY_ADVICE)       \
-  X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER)
+  X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS)
 #define BUFFERS(X)                                                                                                            \
   X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
@@ -97,6 +101,7 @@ namespace {
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                      \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)          \
   LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)                \
+  LIST(cgr_ability, cgr_ability_name, , ABILITIES)                              \
   LIST(cgr_planned, cgr_planned_name, , PLANNED)                                \
   LIST(cgr_plan_flag, cgr_plan_flag_name, , PLAN_FLAGS)                         \
   LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)                   \

@@ -16,6 +16,7 @@
   X(inspect)              \
   X(tracing)              \
   X(names)                \
+  X(needs)                \
   X(planners)             \
   X(gather)               \
   X(bindings)             \

@@ -6,12 +6,20 @@
 #include "cgr/interop/block_table.h"
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
+#include "cgr/needs.h"
 #include "cgr/tracing.h"
 #include "tests/headers/sized.h"
 #include "tests/headers/world.h"
 
 static cgr_status get_device_info(void *context, void *given) {
   return cgr_device_get_info(((world *)context)->device, (cgr_device_info *)given);
+}
+
+static cgr_status get_needs(void *context, void *given) {
+  const cgr_layer layer = CGR_LAYER_INIT;
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  CHECK_OK(cgr_device_get_info(((world *)context)->device, &info));
+  return cgr_backend_ask(NULL, &info, &layer, (cgr_backend_needs *)given);
 }
 
 static cgr_status get_flashinfer_plan(void *unused, void *given) {
@@ -110,6 +118,7 @@ static int test_outputs(void) {
   const cgr_batch batch = world_batch(&w);
   const sized_output outputs[] = {
     { "cgr_device_get_info: info", sizeof(cgr_device_info), memory, memory + sizeof(uint64_t), get_device_info },
+    { "cgr_backend_ask: needs", sizeof(cgr_backend_needs), 0, 0, get_needs },
     { "cgr_flashinfer_decode_size: plan", sizeof(cgr_flashinfer_plan), 0, 0, get_flashinfer_plan },
     { "cgr_runtime_memory: sizes", sizeof(cgr_memory_sizes), 0, 0, get_sizes },
     { "cgr_fa3_size: sizes", sizeof(cgr_fa3_sizes), 0, 0, get_fa3_sizes },

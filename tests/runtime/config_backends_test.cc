@@ -9,7 +9,8 @@ struct Says {
   std::vector<cgr_finding> reasons;
   cgr_graph_support support = CGR_SUPPORT_ALWAYS;
   cgr_graph_support of_65_pages = CGR_SUPPORT_ALWAYS; // for layers of a group that has so many
-  int checks = 0, supports = 0;
+  cgr_graph_support of_8_heads = CGR_SUPPORT_ALWAYS;  // for layers of so many
+  int checks = 0, supports = 0, layers = 0;
   int32_t told = INT32_MIN; // as the number of reasons, if not theirs
 };
 
@@ -28,6 +29,14 @@ cgr_graph_support Support(void *context, const cgr_device_info *, const cgr_grou
   Says *says = static_cast<Says *>(context);
   says->supports++;
   return group->num_pages == 65 ? says->of_65_pages : says->support;
+}
+cgr_graph_support SupportLayer(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer) {
+  Says *says = static_cast<Says *>(context);
+  says->layers++;
+  EXPECT_NE(device->kind, 0);
+  EXPECT_EQ(group->page_size, 16);
+  EXPECT_EQ(layer->head_dim_v, layer->head_dim) << "the layer is complete";
+  return layer->num_q_heads == 8 ? says->of_8_heads : CGR_SUPPORT_ALWAYS;
 }
 cgr_status FailingRecord(void *, cgr_recorder *, const cgr_attention *) { return CGR_ERROR_BUSY; }
 
@@ -400,6 +409,31 @@ TEST_P(ConfigBackends, EveryGroupIsAsked) {
   EXPECT_EQ(says_[0].supports, 2);
   says_[0].support = CGR_SUPPORT_NEVER;
   ExpectMode(CGR_MODE_PIECEWISE, { "for group 0" }, two);
+}
+
+// Head counts may decide; whether groups are asked does not matter.
+TEST_P(ConfigBackends, EveryLayerIsAsked) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "a GPU's runtime needs real addresses";
+  for (bool groups : { true, false }) {
+    SCOPED_TRACE(groups);
+    auto two = [&](Good &c) {
+      c.config.num_layers = 2, c.config.graph_mode = CGR_MODE_FULL;
+      c.layers[0].backend = 1, c.layers[1].num_q_heads = 8;
+      c.backends[0].support_layer = SupportLayer;
+      c.backends[0].support = groups ? Support : nullptr;
+    };
+    says_[0] = {};
+    ExpectMode(CGR_MODE_FULL, {}, two);
+    EXPECT_EQ(says_[0].layers, 2);
+    EXPECT_EQ(says_[0].supports, groups);
+    says_[0].of_8_heads = CGR_SUPPORT_UNIFORM_BATCH;
+    ExpectMode(CGR_MODE_FULL_AND_PIECEWISE, { "backend first says so for layer 1" }, two);
+    says_[0].support = CGR_SUPPORT_NEVER; // of the group
+    ExpectMode(groups ? CGR_MODE_PIECEWISE : CGR_MODE_FULL_AND_PIECEWISE, { groups ? "for group 0" : "for layer 1" }, two);
+    says_[0].support = CGR_SUPPORT_ALWAYS, says_[0].of_8_heads = cgr_graph_support(9);
+    ExpectMode(CGR_MODE_PIECEWISE, { "backend first: its support of layer 1 is 9, expected 0 .. 4" }, two);
+  }
 }
 
 // Zero is none, and so is that of a backend without layers.

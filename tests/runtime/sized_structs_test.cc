@@ -128,6 +128,10 @@ void SizedStructs::TryReports() {
 void SizedStructs::TryPlanners() {
   static const cgr_fa3_input fa3 = CGR_FA3_INPUT_INIT;
   static const cgr_block_table_input table = CGR_BLOCK_TABLE_INPUT_INIT;
+  static const cgr_layer layer = CGR_LAYER_INIT;
+  static cgr_backend_needs needs = CGR_BACKEND_NEEDS_INIT;
+  static cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  info.kind = CGR_DEVICE_KIND_HOST;
   static const cgr_flashinfer_decode_input decode = CGR_FLASHINFER_DECODE_INPUT_INIT;
   static const cgr_flashinfer_prefill_input prefill = CGR_FLASHINFER_PREFILL_INPUT_INIT;
   TryAll({
@@ -136,6 +140,10 @@ void SizedStructs::TryPlanners() {
       { "CGR_FA3_INPUT_INIT", true, [](Given given) { return cgr_fa3_build(given, nullptr, 0); } },
       { "CGR_FA3_SIZES_INIT", false, [](Given given) { return cgr_fa3_size(&fa3, given); } },
       { "CGR_GATHER_INIT", true, [](Given given) { return cgr_gather_build(given); } },
+      { "CGR_BACKEND_INIT", true, [](Given given) { return cgr_backend_ask(given, &info, &layer, &needs); } },
+      { "CGR_DEVICE_INFO_INIT", true, [](Given given) { return cgr_backend_ask(nullptr, given, &layer, &needs); } },
+      { "CGR_LAYER_INIT", true, [](Given given) { return cgr_backend_ask(nullptr, &info, given, &needs); } },
+      { "CGR_BACKEND_NEEDS_INIT", false, [](Given given) { return cgr_backend_ask(nullptr, &info, &layer, given); } },
       { "CGR_FLASHMLA_INPUT_INIT", true, [](Given given) { return cgr_flashmla_build(given, nullptr, 0); } },
       { "CGR_BLOCK_TABLE_INPUT_INIT", true, [](Given given) { return cgr_block_table_build(given, nullptr, 0); } },
       { "CGR_BLOCK_TABLE_LAYOUT_INIT", false, [](Given given) { return cgr_block_table_get_layout(&table, given); } },

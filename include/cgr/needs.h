@@ -1,0 +1,66 @@
+/* What attention kernels can do and want to have, asked before caches are made. Not included by cgr.h. */
+#ifndef CGR_NEEDS_H
+#define CGR_NEEDS_H
+
+#include "cgr/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a layer may be or have beyond plain causal attention over pages of its own. */
+typedef enum cgr_ability {
+  CGR_ABILITY_WINDOW = 1,         /* window_left, window_right */
+  CGR_ABILITY_CHUNK = 2,          /* chunk */
+  CGR_ABILITY_SOFTCAP = 4,        /* softcap */
+  CGR_ABILITY_ALIBI = 8,          /* alibi_slopes */
+  CGR_ABILITY_SINKS = 16,         /* sinks */
+  CGR_ABILITY_BIDIRECTIONAL = 32, /* CGR_LAYER_BIDIRECTIONAL: attention that is not causal */
+  CGR_ABILITY_NO_CACHE = 64,      /* CGR_LAYER_NO_CACHE */
+  CGR_ABILITY_HEAD_DIM_V = 128,   /* head_dim_v other than head_dim */
+  CGR_ABILITY_CROSS = 256,        /* keys of another length set than the queries' */
+  CGR_ABILITY_MLA = 512,          /* v is a part of k */
+  CGR_ABILITY_HEAD_SCALES = 1024, /* a factor of K, and of V, for each KV head; without it, one for all heads */
+  CGR_ABILITY_LSE = 2048,         /* cgr_attention.lse */
+  CGR_ABILITY_SPANS = 4096,       /* spans of a causal prompt that attend to each other both ways; no layer can ask for it yet */
+  CGR_ABILITY_SPARSE = 8192       /* a list of the keys that each query sees; no layer can ask for it yet */
+} cgr_ability;
+
+/* What kernels can do for a layer, and what they want of its cache. Sets of dtypes are bits 1 << cgr_dtype. */
+typedef struct cgr_backend_needs {
+  uint32_t size;
+  int32_t layout;              /* cgr_kv_layout that the cache must have; 0: any */
+  uint64_t abilities;          /* CGR_ABILITY_*: all that they have; a layer that needs another is refused */
+  uint32_t dtypes;             /* of q, k, v, out and the cache; 0: any, the same for all of them */
+  uint32_t q_dtypes;           /* further ones of q: quantised by the engine */
+  uint32_t cache_dtypes;       /* further ones of K and V in the cache */
+  uint32_t out_dtypes;         /* further ones of out: fp8_e4m3 and fp4_e2m1 (nvfp4) are fused quantisation */
+  int32_t preferred_layout;    /* the one that is fastest; 0: none is */
+  int32_t page_multiple;       /* page sizes are multiples of it, if none are listed; 0: any */
+  int32_t max_page_size;       /* 0: any */
+  int32_t preferred_page_size; /* 0: none is */
+  int32_t page_sizes[8];       /* those of a group that they take, a 0 after the last; none: by the numbers above */
+  int32_t head_dim_multiple;   /* head dims of q and k are multiples of it, if none are listed; 0: any */
+  int32_t min_head_dim;        /* 0: any */
+  int32_t max_head_dim;        /* 0: any */
+  int32_t reserved;            /* 0 */
+  int32_t head_dims[8];        /* those of q and k that they take, a 0 after the last; none: by the numbers above */
+} cgr_backend_needs;
+#define CGR_BACKEND_NEEDS_INIT                                                                                       \
+  { (uint32_t)sizeof(cgr_backend_needs), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0,       \
+    { 0, 0, 0, 0, 0, 0, 0, 0 } }
+
+/* What a backend can do and wants for a layer like this one on this device (cgr_device_get_info): before caches exist, so that
+ * the engine can make them as the kernels want them. `backend` NULL: the library's own kernels. `layer` is as in cgr_config, but
+ * for its views, of which k.dtype and v.dtype alone are looked at; fields that are 0 are left open. Both structs may be of a
+ * configuration that is not complete yet.
+ * CGR_ERROR_UNSUPPORTED: the backend has no `describe`, or the library has no kernels for the device. CGR_ERROR_CALLBACK: the
+ * backend's function failed, or its answer makes no sense.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_backend_ask(const cgr_backend *backend, const cgr_device_info *device, const cgr_layer *layer,
+                                   cgr_backend_needs *needs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
