@@ -37,9 +37,8 @@ PUBLIC(SEQ_LENS);
 PUBLIC(ROW_COMPUTED);
 PUBLIC(PLAN);
 PUBLIC(KV_INDICES);
-PUBLIC(PREFILL_KV_LAST_PAGE_LEN);
-_Static_assert((int)CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN + 1 == (int)CGR_BUFFER_COUNT_,
-               "the public buffers are the table's first");
+PUBLIC(PREFILL_BLOCK_TABLE);
+_Static_assert((int)CGR__LAST_ON_DEMAND + 1 == (int)CGR_BUFFER_COUNT_, "the public buffers are the table's first");
 _Static_assert(CGR__ON_DEMAND(CGR__BUFFER_CONTEXT_LENS) == CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
 
 const char *cgr_buffer_name(cgr_buffer buffer) {
@@ -68,6 +67,8 @@ static cgr__ring_slot_layout lay_out_slot(const cgr__limits *limits) {
 static bool is_asked_for(const cgr__limits *l, int id) {
   if (id == CGR__BUFFER_BLOCK_EXTENTS)
     id = CGR__BUFFER_BLOCK_TABLE; /* it is that one's */
+  if (id == CGR__BUFFER_PREFILL_BLOCK_EXTENTS)
+    id = CGR__BUFFER_PREFILL_BLOCK_TABLE;
   if (id == CGR__BUFFER_STAMPS)
     return l->stamp_stride > 0;
   if (id == CGR__BUFFER_VALUE_FLAGS)

@@ -77,9 +77,13 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAN
   X(PREFILL_QUERY_START_LOC,  prefill_query_start_loc,  I32,  REQUESTS_1,     ONE,   ON_DEMAND, CGR__PADDING_REPEAT)  \
   X(PREFILL_KV_INDPTR,        prefill_kv_indptr,        I32,  REQUESTS_1,     GROUP, ON_DEMAND, CGR__PADDING_REPEAT)  \
   X(PREFILL_KV_LAST_PAGE_LEN, prefill_kv_last_page_len, I32,  REQUESTS,       GROUP, ON_DEMAND, 1)                    \
+  X(PREFILL_SEQ_LENS,         prefill_seq_lens,         I32,  REQUESTS,       SET,   ON_DEMAND, 0)                    \
+  X(PREFILL_KV_START_LOC,     prefill_kv_start_loc,     I32,  REQUESTS_1,     SET,   ON_DEMAND, CGR__PADDING_REPEAT)  \
+  X(PREFILL_BLOCK_TABLE,      prefill_block_table,      I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_TRASH)   \
   X(REQUEST_FLAGS,            request_flags,            I32,  REQUESTS,       ONE,   STAGED,  0)                    \
   X(STEP_STATE,               step_state,               I64,  SCALARS,        ONE,   STATE,   0)                    \
   X(BLOCK_EXTENTS,            block_extents,            I32,  REQUESTS,       GROUP, STATE,   0)                    \
+  X(PREFILL_BLOCK_EXTENTS,    prefill_block_extents,    I32,  REQUESTS,       GROUP, STATE,   0)                    \
   X(PLAN_COUNTERS,            plan_counters,            I32,  PLAN_COUNTERS,  ONE,   STATE,   0)                    \
   X(PARTIAL_OUT,              partial_out,              FP32, PARTIAL_OUT,    ONE,   WRITTEN, CGR__PADDING_NONE)    \
   X(PARTIAL_STATE,            partial_state,            FP32, PARTIAL_STATE,  ONE,   WRITTEN, CGR__PADDING_NONE)    \
@@ -96,14 +100,16 @@ enum cgr__buffer_id {
 
 /* The bit of an on-demand buffer in cgr__limits.on_demand: that of CGR_ON_DEMAND. */
 #define CGR__ON_DEMAND(id) ((uint64_t)1 << ((int)(id) - (int)CGR__BUFFER_KV_INDICES))
-#define CGR__ALL_ON_DEMAND (2 * CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN) - 1)
+#define CGR__LAST_ON_DEMAND CGR__BUFFER_PREFILL_BLOCK_TABLE
+#define CGR__ALL_ON_DEMAND (2 * CGR__ON_DEMAND(CGR__LAST_ON_DEMAND) - 1)
 /* Those of the prefills alone: they need a reorder threshold. */
 #define CGR__PREFILL_ON_DEMAND \
   (CGR__ALL_ON_DEMAND & ~(CGR__ON_DEMAND(CGR__BUFFER_PREFILL_QUERY_START_LOC) - 1))
 /* Those of groups: without a group there are none. */
 #define CGR__PAGE_ON_DEMAND                                                                            \
   (CGR__ON_DEMAND(CGR__BUFFER_KV_INDICES) | CGR__ON_DEMAND(CGR__BUFFER_BLOCK_TABLE) |                    \
-   CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_INDPTR) | CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN))
+   CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_INDPTR) | CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN) | \
+   CGR__ON_DEMAND(CGR__BUFFER_PREFILL_BLOCK_TABLE))
 
 #define CGR__TYPE_I32 int32_t
 #define CGR__TYPE_I64 int64_t

@@ -29,6 +29,7 @@ typedef struct cgr__on_demand_args {
  *   after is left unchanged: the read-trash page at first, then pages of earlier batches.
  * - block_table, rows [0, B_r): the same page at [i][p], then the read-trash page to the end of the row. Only entries before
  *   block_extents[i] can hold anything else, so only these are written; block_extents[i] becomes the number of pages.
+ * - prefill_block_table, rows [0, B_r), the same of request num_decodes + j, with prefill_block_extents.
  * A page outside the pool, or the write-trash page, which an engine's own table may have, is CGR_GUARD_PAGE, and the read-trash
  * page takes its place. A request that a guard refused has no pages; its row is not looked at. */
 extern const cgr__kernel cgr__kernel_on_demand; /* cgr__on_demand_args */

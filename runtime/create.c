@@ -215,6 +215,8 @@ static void make_on_demand_group(cgr_runtime *rt, int32_t i) {
   g->block_table = b->block_table;
   g->block_table_stride = rt->setup.limits.pages_per_row[i];
   g->block_extents = b->block_extents;
+  g->prefill_block_table = b->prefill_block_table;
+  g->prefill_block_extents = b->prefill_block_extents;
   g->prefill_kv_indptr = b->prefill_kv_indptr;
   g->prefill_kv_last_page_len = b->prefill_kv_last_page_len;
 }
@@ -236,6 +238,8 @@ static void make_on_demand_args(cgr_runtime *rt) {
   a->batch.context_lens = b->context_lens;
   a->batch.context_start_loc = b->context_start_loc;
   a->batch.prefill_query_start_loc = b->prefill_query_start_loc;
+  memcpy(a->batch.prefill_seq_lens, b->prefill_seq_lens, sizeof a->batch.prefill_seq_lens);
+  memcpy(a->batch.prefill_kv_start_loc, b->prefill_kv_start_loc, sizeof a->batch.prefill_kv_start_loc);
   for (int32_t i = 0; i < l->num_groups; i++)
     make_on_demand_group(rt, i);
 }

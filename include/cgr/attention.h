@@ -325,11 +325,11 @@ typedef enum cgr_graph_support {
 } cgr_graph_support;
 
 typedef enum cgr_backend_flag {
-  CGR_BACKEND_APPENDS = 1,    /* its `record` writes k and v to the cache; otherwise the library has done so before */
-  CGR_BACKEND_PLANS_FIRST = 2, /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these, right
-                                  after the step's first kernel */
-  CGR_BACKEND_UNIFORM_SPLIT = 4 /* its decodes are all of one length, that of the first request: see reorder_threshold, which is
-                                   then 1 or more */
+  CGR_BACKEND_APPENDS = 1,      /* its `record` writes k and v to the cache; otherwise the library has done so before */
+  CGR_BACKEND_PLANS_FIRST = 2,  /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these,
+                                   right after the step's first kernel */
+  CGR_BACKEND_UNIFORM_SPLIT = 4 /* its decodes all have as many new tokens as the first request (CGR_COUNT_DECODES). Needs a
+                                   reorder_threshold */
 } cgr_backend_flag;
 
 /* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */
@@ -343,12 +343,12 @@ typedef enum cgr_planned {
   CGR_PLANNED_SOFTCAP = 64  /* softcap */
 } cgr_planned;
 
-/* What is known of a step that a backend plans for. plan_host is told for each step. `plan` is told in eager steps; in a capture it
- * gets CAPTURE alone, and what it enqueues there serves every replay, FAST or not: a graph has one way to plan. */
+/* What is known of a step that a backend plans for. plan_host is told for each step. `plan` is told in eager steps; in a capture
+ * it gets CAPTURE alone, and what it enqueues there serves every replay, FAST or not: a graph has one way to plan. */
 typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
-  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for: one without requests, or with cgr_batch.plan_flags. Plan
-                           as quickly as possible. The plan may be unbalanced; the attention's results must not change */
+  CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for: one without requests, or with cgr_batch.plan_flags.
+                           Plan as quickly as possible. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
 } cgr_plan_flag;
 
@@ -391,9 +391,13 @@ typedef struct cgr_plan_step {
   const int32_t *seq_lens;        /* [padded_requests] tokens in the cache, this step's included, in its length set; padding 0 */
   void *plan;                     /* out, plan_bytes, aligned to 64: all of it travels. It still holds what an older step left */
   uint64_t plan_bytes;
+  int32_t max_decode_query_len;   /* of the decodes alone, 0 if there are none. These four are -1 where num_decodes is */
+  int32_t max_prefill_query_len;  /* of the other requests, the same */
+  int32_t max_decode_seq_len;     /* the longest seq_lens of the decodes, and of the others */
+  int32_t max_prefill_seq_len;
 } cgr_plan_step;
 #define CGR_PLAN_STEP_INIT \
-  { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+  { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 }
 
 /* The engine's attention kernels, as a value: layers name it (cgr_layer.backend), and cgr_record_attention calls it.
  * `context` lives until the runtime is destroyed; the struct is copied. */
@@ -402,8 +406,9 @@ typedef struct cgr_backend {
   int32_t reorder_threshold; /* new tokens up to which a request counts as a decode (a chunk of a prompt too): batches then have
                                 their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
                                 anywhere), and cgr_record_info and CGR_BUFFER_COUNTS tell the split. 0: any order. The
-                                smallest one above 0 of the backends in use counts. If one of them has UNIFORM_SPLIT, the split is
-                                uniform (CGR_COUNT_DECODES): every decode suits the others, too, and their prefills may be short */
+                                smallest one above 0 of the backends in use counts. If one of them has UNIFORM_SPLIT, the split
+                                is uniform for all: its decodes suit the others, too, and their prefills may be short. The order
+                                that batches must have is the same */
   const char *name;          /* for messages; 1 to 31 characters, copied; no two backends share one */
   void *context;             /* first argument of the functions */
   /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (32), with status,

@@ -78,7 +78,7 @@ typedef struct cgr_metadata_on_demand {
   int32_t *kv_indices;         /* out */
   int64_t max_kv_indices;      /* room for this many */
   int32_t *block_table;        /* out, [padded_requests][block_table_stride] */
-  int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size) */
+  int64_t block_table_stride;  /* at least ceil(max_seq_len / page_size); of prefill_block_table, too */
   int32_t *prefill_kv_indptr;  /* out, [padded_requests + 1]: of kv_indptr; padding repeats the last value */
   int32_t *prefill_kv_last_page_len; /* out, [padded_requests]: of kv_last_page_len; padding 1 */
 } cgr_metadata_on_demand;
@@ -112,11 +112,15 @@ typedef struct cgr_metadata {
                                        value; padding repeats the last one. All outputs of prefills need a reorder_threshold */
   int32_t *num_decodes;           /* out, [1] requests before the first prefill, as CGR_COUNT_DECODES */
   int32_t reorder_threshold;      /* most new tokens of a decode; batches then have their decodes first. 0: no request is one */
-  int32_t uniform_split;          /* 1: decodes have as many new tokens as the first request, as with CGR_BACKEND_UNIFORM_SPLIT; 0 */
+  int32_t uniform_split;          /* 1: all decodes have as many new tokens as the first request (CGR_BACKEND_UNIFORM_SPLIT) */
+  int32_t *prefill_seq_lens;      /* out, [padded_requests] seq_lens from the first prefill on; padding 0 */
+  int32_t *prefill_kv_start_loc;  /* out, [padded_requests + 1] running sum of prefill_seq_lens */
+  int32_t *const *prefill_block_table; /* [num_groups], each NULL or out, [padded_requests][on_demand[i].block_table_stride]: rows
+                                          of the group's block table from the first prefill on; padding read_trash_page */
 } cgr_metadata;
 #define CGR_METADATA_INIT                                                                                                      \
   { (uint32_t)sizeof(cgr_metadata), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL }
 
 /* CGR_ERROR_STEP: a guard refused a row, page or length, as it would on the device. The outputs are complete, that request has
  * length 0 (a page: its token has slot -1), and the message names the first case.

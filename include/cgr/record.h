@@ -54,6 +54,11 @@ typedef enum cgr_buffer {
   CGR_BUFFER_PREFILL_KV_INDPTR,        /* i32 [R+1] per group: kv_indptr of the same requests, unchanged, so that it indexes
                                           kv_indices; padding repeats the last value */
   CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, /* i32 [R] per group: kv_last_page_len of the same requests; padding 1 */
+  CGR_BUFFER_PREFILL_SEQ_LENS,         /* i32 [R] per length set: seq_lens of the same requests; padding 0 */
+  CGR_BUFFER_PREFILL_KV_START_LOC,     /* i32 [R+1] per length set: running sum of prefill_seq_lens, begins with 0; padding
+                                          repeats the last value */
+  CGR_BUFFER_PREFILL_BLOCK_TABLE,      /* i32 [R][P] per group: rows of block_table of the same requests; padding: the read-trash
+                                          page */
   CGR_BUFFER_COUNT_,
   CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */
 } cgr_buffer;

@@ -47,9 +47,9 @@ typedef struct cgr_batch {
   const cgr_key *forced_key; /* run as this key: kind; padded counts, at least the batch's (of an eager step too); query_len, 0 or
                                 at least the batch's longest; variant, the batch's own or a superset of it, so a dummy step sets
                                 `variant` to the key's. CGR_ERROR_STATE when the key has no graph. NULL: cgr chooses */
-  uint32_t plan_flags;       /* 0, or CGR_PLAN_FAST: no one waits for what the step computes, so that backends should plan it quickly;
-                                any other flag is CGR_ERROR_INVALID_ENUM. It is for this step alone, changes neither the key nor
-                                the work of the library's own kernels, and is told as cgr_plan_flag says */
+  uint32_t plan_flags;       /* 0, or CGR_PLAN_FAST: no one waits for what the step computes, so backends should plan it quickly.
+                                Any other flag is CGR_ERROR_INVALID_ENUM. It is for this step alone, and changes neither the key
+                                nor the work of the library's own kernels. cgr_plan_flag says when backends see it */
   int32_t reserved;          /* 0 */
 } cgr_batch;
 #define CGR_BATCH_INIT { (uint32_t)sizeof(cgr_batch), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, 0, 0 }

@@ -8,10 +8,36 @@
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
+static int32_t *prefill_table_of(const cgr_metadata *m, int32_t i) {
+  return m->prefill_block_table ? m->prefill_block_table[i] : NULL;
+}
+
+/* Without a threshold there are no prefills. */
+static cgr_status check_threshold(const cgr_metadata *m) {
+  const char *name = m->prefill_query_start_loc ? "prefill_query_start_loc"
+                     : m->prefill_seq_lens      ? "prefill_seq_lens"
+                     : m->prefill_kv_start_loc  ? "prefill_kv_start_loc"
+                     : m->prefill_block_table   ? "prefill_block_table"
+                                                : NULL;
+  if (m->reorder_threshold < 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: reorder_threshold is %d, expected at least 0",
+                     m->reorder_threshold);
+  if (m->reorder_threshold == 0 && m->uniform_split)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: uniform_split is 1 and reorder_threshold is 0, expected at least 1");
+  if (m->reorder_threshold == 0 && name)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_metadata_build: %s is given and reorder_threshold is 0, expected at least 1", name);
+  if (m->prefill_block_table && !m->on_demand)
+    return cgr__fail(CGR_ERROR_NULL_POINTER,
+                     "cgr_metadata_build: on_demand is NULL, expected the block_table_stride of prefill_block_table");
+  return CGR_OK;
+}
+
 static cgr_status check_group(const cgr_metadata *m, int32_t i) {
   const cgr_metadata_on_demand *d = &m->on_demand[i];
   int64_t size = m->groups[i].page_size, pages = m->max_seq_len > 0 ? ((int64_t)m->max_seq_len + size - 1) / size : 0;
-  if (d->block_table && d->block_table_stride < pages)
+  if ((d->block_table || prefill_table_of(m, i)) && d->block_table_stride < pages)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
         "cgr_metadata_build: on_demand[%d].block_table_stride is %lld, expected at least %lld (max_seq_len / page_size)", i,
@@ -55,21 +81,13 @@ static int64_t sum_tokens(const cgr_metadata *m) {
 cgr_status cgr__metadata_check_on_demand(const cgr_metadata *m) {
   if (m->uniform_split != 0 && m->uniform_split != 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: uniform_split is %d, expected 0 or 1", m->uniform_split);
-  if (m->reorder_threshold < 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: reorder_threshold is %d, expected at least 0",
-                     m->reorder_threshold);
-  if (m->reorder_threshold == 0 && m->uniform_split)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_metadata_build: uniform_split is 1 and reorder_threshold is 0, expected at least 1");
-  if (m->reorder_threshold == 0 && m->prefill_query_start_loc)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_metadata_build: prefill_query_start_loc is given and reorder_threshold is 0, expected at least 1");
+  CGR__TRY(check_threshold(m));
   for (int32_t i = 0; m->on_demand && i < m->num_groups; i++)
     CGR__TRY(check_group(m, i));
-  if ((m->kv_start_loc || m->context_start_loc) && sum_tokens(m) > INT32_MAX)
+  if ((m->kv_start_loc || m->context_start_loc || m->prefill_kv_start_loc) && sum_tokens(m) > INT32_MAX)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     "cgr_metadata_build: the requests have %lld tokens, expected at most %d for kv_start_loc and "
-                     "context_start_loc",
+                     "cgr_metadata_build: the requests have %lld tokens, expected at most %d for kv_start_loc, "
+                     "context_start_loc and prefill_kv_start_loc",
                      (long long)sum_tokens(m), INT32_MAX);
   return check_order(m);
 }
@@ -104,6 +122,7 @@ static cgr__on_demand_group group_of(const cgr_metadata *m, int32_t i) {
   g.kv_indices = d->kv_indices;
   g.block_table = d->block_table;
   g.block_table_stride = d->block_table_stride;
+  g.prefill_block_table = prefill_table_of(m, i);
   g.prefill_kv_indptr = d->prefill_kv_indptr;
   g.prefill_kv_last_page_len = d->prefill_kv_last_page_len;
   return g;
@@ -117,6 +136,8 @@ void cgr__metadata_fill_on_demand(const cgr_metadata *m, cgr__refuse_function re
   d.context_lens = m->context_lens;
   d.context_start_loc = m->context_start_loc;
   d.prefill_query_start_loc = m->prefill_query_start_loc;
+  d.prefill_seq_lens[0] = m->prefill_seq_lens;
+  d.prefill_kv_start_loc[0] = m->prefill_kv_start_loc;
   d.padded_requests = m->padded_requests;
   if (m->num_decodes)
     *m->num_decodes = num_decodes;

@@ -27,6 +27,8 @@ typedef struct cgr__on_demand_group {
   int64_t block_table_stride;
   int32_t *block_extents; /* in and out, [B]: from this entry on a row of block_table holds the read-trash page. NULL: from none
                              yet, so rows are written to their end */
+  int32_t *prefill_block_table;      /* out, [B][block_table_stride] */
+  int32_t *prefill_block_extents;    /* of its rows, as block_extents */
   int32_t *prefill_kv_indptr;        /* out, [B + 1] */
   int32_t *prefill_kv_last_page_len; /* out, [B] */
   int32_t read_trash_page, write_trash_page;
@@ -37,10 +39,12 @@ typedef struct cgr__on_demand {
   const int32_t *query_start_loc; /* [B + 1] */
   const int32_t *request_rows;    /* [B] */
   const int32_t *seq_lens[CGR__MAX_SETS];
-  int32_t *kv_start_loc[CGR__MAX_SETS]; /* out, [B + 1] */
-  int32_t *context_lens;                /* out, [B] */
-  int32_t *context_start_loc;           /* out, [B + 1] */
-  int32_t *prefill_query_start_loc;     /* out, [B + 1] */
+  int32_t *kv_start_loc[CGR__MAX_SETS];         /* out, [B + 1] */
+  int32_t *context_lens;                        /* out, [B] */
+  int32_t *context_start_loc;                   /* out, [B + 1] */
+  int32_t *prefill_query_start_loc;             /* out, [B + 1] */
+  int32_t *prefill_seq_lens[CGR__MAX_SETS];     /* out, [B] */
+  int32_t *prefill_kv_start_loc[CGR__MAX_SETS]; /* out, [B + 1] */
   int32_t num_sets, padded_requests;
   int32_t set, reserved; /* the length set whose tokens the step has */
 } cgr__on_demand;
@@ -65,6 +69,18 @@ CGR__HOST_DEVICE int32_t cgr__prefill_last_page_len(const cgr__on_demand *d, con
                                                     int32_t j) {
   int32_t i = cgr__prefill_place(d, num_decodes, j);
   return i < d->padded_requests ? g->kv_last_page_len[i] : 1;
+}
+
+/* Tokens of prefill j in a length set. */
+CGR__HOST_DEVICE int32_t cgr__prefill_len(const cgr__on_demand *d, int32_t set, int32_t num_decodes, int32_t j) {
+  int32_t i = cgr__prefill_place(d, num_decodes, j);
+  return i < d->padded_requests ? d->seq_lens[set][i] : 0;
+}
+
+/* The row of prefill_block_table that whoever writes the pages of request i writes, too: its own, of a decode one of the rows
+ * after those of prefills. */
+CGR__HOST_DEVICE int32_t cgr__prefill_row(const cgr__on_demand *d, int32_t num_decodes, int32_t i) {
+  return i >= num_decodes ? i - num_decodes : d->padded_requests - num_decodes + i;
 }
 
 /* Entry p of a row of the page table; -1 where it has none. */

@@ -129,18 +129,12 @@ void cgr__setup_lengths(cgr__setup *setup, cgr__findings *f) {
 
 /* ------------------------------------------------------------------------------------------------------------- on demand */
 
-static const char *on_demand_name(int64_t bit) {
-  int id = CGR__BUFFER_KV_INDICES;
-  while (CGR__ON_DEMAND(id) < (uint64_t)bit)
-    id++;
-  return cgr_buffer_name((cgr_buffer)id);
-}
-
-/* Unknown bits become a finding; returns the others. */
+/* Unknown bits become a finding; returns the others. All their names do not fit into one. */
 static uint64_t known_bits(uint64_t asked, const char *field, cgr__findings *f) {
-  static const cgr__choices known = { "CGR_ON_DEMAND", true, CGR__ON_DEMAND(CGR__BUFFER_KV_INDICES),
-                                      CGR__ON_DEMAND(CGR__BUFFER_PREFILL_KV_LAST_PAGE_LEN), on_demand_name };
-  (void)cgr__is_one(f, field, (int64_t)asked, &known);
+  if (asked & ~CGR__ALL_ON_DEMAND)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ENUM, field, "is 0x%llx, expected CGR_ON_DEMAND of buffers from %s to %s",
+                      (unsigned long long)asked, cgr_buffer_name(CGR_BUFFER_KV_INDICES),
+                      cgr_buffer_name((cgr_buffer)CGR__LAST_ON_DEMAND));
   return asked & CGR__ALL_ON_DEMAND;
 }
 
@@ -176,7 +170,8 @@ static int32_t longest_set(const cgr_config *c) {
 
 /* Running sums of tokens have 32 bits; they are of whatever set a step's tokens are. */
 static void check_sums(const cgr_config *c, uint64_t asked, const char *field, cgr__findings *f) {
-  uint64_t sums = asked & (CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC) | CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_START_LOC));
+  uint64_t sums = asked & (CGR_ON_DEMAND(CGR_BUFFER_KV_START_LOC) | CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_START_LOC) |
+                           CGR_ON_DEMAND(CGR_BUFFER_PREFILL_KV_START_LOC));
   int32_t set = longest_set(c);
   if (sums != 0 && (int64_t)c->max_requests * cgr__max_len(c, set) > INT32_MAX)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field,

@@ -100,6 +100,7 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   step->max_query_len = step->max_query_len < longest ? step->max_query_len : longest;
   step->max_seq_len = longest;
   step->num_decodes = step->num_decode_tokens = -1;
+  step->max_decode_query_len = step->max_prefill_query_len = step->max_decode_seq_len = step->max_prefill_seq_len = -1;
 }
 
 /* `create` and `destroy` run inside the runtime, as `record` does, but in no step: they may destroy the backend's own streams. */
@@ -205,6 +206,22 @@ void cgr__backend_plans_destroy_all(cgr_runtime *rt) {
 
 /* ----------------------------------------------------------------------------------------------------------- on the host */
 
+static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+
+/* The longest lengths of the decodes and of the prefills; num_decodes is known, or -1. */
+static void fill_maxima(const cgr__batch_layout *batch, cgr_plan_step *step) {
+  int32_t query_len[2] = { 0, 0 }, seq_len[2] = { 0, 0 }; /* by whether it is a prefill */
+  for (int32_t i = 0; i < step->num_requests; i++) {
+    query_len[i >= step->num_decodes] = larger(query_len[i >= step->num_decodes], batch->query_lens[i]);
+    seq_len[i >= step->num_decodes] = larger(seq_len[i >= step->num_decodes], step->seq_lens[i]);
+  }
+  bool split = step->num_decodes >= 0;
+  step->max_decode_query_len = split ? query_len[0] : -1;
+  step->max_prefill_query_len = split ? query_len[1] : -1;
+  step->max_decode_seq_len = split ? seq_len[0] : -1;
+  step->max_prefill_seq_len = split ? seq_len[1] : -1;
+}
+
 /* The step as the host knows it, padded to the key's counts. */
 static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
@@ -231,6 +248,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->max_seq_len = cgr__fill_seq_lens(rt, batch, prepared->batch.set, plans->seq_lens);
   step->max_query_len = cgr__longest_query(batch);
   step->num_decodes = cgr__count_decodes(rt, batch, &step->num_decode_tokens);
+  fill_maxima(batch, step);
 }
 
 cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__ring_slot_header *slot,

@@ -78,6 +78,7 @@ double PaddingOf(const cgr__limits &l, int id, int32_t copy) {
   case CGR_BUFFER_PAGE_TABLE:
   case CGR_BUFFER_KV_INDICES:
   case CGR_BUFFER_BLOCK_TABLE:
+  case CGR_BUFFER_PREFILL_BLOCK_TABLE:
     return l.trash_page[copy];
   case CGR_BUFFER_KV_LAST_PAGE_LEN:
   case CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN:

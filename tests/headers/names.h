@@ -32,7 +32,7 @@
   X(cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, +1)                 \
   X(cgr_source, CGR_SOURCE_DEVICE, CGR_SOURCE_STAGED, +1)                        \
   X(cgr_log_level, CGR_LOG_ERROR, CGR_LOG_INFO, +1)                              \
-  X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, +1)   \
+  X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PREFILL_BLOCK_TABLE, +1)        \
   X(cgr_count, CGR_COUNT_REQUESTS, CGR_COUNT_APPEND_FIRST, +1)                   \
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)              \
   X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_TOO_PADDED, +1)                     \

@@ -118,6 +118,9 @@ struct GroupBuffers {
         kv_indices(bench, Words(size_t(s.max_requests) * size_t(g.pages_per_row), kPoison), s.Asks(CGR_BUFFER_KV_INDICES)),
         block_table(bench, Words(size_t(s.max_requests) * size_t(g.pages_per_row), kReadTrash), s.Asks(CGR_BUFFER_BLOCK_TABLE)),
         extents(bench, Words(size_t(s.max_requests), 0), s.Asks(CGR_BUFFER_BLOCK_TABLE) && !s.stateless),
+        prefill_table(bench, Words(size_t(s.max_requests) * size_t(g.pages_per_row), kReadTrash),
+                      s.Asks(CGR_BUFFER_PREFILL_BLOCK_TABLE)),
+        prefill_extents(bench, Words(size_t(s.max_requests), 0), s.Asks(CGR_BUFFER_PREFILL_BLOCK_TABLE) && !s.stateless),
         prefill_indptr(bench, Words(size_t(s.max_requests) + 1, kPoison), s.Asks(CGR_BUFFER_PREFILL_KV_INDPTR)),
         prefill_last(bench, Words(size_t(s.max_requests), kPoison), s.Asks(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN)) {}
   static Words Table(const Shape &s, const GroupShape &g, Random &random) {
@@ -127,7 +130,7 @@ struct GroupBuffers {
     return table;
   }
   Array<int32_t> table, indptr, last;
-  Output kv_indices, block_table, extents, prefill_indptr, prefill_last;
+  Output kv_indices, block_table, extents, prefill_table, prefill_extents, prefill_indptr, prefill_last;
 };
 
 class KernelOnDemand : public KernelTest {
@@ -146,6 +149,8 @@ public:
     for (int32_t set = 0; set < CGR__MAX_SETS; set++) {
       lens_.push_back(std::make_unique<Array<int32_t>>(bench, Requests()));
       kv_starts_.push_back(std::make_unique<Output>(bench, Words1(), s.Asks(CGR_BUFFER_KV_START_LOC)));
+      prefill_lens_.push_back(std::make_unique<Output>(bench, Requests(), s.Asks(CGR_BUFFER_PREFILL_SEQ_LENS)));
+      prefill_kv_starts_.push_back(std::make_unique<Output>(bench, Words1(), s.Asks(CGR_BUFFER_PREFILL_KV_START_LOC)));
     }
     for (const GroupShape &g : s.groups)
       groups_.push_back(std::make_unique<GroupBuffers>(bench, s, g, random));
@@ -185,6 +190,16 @@ public:
       for (size_t i = 0; i < n && int32_t(set) < s_.num_sets; i++)
         want[i + 1] = want[i] + b.lens[set][i];
     }
+    for (size_t set = 0; int32_t(set) < s_.num_sets; set++) {
+      int32_t sum = 0;
+      for (size_t j = 0; j <= n; j++) {
+        prefill_kv_starts_[set]->want[j] = sum;
+        const int32_t length = first + j < n ? b.lens[set][first + j] : 0;
+        sum += length;
+        if (j < n)
+          prefill_lens_[set]->want[j] = length;
+      }
+    }
     context_starts_.want[0] = 0;
     for (size_t i = 0; i < n; i++) {
       const int32_t length = b.lens[0][i], before = length == 0 ? 0 : length - (b.starts[i + 1] - b.starts[i]);
@@ -200,6 +215,10 @@ public:
     prefill_starts_.Expect("prefill_query_start_loc");
     for (const auto &starts : kv_starts_)
       starts->Expect("kv_start_loc");
+    for (const auto &lens : prefill_lens_)
+      lens->Expect("prefill_seq_lens");
+    for (const auto &starts : prefill_kv_starts_)
+      starts->Expect("prefill_kv_start_loc");
   }
 
 private:
@@ -228,6 +247,16 @@ private:
       g.extents.want[i] = int32_t(count);
     }
     ASSERT_EQ(at, size_t(b.indptr[index][n]));
+    for (size_t j = 0; j < n; j++) { // rows of requests that are not there hold the read-trash page
+      const Words &all = g.block_table.want;
+      const auto from = all.begin() + ptrdiff_t(std::min(first + j, n - 1) * width);
+      const auto to = g.prefill_table.want.begin() + ptrdiff_t(j * width);
+      if (first + j < n)
+        std::copy(from, from + ptrdiff_t(width), to);
+      else
+        std::fill_n(to, width, kReadTrash);
+      g.prefill_extents.want[j] = first + j < n ? g.extents.want[first + j] : 0;
+    }
     for (size_t j = 0; j <= n; j++) {
       g.prefill_indptr.want[j] = b.indptr[index][std::min(first + j, n)];
       if (j < n)
@@ -237,6 +266,8 @@ private:
     g.kv_indices.Expect("kv_indices");
     g.block_table.Expect("block_table");
     g.extents.Expect("block_extents");
+    g.prefill_table.Expect("prefill_block_table");
+    g.prefill_extents.Expect("prefill_block_extents");
     g.prefill_indptr.Expect("prefill_kv_indptr");
     g.prefill_last.Expect("prefill_kv_last_page_len");
   }
@@ -247,6 +278,8 @@ private:
     for (size_t set = 0; set < CGR__MAX_SETS; set++) {
       a.batch.seq_lens[set] = lens_[set]->data();
       a.batch.kv_start_loc[set] = kv_starts_[set]->data(); // those past num_sets must stay
+      a.batch.prefill_seq_lens[set] = prefill_lens_[set]->data();
+      a.batch.prefill_kv_start_loc[set] = prefill_kv_starts_[set]->data();
     }
     a.batch.context_lens = context_lens_.data();
     a.batch.context_start_loc = context_starts_.data();
@@ -268,6 +301,8 @@ private:
       to.block_table = from.block_table.data();
       to.block_table_stride = s_.groups[g].pages_per_row;
       to.block_extents = from.extents.data();
+      to.prefill_block_table = from.prefill_table.data();
+      to.prefill_block_extents = from.prefill_extents.data();
       to.prefill_kv_indptr = from.prefill_indptr.data();
       to.prefill_kv_last_page_len = from.prefill_last.data();
       to.read_trash_page = kReadTrash;
@@ -281,7 +316,7 @@ private:
   Array<int32_t> counts_, error_, starts_, rows_;
   Output context_lens_, context_starts_, prefill_starts_;
   std::vector<std::unique_ptr<Array<int32_t>>> lens_;
-  std::vector<std::unique_ptr<Output>> kv_starts_;
+  std::vector<std::unique_ptr<Output>> kv_starts_, prefill_lens_, prefill_kv_starts_;
   std::vector<std::unique_ptr<GroupBuffers>> groups_;
 };
 
@@ -319,6 +354,7 @@ TEST_P(KernelOnDemand, OfASmallBatchAsByHand) {
   EXPECT_EQ(Words(list.begin(), list.begin() + 5), (Words{ 21, 22, 23, 51, kPoison }));
   EXPECT_EQ(world.group(0).prefill_indptr.there->Get(), (Words{ 3, 4, 4, 4, 4 }));
   EXPECT_EQ(world.group(0).prefill_last.there->Get(), (Words{ 9, 1, 1, 1 }));
+  EXPECT_EQ(world.group(0).prefill_table.there->Get(), (Words{ 51, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3 }));
   for (size_t set = 1; set < CGR__MAX_SETS; set++)
     batch.lens[set].assign(4, 0);
   world.Expect(batch);
@@ -329,8 +365,10 @@ TEST_P(KernelOnDemand, ClearsWhatLongerRequestsHaveLeft) {
   SeededRandom random;
   const Shape shape = { 5, 5, 40000, { { 16, 2500, 2503 } } };
   World world(*bench_, shape, random);
+  int32_t decodes = 0; // in turn: prefills move to other rows of their table
   for (int32_t length : { 40000, 0, 40000, 1, 39985, 16, 17, 40000 }) {
-    Batch batch = { 5, 5, 5, { 4, 2, 0, 1, 3 }, { 0, 1, 2, 3, 4, 5 }, {}, {}, {} };
+    decodes = (decodes + 2) % 6;
+    Batch batch = { 5, 5, decodes, { 4, 2, 0, 1, 3 }, { 0, 1, 2, 3, 4, 5 }, {}, {}, {} };
     batch.indptr = { { 0 } };
     batch.last = { {} };
     for (Words &lens : batch.lens)

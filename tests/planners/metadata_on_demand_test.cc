@@ -21,7 +21,7 @@ constexpr int32_t kPoison = 0x6b6b6b6b, kMaxSeqLen = 300, kPages = 1000, kReadTr
 struct Group {
   int32_t page_size;
   int64_t stride, width; // of the page table and of the block table
-  Ints table, kv_indptr, last, kv_indices, block_table, prefill_indptr, prefill_last;
+  Ints table, kv_indptr, last, kv_indices, block_table, prefill_indptr, prefill_last, prefill_table;
   std::vector<int64_t> slots;
 };
 
@@ -29,7 +29,9 @@ struct Case {
   int32_t padded_requests, padded_tokens, max_rows, threshold;
   bool uniform;
   Ints rows, query_lens, computed;
-  Ints ids, positions, starts, lens, request_rows, logits, kv_starts, context, context_starts, prefill_starts;
+  Ints ids, positions, starts, lens, request_rows, logits, kv_starts, context, context_starts, prefill_starts, prefill_lens,
+      prefill_kv_starts;
+  std::vector<int32_t *> prefill_tables;
   int32_t num_decodes = kPoison;
   std::vector<Group> groups;
   std::vector<cgr_metadata_group> bound;
@@ -79,12 +81,13 @@ struct Case {
     const size_t t = size_t(padded_tokens), r = size_t(padded_requests);
     for (Ints *out : { &ids, &positions })
       out->assign(t, kPoison);
-    for (Ints *out : { &lens, &request_rows, &logits, &context })
+    for (Ints *out : { &lens, &request_rows, &logits, &context, &prefill_lens })
       out->assign(r, kPoison);
-    for (Ints *out : { &starts, &kv_starts, &context_starts, &prefill_starts })
+    for (Ints *out : { &starts, &kv_starts, &context_starts, &prefill_starts, &prefill_kv_starts })
       out->assign(r + 1, kPoison);
     bound.clear();
     on_demand.clear();
+    prefill_tables.clear();
     for (Group &g : groups) {
       g.slots.assign(t, kPoison);
       for (Ints *out : { &g.kv_indptr, &g.prefill_indptr })
@@ -93,6 +96,8 @@ struct Case {
         out->assign(r, kPoison);
       g.kv_indices.assign(size_t(PagesOf(g)), kPoison);
       g.block_table.assign(r * size_t(g.width), kPoison);
+      g.prefill_table.assign(r * size_t(g.width), kPoison);
+      prefill_tables.push_back(g.prefill_table.data());
       bound.push_back({ g.page_size, kReadTrash, kWriteTrash, 0, kPages, g.table.data(), g.stride, g.slots.data(),
                         g.kv_indptr.data(), g.last.data() });
       on_demand.push_back({ g.kv_indices.data(), int64_t(g.kv_indices.size()), g.block_table.data(), g.width,
@@ -124,6 +129,9 @@ struct Case {
     m.num_decodes = &num_decodes;
     m.reorder_threshold = threshold;
     m.uniform_split = uniform;
+    m.prefill_seq_lens = prefill_lens.data();
+    m.prefill_kv_start_loc = prefill_kv_starts.data();
+    m.prefill_block_table = prefill_tables.data();
   }
 
   void ExpectRight() const {
@@ -139,10 +147,16 @@ struct Case {
         before += context[i];
         tokens += context[i] + (i < n ? query_lens[i] : 0);
       }
-      int32_t of_prefills = 0;
-      for (size_t k = first; k < std::min(first + i, n); k++)
+      int32_t of_prefills = 0, kv_of_prefills = 0;
+      for (size_t k = first; k < std::min(first + i, n); k++) {
         of_prefills += query_lens[k];
+        kv_of_prefills += computed[size_t(rows[k])] + query_lens[k];
+      }
       ASSERT_EQ(prefill_starts[i], of_prefills);
+      ASSERT_EQ(prefill_kv_starts[i], kv_of_prefills);
+      if (i < b) {
+        ASSERT_EQ(prefill_lens[i], first + i < n ? computed[size_t(rows[first + i])] + query_lens[first + i] : 0);
+      }
     }
     for (const Group &g : groups)
       ExpectGroup(g, first);
@@ -166,6 +180,8 @@ struct Case {
       ASSERT_EQ(g.prefill_indptr[j], g.kv_indptr[std::min(first + j, b)]);
       if (j < b) {
         ASSERT_EQ(g.prefill_last[j], first + j < b ? g.last[first + j] : 1);
+        for (size_t p = 0; p < width; p++)
+          ASSERT_EQ(g.prefill_table[j * width + p], first + j < b ? g.block_table[(first + j) * width + p] : kReadTrash);
       }
     }
   }
@@ -181,7 +197,8 @@ TEST(MetadataOnDemand, SplitExamplesByHand) {
     c.Bind();
     const bool ordered = e.lens != Ints{ 4, 1 }; // the order is that of the threshold in either case
     if (e.threshold == 0) {
-      c.m.prefill_query_start_loc = nullptr, c.m.on_demand = nullptr;
+      c.m.prefill_query_start_loc = c.m.prefill_seq_lens = c.m.prefill_kv_start_loc = nullptr;
+      c.m.prefill_block_table = nullptr, c.m.on_demand = nullptr;
     }
     EXPECT_EQ(cgr_metadata_build(&c.m), ordered ? CGR_OK : CGR_ERROR_INVALID_ARGUMENT) << cgr_last_message();
     EXPECT_EQ(c.num_decodes, ordered ? e.want.decodes : kPoison) << ::testing::PrintToString(e.lens);
@@ -202,7 +219,7 @@ TEST(MetadataOnDemand, EachIsOptional) {
   Random random(3);
   Case all(random, 9, 2);
   ASSERT_EQ(cgr_metadata_build(&all.m), CGR_OK) << cgr_last_message();
-  for (int which = 0; which < 12; which++) {
+  for (int which = 0; which < 15; which++) {
     Case c = all;
     c.num_decodes = kPoison;
     c.Bind();
@@ -212,13 +229,19 @@ TEST(MetadataOnDemand, EachIsOptional) {
                                    &c.m.num_decodes };
     if (which < 5)
       *of_batch[which] = nullptr;
+    if (which == 12)
+      c.m.prefill_seq_lens = nullptr;
+    if (which == 13)
+      c.m.prefill_kv_start_loc = nullptr;
+    if (which == 14)
+      c.prefill_tables[1] = nullptr;
     for (cgr_metadata_on_demand &d : c.on_demand) {
       int32_t **const of_group[] = { &d.kv_indices, &d.block_table, &d.prefill_kv_indptr, &d.prefill_kv_last_page_len };
       if (which >= 5 && which < 9)
         *of_group[which - 5] = nullptr;
     }
     if (which == 9)
-      c.m.on_demand = nullptr;
+      c.m.on_demand = nullptr, c.m.prefill_block_table = nullptr;
     ASSERT_EQ(cgr_metadata_build(&c.m), CGR_OK) << cgr_last_message();
     const bool none = which == 11, no_groups = none || which == 9;
     auto expect = [&](const Ints &got, const Ints &want, bool left) {
@@ -229,11 +252,14 @@ TEST(MetadataOnDemand, EachIsOptional) {
     expect(c.context_starts, all.context_starts, none || which == 2);
     expect(c.prefill_starts, all.prefill_starts, none || which == 3);
     EXPECT_EQ(c.num_decodes, none || which == 4 ? kPoison : all.num_decodes);
+    expect(c.prefill_lens, all.prefill_lens, none || which == 12);
+    expect(c.prefill_kv_starts, all.prefill_kv_starts, none || which == 13);
     for (size_t g = 0; g < 2; g++) {
       expect(c.groups[g].kv_indices, all.groups[g].kv_indices, no_groups || which == 5);
       expect(c.groups[g].block_table, all.groups[g].block_table, no_groups || which == 6);
       expect(c.groups[g].prefill_indptr, all.groups[g].prefill_indptr, no_groups || which == 7);
       expect(c.groups[g].prefill_last, all.groups[g].prefill_last, no_groups || which == 8);
+      expect(c.groups[g].prefill_table, all.groups[g].prefill_table, no_groups || (which == 14 && g == 1));
     }
     expect(c.lens, all.lens, false);
   }
@@ -289,8 +315,13 @@ TEST_F(MetadataOnDemandRefusals, Room) {
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[1].max_kv_indices", std::to_string(c.PagesOf(c.groups[1])) });
   c.on_demand[0].max_kv_indices = -1;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].max_kv_indices is -1" });
-  c.on_demand[1].block_table_stride = (kMaxSeqLen - 1) / c.groups[1].page_size;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[1].block_table_stride" });
+  for (bool of_prefills : { false, true }) {
+    c.on_demand[1].block_table_stride = (kMaxSeqLen - 1) / c.groups[1].page_size;
+    (of_prefills ? c.on_demand[1].block_table : c.prefill_tables[1]) = nullptr;
+    Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[1].block_table_stride" });
+  }
+  c.m.on_demand = nullptr;
+  Expect(CGR_ERROR_NULL_POINTER, { "on_demand is NULL", "prefill_block_table" });
 }
 
 TEST_F(MetadataOnDemandRefusals, Thresholds) {
@@ -302,9 +333,22 @@ TEST_F(MetadataOnDemandRefusals, Thresholds) {
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "prefill_query_start_loc", "reorder_threshold is 0" });
   c.m.reorder_threshold = 0;
   c.m.prefill_query_start_loc = nullptr;
-  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].prefill_kv_indptr", "reorder_threshold is 0" });
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "prefill_seq_lens is given", "reorder_threshold is 0" });
   c.m.reorder_threshold = 0;
-  c.m.prefill_query_start_loc = c.on_demand[0].prefill_kv_indptr = c.on_demand[1].prefill_kv_indptr = nullptr;
+  c.m.prefill_query_start_loc = c.m.prefill_seq_lens = nullptr;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "prefill_kv_start_loc is given", "reorder_threshold is 0" });
+  c.m.reorder_threshold = 0;
+  c.m.prefill_query_start_loc = c.m.prefill_seq_lens = c.m.prefill_kv_start_loc = nullptr;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "prefill_block_table is given", "reorder_threshold is 0" });
+  const auto without_outputs_of_prefills = [&] {
+    c.m.reorder_threshold = 0;
+    c.m.prefill_query_start_loc = c.m.prefill_seq_lens = c.m.prefill_kv_start_loc = nullptr;
+    c.m.prefill_block_table = nullptr;
+  };
+  without_outputs_of_prefills();
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].prefill_kv_indptr", "reorder_threshold is 0" });
+  without_outputs_of_prefills();
+  c.on_demand[0].prefill_kv_indptr = c.on_demand[1].prefill_kv_indptr = nullptr;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].prefill_kv_last_page_len", "reorder_threshold is 0" });
   for (int32_t bad : { -1, 2 }) {
     c.m.uniform_split = bad;
@@ -332,11 +376,13 @@ TEST_F(MetadataOnDemandRefusals, SumsOfTokensBeyond32Bits) {
   std::fill(c.computed.begin(), c.computed.end(), 1 << 29);
   c.m.max_seq_len = INT32_MAX;
   c.m.num_groups = 0;
-  for (bool context : { false, true }) {
-    c.m.kv_start_loc = context ? nullptr : c.kv_starts.data();
+  for (int which : { 0, 1, 2 }) {
+    c.m.kv_start_loc = which == 0 ? c.kv_starts.data() : nullptr;
+    c.m.context_start_loc = which == 1 ? c.context_starts.data() : nullptr;
+    c.m.prefill_kv_start_loc = which == 2 ? c.prefill_kv_starts.data() : nullptr;
     ExpectMessage(cgr_metadata_build(&c.m), CGR_ERROR_INVALID_ARGUMENT, { "tokens", "2147483647", "kv_start_loc" });
   }
-  c.m.context_start_loc = nullptr;
+  c.m.prefill_kv_start_loc = nullptr;
   EXPECT_EQ(cgr_metadata_build(&c.m), CGR_OK) << cgr_last_message();
 }
 

@@ -5,9 +5,10 @@
 namespace cgr_test {
 namespace {
 
-constexpr uint64_t kFirst = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES), kLast = CGR_ON_DEMAND(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN);
-constexpr cgr_buffer kPrefills[] = { CGR_BUFFER_PREFILL_QUERY_START_LOC, CGR_BUFFER_PREFILL_KV_INDPTR,
-                                     CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN };
+constexpr uint64_t kFirst = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES), kLast = CGR_ON_DEMAND(CGR_BUFFER_PREFILL_BLOCK_TABLE);
+constexpr cgr_buffer kPrefills[] = { CGR_BUFFER_PREFILL_QUERY_START_LOC,  CGR_BUFFER_PREFILL_KV_INDPTR,
+                                     CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, CGR_BUFFER_PREFILL_SEQ_LENS,
+                                     CGR_BUFFER_PREFILL_KV_START_LOC,     CGR_BUFFER_PREFILL_BLOCK_TABLE };
 
 class ConfigOnDemand : public ConfigTest {
 protected:
@@ -26,8 +27,7 @@ protected:
 };
 
 TEST_P(ConfigOnDemand, UnknownBitsAreRefused) {
-  const std::string names = "CGR_ON_DEMAND (kv_indices, block_table, kv_start_loc, context_lens, context_start_loc, "
-                            "prefill_query_start_loc, prefill_kv_indptr, prefill_kv_last_page_len)";
+  const std::string names = "CGR_ON_DEMAND of buffers from kv_indices to prefill_block_table";
   for (uint64_t bad : { 2 * kLast, uint64_t{ 1 } << 63, ~uint64_t{ 0 } & ~(2 * kLast - 1) })
     EachRefused({
         { kEnum, "on_demand ... " + names, [=](Good &c) { c.config.on_demand = kFirst | bad; } },
@@ -68,6 +68,9 @@ TEST_P(ConfigOnDemand, RunningSumsOfTokensHave32Bits) {
             std::string("on_demand ... ") + cgr_buffer_name(buffer) + " ... 4 x 536870912 ... 2^31");
     Accepted(large(buffer, (1 << 29) - 1));
   }
+  const Change prefills = large(CGR_BUFFER_PREFILL_KV_START_LOC, 1 << 29); // there is no layer, and so no threshold
+  Refused(prefills, { { kArgument, "on_demand asks for prefill_kv_start_loc ... reorder_threshold" },
+                      { kArgument, "on_demand asks for prefill_kv_start_loc, a sum of up to 4 x 536870912" } });
   Accepted(large(CGR_BUFFER_CONTEXT_LENS, 1 << 29));
 }
 
@@ -76,8 +79,9 @@ TEST_P(ConfigOnDemand, MemoryIsTakenForWhatIsAskedForAlone) {
   auto lines = [](uint64_t bytes) { return (bytes + 255) / 256 * 256; };
   const uint64_t none = DeviceBytes([](Good &) {});
   for (int buffer = CGR_BUFFER_KV_INDICES; buffer < CGR_BUFFER_COUNT_; buffer++) {
-    const bool pages = buffer == CGR_BUFFER_KV_INDICES || buffer == CGR_BUFFER_BLOCK_TABLE;
-    const uint64_t extents = buffer == CGR_BUFFER_BLOCK_TABLE ? lines(8 * 4) : 0;
+    const bool table = buffer == CGR_BUFFER_BLOCK_TABLE || buffer == CGR_BUFFER_PREFILL_BLOCK_TABLE;
+    const bool pages = buffer == CGR_BUFFER_KV_INDICES || table;
+    const uint64_t extents = table ? lines(8 * 4) : 0;
     const uint64_t want = none + (pages ? lines(8 * 32 * 4) : lines(9 * 4)) + extents;
     const uint64_t bit = CGR_ON_DEMAND(buffer);
     for (int who = 0; who < 3; who++)

@@ -13,6 +13,7 @@ constexpr uint64_t kAll = 2 * CGR_ON_DEMAND(CGR_BUFFER_COUNT_ - 1) - 1;
 constexpr uint64_t kPrefills = kAll & ~(CGR_ON_DEMAND(CGR_BUFFER_PREFILL_QUERY_START_LOC) - 1);
 
 cgr_buffer BufferAt(int i) { return cgr_buffer(CGR_BUFFER_KV_INDICES + i); }
+bool IsTable(cgr_buffer buffer) { return buffer == CGR_BUFFER_BLOCK_TABLE || buffer == CGR_BUFFER_PREFILL_BLOCK_TABLE; }
 
 class OnDemand : public EngineTest {
 protected:
@@ -65,7 +66,7 @@ protected:
   // Fills what a step must write completely with something else; pages stay, because they are always the pool's.
   void Poison() {
     for (int i = 0; i < kNumOnDemand; i++)
-      if (kept_[i] != nullptr && view_[i].shape[0] <= engine_->o.max_requests + 1 && BufferAt(i) != CGR_BUFFER_BLOCK_TABLE)
+      if (kept_[i] != nullptr && view_[i].shape[0] <= engine_->o.max_requests + 1 && !IsTable(BufferAt(i)))
         CGR_EXPECT_OK(cgr_fill(engine_->dev, view_[i].data, kPoison, Bytes(i), engine_->stream));
     engine_->Sync();
   }
@@ -111,9 +112,14 @@ protected:
       kv_starts.push_back(kv_starts.back() + length);
       context_starts.push_back(context_starts.back() + k.before);
     }
-    std::vector<int32_t> prefill_starts, prefill_pages, prefill_last;
+    std::vector<int32_t> prefill_starts, prefill_pages, prefill_last, prefill_lens, prefill_kv_starts;
+    std::vector<int32_t> prefill_table(table.begin() + ptrdiff_t(first * width), table.end());
+    prefill_table.resize(b * width, 0);
     for (size_t j = 0; j <= b; j++) {
       const size_t at = std::min(first + j, b);
+      prefill_kv_starts.push_back(kv_starts[at] - kv_starts[first]);
+      if (j < b)
+        prefill_lens.push_back(at < b ? kv_starts[at + 1] - kv_starts[at] : 0);
       prefill_starts.push_back(query_starts[at] - query_starts[first]);
       prefill_pages.push_back(pages[at]);
       if (j < b)
@@ -127,10 +133,13 @@ protected:
     Expect(CGR_BUFFER_PREFILL_QUERY_START_LOC, prefill_starts);
     Expect(CGR_BUFFER_PREFILL_KV_INDPTR, prefill_pages);
     Expect(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, prefill_last);
+    Expect(CGR_BUFFER_PREFILL_SEQ_LENS, prefill_lens);
+    Expect(CGR_BUFFER_PREFILL_KV_START_LOC, prefill_kv_starts);
+    Expect(CGR_BUFFER_PREFILL_BLOCK_TABLE, prefill_table);
   }
   // Every word that kernels could read is a page of the pool, even where no step has written.
   void CheckPagesAreValid() {
-    for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
+    for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE, CGR_BUFFER_PREFILL_BLOCK_TABLE }) {
       if (kept_[buffer - CGR_BUFFER_KV_INDICES] == nullptr)
         continue;
       for (int32_t page : Kept(buffer))

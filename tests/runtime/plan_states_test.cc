@@ -128,6 +128,9 @@ TEST_P(PlanStates, AreSizedByTheLargestBatch) {
       EXPECT_EQ(host.step.max_seq_len, max_seq_len);
       EXPECT_EQ(host.step.max_query_len, std::min(max_seq_len, key.query_len > 0 ? key.query_len : key.num_tokens));
       EXPECT_EQ(host.step.num_decodes, -1);
+      for (int32_t longest : { host.step.max_decode_query_len, host.step.max_prefill_query_len, host.step.max_decode_seq_len,
+                               host.step.max_prefill_seq_len })
+        EXPECT_EQ(longest, -1);
       EXPECT_EQ(host.lens, std::vector<int32_t>(size_t(key.num_requests), max_seq_len));
       for (size_t i = 0; i < size_t(key.num_requests); i++) {
         EXPECT_EQ(host.rows[i], int32_t(i));

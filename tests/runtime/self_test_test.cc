@@ -149,7 +149,7 @@ TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
       backend = CGR_BACKEND_INIT;
       backend.name = "copies q", backend.context = config->device_handle;
       backend.reorder_threshold = threshold;
-      backend.on_demand = threshold == 1 ? 2 * CGR_ON_DEMAND(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN) - 1 : 0; // all on demand, too
+      backend.on_demand = threshold == 1 ? 2 * CGR_ON_DEMAND(CGR_BUFFER_PREFILL_BLOCK_TABLE) - 1 : 0; // all on demand, too
       backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
       backend.record = CopyQueries;
       layers.assign(config->layers, config->layers + config->num_layers);

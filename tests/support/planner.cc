@@ -267,6 +267,13 @@ void Planning::ExpectHost(const Planner &planner, const std::vector<Item> &items
   EXPECT_EQ(got.step.max_seq_len, std::max(1, *std::max_element(lens.begin(), lens.end())));
   EXPECT_EQ(got.step.num_decodes, threshold > 0 ? split.decodes : -1);
   EXPECT_EQ(got.step.num_decode_tokens, threshold > 0 ? split.tokens : -1);
+  const auto longest_of = [&](const std::vector<int32_t> &of, int32_t begin, int32_t end) {
+    return threshold == 0 ? -1 : begin == end ? 0 : *std::max_element(of.begin() + begin, of.begin() + end);
+  };
+  EXPECT_EQ(got.step.max_decode_query_len, longest_of(query_lens, 0, split.decodes));
+  EXPECT_EQ(got.step.max_prefill_query_len, longest_of(query_lens, split.decodes, int32_t(items.size())));
+  EXPECT_EQ(got.step.max_decode_seq_len, longest_of(lens, 0, split.decodes));
+  EXPECT_EQ(got.step.max_prefill_seq_len, longest_of(lens, split.decodes, int32_t(items.size())));
   EXPECT_EQ(got.rows, rows);
   EXPECT_EQ(got.starts, starts);
   EXPECT_EQ(got.lens, lens);

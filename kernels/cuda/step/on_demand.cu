@@ -44,6 +44,14 @@ __device__ void write_batch(const cgr__on_demand &d, int32_t num_decodes) {
       write_starts(
           d.kv_start_loc[s], d.padded_requests, [=](int32_t i) { return lens[i]; }, scratch);
     }
+  for (int32_t s = 0; s < d.num_sets; s++) {
+    if (d.prefill_kv_start_loc[s])
+      write_starts(
+          d.prefill_kv_start_loc[s], d.padded_requests, [&](int32_t j) { return cgr__prefill_len(&d, s, num_decodes, j); },
+          scratch);
+    for (int32_t j = (int32_t)threadIdx.x; d.prefill_seq_lens[s] && j < d.padded_requests; j += kThreads)
+      d.prefill_seq_lens[s][j] = cgr__prefill_len(&d, s, num_decodes, j);
+  }
   if (d.context_start_loc)
     write_starts(
         d.context_start_loc, d.padded_requests, [&](int32_t i) { return cgr__context_len(&d, i); }, scratch);
@@ -60,21 +68,37 @@ __device__ void write_prefills(const cgr__on_demand &d, const cgr__on_demand_gro
     g.prefill_kv_last_page_len[j] = cgr__prefill_last_page_len(&d, &g, num_decodes, j);
 }
 
-/* Called by all threads of the block of request i. */
+/* The read-trash page from `count` on; `extent`: NULL, or up to where there may be anything else. Called by all threads. */
+__device__ void clear_row(const cgr__on_demand_group &g, int32_t *row, int32_t count, int32_t *extent) {
+  int64_t end = extent ? *extent : g.block_table_stride;
+  for (int64_t p = count + (int32_t)threadIdx.x; p < end; p += kThreads)
+    row[p] = g.read_trash_page;
+  if (!extent)
+    return;
+  __syncthreads(); /* all have read it */
+  if (threadIdx.x == 0)
+    *extent = count;
+}
+
+/* The pages of request i, in the list and in the tables; and the row of padding that falls to a decode. Called by all threads of
+ * the block of request i. */
 __device__ void write_pages(const cgr__on_demand_args &a, const cgr__on_demand_group &g, int32_t i) {
   int32_t begin = g.kv_indptr[i], count = g.kv_indptr[i + 1] - begin, row = a.batch.request_rows[i];
+  int32_t num_decodes = g.prefill_block_table ? a.counts[CGR_COUNT_DECODES] : 0;
+  int32_t place = cgr__prefill_row(&a.batch, num_decodes, i), of_prefill = i >= num_decodes ? count : 0;
   int32_t *list = g.kv_indices ? g.kv_indices + begin : nullptr;
   int32_t *table = g.block_table ? g.block_table + i * g.block_table_stride : nullptr;
-  int64_t end = !table ? 0 : g.block_extents ? g.block_extents[i] : g.block_table_stride;
-  for (int32_t base = (int32_t)threadIdx.x; base < count; base += kThreads * kAhead) {
+  int32_t *prefills = g.prefill_block_table ? g.prefill_block_table + place * g.block_table_stride : nullptr;
+  int32_t pages = list || table ? count : of_prefill;
+  for (int32_t base = (int32_t)threadIdx.x; base < pages; base += kThreads * kAhead) {
     int32_t page[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; k++)
-      page[k] = base + k * kThreads < count ? cgr__page_entry(&g, row, base + k * kThreads) : g.read_trash_page;
+      page[k] = base + k * kThreads < pages ? cgr__page_entry(&g, row, base + k * kThreads) : g.read_trash_page;
 #pragma unroll
     for (int k = 0; k < kAhead; k++) {
       int32_t p = base + k * kThreads;
-      if (p >= count)
+      if (p >= pages)
         break;
       if (!cgr__page_is_readable(&g, page[k])) {
         claim_error(a.error, CGR_GUARD_PAGE, row, p, page[k]);
@@ -84,15 +108,14 @@ __device__ void write_pages(const cgr__on_demand_args &a, const cgr__on_demand_g
         list[p] = page[k];
       if (table)
         table[p] = page[k];
+      if (prefills && p < of_prefill)
+        prefills[p] = page[k];
     }
   }
-  for (int64_t p = count + (int32_t)threadIdx.x; p < end; p += kThreads)
-    table[p] = g.read_trash_page;
-  if (!table || !g.block_extents)
-    return;
-  __syncthreads(); /* all have read it */
-  if (threadIdx.x == 0)
-    g.block_extents[i] = count;
+  if (table)
+    clear_row(g, table, count, g.block_extents ? &g.block_extents[i] : nullptr);
+  if (prefills)
+    clear_row(g, prefills, of_prefill, g.prefill_block_extents ? &g.prefill_block_extents[place] : nullptr);
 }
 
 __global__ void __launch_bounds__(kThreads) on_demand_kernel(const __grid_constant__ cgr__on_demand_args a) {
@@ -118,7 +141,7 @@ extern "C" int cgr__cuda_on_demand(const void *args, cudaStream_t stream) {
     return (int)cudaErrorInvalidValue;
   bool pages = false;
   for (int32_t g = 0; g < a->num_groups; g++)
-    pages |= a->group[g].kv_indices || a->group[g].block_table;
+    pages |= a->group[g].kv_indices || a->group[g].block_table || a->group[g].prefill_block_table;
   dim3 grid(1 + (pages ? (unsigned)a->batch.padded_requests : 0),
             a->num_groups > 0 ? (unsigned)a->num_groups : 1u); /* without groups that of none, where nothing is asked for */
   return cgr::launch(cgr::on_demand_kernel, args, grid, dim3(cgr::kThreads), 0, stream);

@@ -115,6 +115,9 @@ static cgr_status send_tokens(cgr__self_test *t) {
 
 /* ------------------------------------------------------------------------------------------------------------------ step */
 
+/* How far rows of pages must be cleared. */
+static bool is_extents(int id) { return id == CGR__BUFFER_BLOCK_EXTENTS || id == CGR__BUFFER_PREFILL_BLOCK_EXTENTS; }
+
 /* One copy of a buffer. In a buffer of pages, kernels may read more of them than the step has written: pages that no row owns
  * take the place of `byte`, as of a batch of the longest requests. */
 static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
@@ -124,7 +127,7 @@ static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
   size_t count = (size_t)(shape.rows * shape.columns);
   const cgr__test_requests *of = &t->test_case.of;
   int32_t word, owned = of->owned[copy];
-  if (id == CGR__BUFFER_BLOCK_EXTENTS)
+  if (is_extents(id))
     word = rt->setup.limits.pages_per_row[copy];
   else if (shape.shape == CGR__SHAPE_REQUEST_PAGES || shape.shape == CGR__SHAPE_BATCH_PAGES)
     word =
@@ -143,7 +146,7 @@ static cgr_status make_stale(cgr__self_test *t, int byte, const int32_t *padding
   int error = 0;
   for (int id = 0; id < CGR__BUFFER_COUNT && !error; id++) {
     cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, id, 0);
-    bool stays = (shape.source == CGR__SOURCE_STATE && id != CGR__BUFFER_BLOCK_EXTENTS) || id == CGR_BUFFER_COUNTS;
+    bool stays = (shape.source == CGR__SOURCE_STATE && !is_extents(id)) || id == CGR_BUFFER_COUNTS;
     for (int32_t copy = 0; copy < shape.copies && !stays && !error; copy++)
       error = fill_stale(t, id, copy, byte);
   }
