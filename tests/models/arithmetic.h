@@ -82,6 +82,8 @@ CGR_ROW_FN void RopeRow(const Operation &a, int32_t t, int32_t first, int32_t st
 CGR_ROW_FN float Activated(const Operation &a, float x) {
   if (a.kind == Kind::kCap)
     return a.scale * tanhf(x / a.scale);
+  if (a.kind == Kind::kSilu)
+    return x / (1.0f + expf(-x));
   if (a.kind == Kind::kGeluErf)
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
   return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
@@ -130,6 +132,7 @@ CGR_ROW_FN void OperateOnRow(const Operation &a, int32_t t, int32_t first, int32
     return RopeRow(a, t, first, step);
   case Kind::kGeluTanh:
   case Kind::kGeluErf:
+  case Kind::kSilu:
   case Kind::kCap:
     return ActivateRow(a, t, first, step);
   case Kind::kClampedGlu:

@@ -12,11 +12,11 @@
 namespace cgr_test {
 namespace models {
 
-Expected::Expected(const std::string &of) : kind(of) {
+Expected::Expected(const std::string &of, const std::string &with) : kind(of), cache(with) {
   std::ifstream file("tests/data/models/" + kind + ".txt");
   for (std::string line; std::getline(file, line);)
     ReadLine(line);
-  EXPECT_FALSE(rows_.empty()) << "the file of " << kind << " has no rows";
+  EXPECT_FALSE(rows_.empty()) << "the file of " << kind << " has no rows" << (cache.empty() ? "" : " of cache ") << cache;
 }
 
 void Expected::ReadLine(const std::string &line) {
@@ -25,6 +25,12 @@ void Expected::ReadLine(const std::string &line) {
   words >> what;
   if (what == "config" && words >> name) {
     words >> config_[name];
+  } else if (what == "cache") {
+    words >> section_;
+  } else if (section_ != cache && !section_.empty()) {
+    return; // of another cache
+  } else if (what == "fp32") {
+    words >> fp32.largest >> fp32.mean;
   } else if (what == "bf16") {
     words >> bf16.largest >> bf16.mean;
   } else if (what == "columns") {

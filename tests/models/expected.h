@@ -24,8 +24,8 @@ using Rows = std::map<Place, std::vector<float>>;
 
 class Expected {
 public:
-  // Reads tests/data/models/`kind`.txt.
-  explicit Expected(const std::string &kind);
+  // Reads tests/data/models/`kind`.txt. `cache`: the kind of cache of 8 bits that the model has; empty: none.
+  explicit Expected(const std::string &kind, const std::string &cache = "");
 
   float Number(const std::string &name) const;
   int32_t Count(const std::string &name) const { return static_cast<int32_t>(Number(name)); }
@@ -34,15 +34,17 @@ public:
   // Compares whole rows with the columns of the file; a missing or extra row, or a value that is not finite, fails the test.
   Error ErrorOf(const Rows &rows) const;
 
-  const std::string kind;
+  const std::string kind, cache;
   std::vector<Lengths> requests;
   Error bf16; // transformers' own
+  Error fp32; // by chance, with caches of 8 bits
 
 private:
   void ReadLine(const std::string &line);
 
   std::map<std::string, float> config_;
   std::vector<size_t> columns_;
+  std::string section_; // whose lines are being read
   Rows rows_;
 };
 

@@ -1,6 +1,7 @@
 #include "tests/models/kit.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cgr/tracing.h"
 #include "tests/emulation/device.h"
@@ -13,6 +14,9 @@ namespace models {
 namespace {
 
 void OnViolation(void *, const char *message) { ADD_FAILURE() << "violation: " << message; }
+
+// What fills elements that nothing may read: NaN, or 127 in i8, which has none.
+int PoisonOf(cgr_dtype dtype) { return cgr_dtype_size(dtype) == 1 ? 0x7f : 0xff; }
 
 } // namespace
 
@@ -88,7 +92,7 @@ RowTensor Kit::Activation(int32_t width, cgr_dtype dtype) const {
   return tensor;
 }
 
-const float *Kit::Floats(const std::vector<float> &values) const {
+float *Kit::Floats(const std::vector<float> &values) const {
   float *memory = static_cast<float *>(Alloc(values.size() * sizeof(float)));
   Copy(memory, values.data(), values.size() * sizeof(float));
   return memory;
@@ -99,13 +103,26 @@ int32_t Kit::AddGroup(int32_t page_size, int32_t window, int32_t length_set) {
   return int32_t(groups.size()) - 1;
 }
 
-// NaN except in the read-trash page.
+// NaN except in the read-trash page; 127 in i8.
 void Kit::MakeCache(const Group &group, int32_t heads, int32_t dim, cgr_kv_layout layout, cgr_kv_view *view) const {
-  const size_t page = size_t(group.page_size) * size_t(heads) * size_t(dim) * cgr_dtype_size(setting.dtype);
+  const cgr_kv_view asked = *view;
+  const cgr_dtype dtype = asked.dtype == 0 ? setting.dtype : cgr_dtype(asked.dtype);
+  const size_t page = size_t(group.page_size) * size_t(heads) * size_t(dim) * cgr_dtype_size(dtype);
   void *base = Alloc(page * size_t(group.num_pages));
-  CGR_EXPECT_OK(cgr_fill(device, base, 0xff, page * size_t(group.num_pages), stream));
+  CGR_EXPECT_OK(cgr_fill(device, base, PoisonOf(dtype), page * size_t(group.num_pages), stream));
   CGR_EXPECT_OK(cgr_fill(device, base, 0, page, stream));
-  CGR_EXPECT_OK(cgr_kv_view_make(layout, base, setting.dtype, group.page_size, heads, dim, view));
+  CGR_EXPECT_OK(cgr_kv_view_make(layout, base, dtype, group.page_size, heads, dim, view));
+  view->scale = asked.scale;
+  view->scale_stride_head = asked.scale_stride_head;
+  view->scale_stride_d = asked.scale_stride_d;
+  if (asked.scale_stride_token == 0)
+    return;
+  const size_t factors = size_t(heads) * size_t(group.page_size);
+  view->scale_stride_page = int64_t(factors);
+  view->scale_stride_head = group.page_size;
+  view->scale_stride_token = 1;
+  view->scale = Floats(std::vector<float>(factors * size_t(group.num_pages), std::nanf("")));
+  CGR_EXPECT_OK(cgr_fill(device, view->scale, 0, factors * sizeof(float), stream));
 }
 
 int32_t Kit::AddLayer(cgr_layer layer) {
@@ -142,9 +159,14 @@ void Kit::PoisonResult() const {
 void Kit::PoisonPage(int32_t group, int32_t page) const {
   for (const cgr_layer &layer : layers_)
     for (const cgr_kv_view *view : { &layer.k, &layer.v }) {
-      const size_t bytes = size_t(view->stride_page) * cgr_dtype_size(setting.dtype);
-      if (view->base != nullptr && layer.group == group)
-        CGR_EXPECT_OK(cgr_fill(device, static_cast<char *>(view->base) + size_t(page) * bytes, 0xff, bytes, stream));
+      if (view->base == nullptr || layer.group != group)
+        continue;
+      const cgr_dtype dtype = cgr_dtype(view->dtype);
+      const size_t bytes = size_t(view->stride_page) * cgr_dtype_size(dtype), factors = size_t(view->scale_stride_page);
+      char *base = static_cast<char *>(view->base) + size_t(page) * bytes;
+      CGR_EXPECT_OK(cgr_fill(device, base, PoisonOf(dtype), bytes, stream));
+      if (factors > 0)
+        CGR_EXPECT_OK(cgr_fill(device, view->scale + size_t(page) * factors, 0xff, factors * sizeof(float), stream));
     }
 }
 

@@ -72,9 +72,10 @@ public:
     for (RowTensor *x : made)
       *x = Activation(width);
   }
-  const float *Floats(const std::vector<float> &values) const;
+  float *Floats(const std::vector<float> &values) const;
   int32_t AddGroup(int32_t page_size, int32_t window, int32_t length_set = 0);
-  // With its own cache, unless it has none.
+  // With its own cache, unless it has none. Its views may tell a dtype, and factors if it has 8 bits; those of tokens (a token
+  // stride of 1) are the kit's.
   int32_t AddLayer(cgr_layer layer);
   bool HasEncoder() const; // next to a decoder
   const cgr_layer &Layer(int32_t layer) const { return layers_.at(size_t(layer)); }
@@ -121,6 +122,8 @@ public:
   void LinearTransposed(RowTensor out, RowTensor in, const Pair &pair);
   void LayerNorm(RowTensor out, RowTensor in, const Pair &pair, float eps);
   void RmsNorm(RowTensor out, RowTensor in, RowTensor weight, float centre, float eps, RowTensor residual = {});
+  // Of each head.
+  void RmsNormOfHeads(RowTensor out, RowTensor in, int32_t heads, RowTensor weight, float eps);
   void Rope(RowTensor inout, int32_t heads, const float *angles);
   void Activate(Kind kind, RowTensor out, RowTensor in, RowTensor second = {}, float scale = 0.0f);
   void ClampedGlu(RowTensor out, RowTensor in, float alpha, float limit);
@@ -139,7 +142,8 @@ public:
 
 private:
   static Operation Make(Kind kind, RowTensor out, RowTensor in);
-  void Run(Operation operation);
+  // `heads`: rows of the operation per token.
+  void Run(Operation operation, int32_t heads = 1);
   cgr_view View(RowTensor tensor, int32_t heads);
 
   Kit &kit_;

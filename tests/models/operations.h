@@ -15,6 +15,7 @@ enum class Kind : int32_t {
   kRope,       // of `heads` heads, by angles [positions][head_dim / 2] of cosine and sine; in place
   kGeluTanh,   // gelu(in), * second
   kGeluErf,    // the same
+  kSilu,       // in * sigmoid(in), * second
   kCap,        // scale * tanh(in / scale)
   kClampedGlu, // (up + 1) * gate * sigmoid(scale * gate), of pairs (gate, up) clamped to `limit`
   kSoftmax,    // of a row

@@ -18,10 +18,10 @@ Operation Pass::Make(Kind kind, RowTensor out, RowTensor in) {
   return operation;
 }
 
-void Pass::Run(Operation operation) {
+void Pass::Run(Operation operation, int32_t heads) {
   operation.ids = ids_;
   operation.positions = positions_;
-  operation.rows = info.num_tokens;
+  operation.rows = info.num_tokens * heads;
   if (status == CGR_OK)
     status = Enqueue(kit_.device, kit_.on_cuda, operation, info.stream);
 }
@@ -67,6 +67,15 @@ void Pass::RmsNorm(RowTensor out, RowTensor in, RowTensor weight, float centre, 
   operation.eps = eps;
   operation.residual = residual;
   Run(operation);
+}
+
+void Pass::RmsNormOfHeads(RowTensor out, RowTensor in, int32_t heads, RowTensor weight, float eps) {
+  out.width /= heads;
+  in.width /= heads;
+  Operation operation = Make(Kind::kRmsNorm, out, in);
+  operation.weight = weight;
+  operation.eps = eps;
+  Run(operation, heads);
 }
 
 void Pass::Rope(RowTensor inout, int32_t heads, const float *angles) {
