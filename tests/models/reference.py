@@ -8,9 +8,16 @@ Weights and tokens come from a formula (weights.h has the same one), so a file h
 requests and some columns of what the model gives at every position, by transformers in fp32. Every weight is representable in
 bf16: the same numbers are right for a bf16 model, whose allowed error follows from that of transformers' own bf16.
 
+Some models have caches of 8 bits instead (caches.py). A value next to where the quantiser rounds the other way may become another
+code by the order of fp32 sums alone, and changes what follows: the file tells by how much, as transformers' results change when
+each k and v is off by up to 1e-6 of its head's root mean square. Of all kinds of caches and several tries the largest counts, for
+it is chance which ones have such a value.
+
 A file's lines:
 
     config NAME VALUE                 of the model
+    fp32 LARGEST MEAN                 with caches of 8 bits: how far fp32 results may be apart by chance
+    cache NAME                        the lines after it, up to the next one, are of the model with this cache
     bf16 LARGEST MEAN                 error of transformers in bf16 against its fp32, over the numbers of this file
     columns C ...                     that the rows have, of the logits or of the last hidden state
     request PROMPT GIVEN [SOURCE]     tokens of the prompt, tokens that are given one by one, tokens that an encoder gets
@@ -27,8 +34,11 @@ import numpy as np
 import torch
 import transformers
 
+import caches
+
 COLUMNS = 8
 CHECK_LIMIT = 5e-5  # for --check: another processor or version sums in another order
+OFF, TRIES = 1e-6, 32  # with caches of 8 bits: of k and v, and how often
 
 # ------------------------------------------------------------------------------------------------------------- the formula
 
@@ -160,7 +170,33 @@ class Bart:
         return model
 
 
-MODELS = {"gemma2": Gemma2, "gpt_oss": GptOss, "bloom": Bloom, "bert": Bert, "bart": Bart}
+class Llama:
+    """Plain causal attention with grouped heads, over caches of 8 bits of each kind."""
+
+    caches = tuple(caches.KINDS)
+    columns = 4
+    requests = ((37, 3), (66, 4), (1, 6), (9, 0))
+    config = dict(vocab_size=96, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+                  num_key_value_heads=2, head_dim=32, rms_norm_eps=1e-5, rope_theta=10000.0)
+    kinds = transformers.LlamaConfig, transformers.LlamaForCausalLM
+
+    def make(self):
+        c = dict(self.config)
+        rope = dict(rope_type="default", rope_theta=c.pop("rope_theta"))
+        model = self.kinds[1](self.kinds[0](**c, **PLAIN, rope_parameters=rope))
+        fill(model, {})
+        return model
+
+
+class Qwen3(Llama):
+    """The same with norms of each head of q and k, an odd number of KV heads, and another head dim."""
+
+    config = dict(vocab_size=96, hidden_size=96, intermediate_size=64, num_hidden_layers=2, num_attention_heads=6,
+                  num_key_value_heads=3, head_dim=48, rms_norm_eps=1e-6, rope_theta=1000000.0)
+    kinds = transformers.Qwen3Config, transformers.Qwen3ForCausalLM
+
+
+MODELS = {"gemma2": Gemma2, "gpt_oss": GptOss, "bloom": Bloom, "bert": Bert, "bart": Bart, "llama": Llama, "qwen3": Qwen3}
 
 # ------------------------------------------------------------------------------------------------------------- the answers
 
@@ -176,44 +212,85 @@ def half(model):
 
 
 @torch.no_grad()
-def answer(model, kind, request, lengths, vocab):
-    """[position][vocab or hidden], computed from the whole sequence at once: nothing depends on a cache."""
+def answer(model, kind, request, lengths, vocab, past):
+    """[position][vocab or hidden], computed from the whole sequence at once: nothing depends on a cache, unless `past` changes
+    what it keeps."""
     ids = torch.tensor([tokens(kind, request, lengths[0] + lengths[1], vocab)])
     if len(lengths) > 2:
         source = torch.tensor([tokens(f"{kind}.source", request, lengths[2], vocab)])
         ones = torch.ones_like
         out = model(input_ids=source, attention_mask=ones(source), decoder_input_ids=ids, decoder_attention_mask=ones(ids))
     else:
-        out = model(input_ids=ids)
+        out = model(input_ids=ids, **({"past_key_values": past} if past else {}))
     result = out.logits if hasattr(out, "logits") else out.last_hidden_state
     return result[0].float().numpy()
 
 
-def compute(kind):
-    """What goes into the file: configuration, columns, lengths, rows, and the error of bf16."""
-    maker = MODELS[kind]()
-    vocab = maker.config["vocab_size"]
-    model = maker.make().eval()
-    exact = [answer(model, kind, r, lengths, vocab) for r, lengths in enumerate(maker.requests)]
-    model = half(model)
-    rounded = [answer(model, kind, r, lengths, vocab) for r, lengths in enumerate(maker.requests)]
-    columns = np.linspace(0, exact[0].shape[1] - 1, COLUMNS).astype(int)
-    errors = np.concatenate([np.abs(a[:, columns] - b[:, columns]).ravel() for a, b in zip(exact, rounded, strict=True)])
-    return maker, columns, [a[:, columns] for a in exact], (errors.max(), errors.mean(dtype=np.float64))
+class Answers:
+    """What a model gives, in fp32 and in bf16. `cache`: the name of one of 8 bits, or None."""
+
+    def __init__(self, kind):
+        self.kind, self.maker = kind, MODELS[kind]()
+        self.vocab = self.maker.config["vocab_size"]
+        self.exact, self.half = self.maker.make().eval(), half(self.maker.make().eval())
+        width = self.all(self.exact, None)[0].shape[1]
+        self.columns = np.linspace(0, width - 1, getattr(self.maker, "columns", COLUMNS)).astype(int)
+
+    def all(self, model, cache, off=0.0, seed=0):
+        layers = self.maker.config.get("num_hidden_layers")
+        made = [caches.cache(cache, layers, values, off, 10 * seed + r) if cache else None
+                for r in range(len(self.maker.requests))]
+        return [answer(model, self.kind, r, lengths, self.vocab, made[r]) for r, lengths in enumerate(self.maker.requests)]
+
+    def rows(self, cache, off=0.0, seed=0):
+        """In fp32, the columns of the file."""
+        if cache:
+            self.exact.set_attn_implementation(caches.attention(cache))
+        return [found[:, self.columns] for found in self.all(self.exact, cache, off, seed)]
+
+    def bf16(self, cache):
+        return error([found[:, self.columns] for found in self.all(self.half, cache)], self.rows(cache))
+
+    def by_chance(self):
+        """How far results in fp32 may be apart with caches of 8 bits."""
+        tries = [(cache, seed) for cache in self.maker.caches for seed in range(1, TRIES + 1)]
+        return np.max([error(self.rows(cache, OFF, seed), self.rows(cache)) for cache, seed in tries], axis=0)
+
+
+def error(found, expected):
+    """The largest and the mean."""
+    apart = np.concatenate([np.abs(a - b).ravel() for a, b in zip(found, expected, strict=True)])
+    return apart.max(), apart.mean(dtype=np.float64)
+
+
+def bf16_line(answers, cache):
+    return "bf16 {:.4g} {:.4g}".format(*answers.bf16(cache))
+
+
+def row_lines(answers, cache):
+    for request, found in enumerate(answers.rows(cache)):
+        for position, row in enumerate(found):
+            yield f"row {request} {position} " + " ".join(f"{value:.7g}" for value in row)
 
 
 def lines(kind):
-    maker, columns, rows, error = compute(kind)
+    answers = Answers(kind)
+    maker = answers.maker
+    plain = not hasattr(maker, "caches")
     yield f"# tests/models/reference.py, transformers {transformers.__version__}, torch {torch.__version__}"
     for name, value in maker.config.items():
         yield f"config {name} {value}"
-    yield f"bf16 {error[0]:.4g} {error[1]:.4g}"
-    yield "columns " + " ".join(map(str, columns))
+    yield bf16_line(answers, None) if plain else "fp32 {:.4g} {:.4g}".format(*answers.by_chance())
+    yield "columns " + " ".join(map(str, answers.columns))
     for lengths in maker.requests:
         yield "request " + " ".join(map(str, lengths))
-    for request, found in enumerate(rows):
-        for position, row in enumerate(found):
-            yield f"row {request} {position} " + " ".join(f"{value:.7g}" for value in row)
+    if plain:
+        yield from row_lines(answers, None)
+        return
+    for cache in maker.caches:
+        yield f"cache {cache}"
+        yield bf16_line(answers, cache)
+        yield from row_lines(answers, cache)
 
 
 def differences(path, kind):
@@ -224,11 +301,13 @@ def differences(path, kind):
     if len(kept) != len(new):
         return [f"has {len(kept)} lines, expected {len(new)}"]
     found = []
+    limit = CHECK_LIMIT
     for old, now in zip(kept, new, strict=True):
         if old[0] == "row" == now[0]:
-            same = old[:3] == now[:3] and np.allclose(np.float64(old[3:]), np.float64(now[3:]), rtol=0, atol=CHECK_LIMIT)
-        elif old[0] == "bf16" == now[0]:
-            same = np.allclose(np.float64(old[1:]), np.float64(now[1:]), rtol=0.2, atol=0)
+            same = old[:3] == now[:3] and np.allclose(np.float64(old[3:]), np.float64(now[3:]), rtol=0, atol=limit)
+        elif old[0] == now[0] and old[0] in ("bf16", "fp32"):
+            same = np.allclose(np.float64(old[1:]), np.float64(now[1:]), rtol=0.2 if old[0] == "bf16" else 0.5, atol=0)
+            limit += float(old[1]) if old[0] == "fp32" else 0
         else:
             same = old == now
         if not same:
