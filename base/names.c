@@ -7,7 +7,6 @@
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
 #include "cgr/names.h"
-#include "cgr/needs.h"
 #include "cgr/tracing.h"
 
 /* name(value) for an enum, from pairs of an enumerator and its name. */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/findings.h"
-#include "cgr/needs.h"
+#include "cgr/attention.h"
 #include "devices/device.h"
 #include "planners/attention/plans.h"
 

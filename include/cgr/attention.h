@@ -3,13 +3,13 @@
 #define CGR_ATTENTION_H
 
 #include "cgr/device.h"
+#include "cgr/needs.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct cgr_recorder cgr_recorder;
-struct cgr_backend_needs; /* needs.h */
 
 /* ----------------------------------------------------------------------------------------------------------------- views */
 
@@ -465,7 +465,7 @@ typedef struct cgr_backend {
   /* Tells what it can do for such a layer and what it wants of the cache: fills `needs`, which comes as CGR_BACKEND_NEEDS_INIT.
    * cgr_backend_ask calls it before caches exist; fields of the layer that are not known yet are 0. What calls `check` calls it
    * too, once per layer, complete as for `check`: a layer that contradicts the answer is refused. NULL: nothing is told. */
-  cgr_status (*describe)(void *context, const cgr_device_info *device, const cgr_layer *layer, struct cgr_backend_needs *needs);
+  cgr_status (*describe)(void *context, const cgr_device_info *device, const cgr_layer *layer, cgr_backend_needs *needs);
   /* As `support`, for one layer, complete as for `check`: where head counts decide, say. Asked once per layer; of all answers of
    * this and of `support` the least counts. With it, `support` may be NULL. */
   cgr_graph_support (*support_layer)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer);

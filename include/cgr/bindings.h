@@ -3,6 +3,7 @@
 #ifndef CGR_BINDINGS_H
 #define CGR_BINDINGS_H
 
+#include "cgr/ask.h"
 #include "cgr/cgr.h"
 #include "cgr/gather.h"
 #include "cgr/inspect.h"
@@ -11,7 +12,6 @@
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
 #include "cgr/names.h"
-#include "cgr/needs.h"
 #include "cgr/planners.h"
 #include "cgr/tracing.h"
 

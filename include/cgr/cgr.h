@@ -5,7 +5,7 @@
  *
  * Start with the rules in base.h, then read in this order. Apart, for those who need them: inspect.h and tracing.h look at a
  * runtime, names.h has the names of enumerators, planners.h plans without a runtime, gather.h copies pages of an 8-bit cache
- * as 16-bit values, needs.h tells what kernels can do and want, interop/ has the plans of other libraries' kernels.
+ * as 16-bit values, ask.h asks what kernels can do and want, interop/ has the plans of other libraries' kernels.
  *
  * Reserved for later versions, and refused by name until then (CGR_ERROR_UNSUPPORTED, or CGR_ERROR_INVALID_ARGUMENT where only
  * the number of a lane or program is given): more than one program and lane, drafts, several steps in one launch. */
@@ -14,6 +14,7 @@
 
 #include "cgr/base.h"      /* rules, statuses, element types, the version */
 #include "cgr/device.h"    /* devices, memory, streams, events, copies */
+#include "cgr/needs.h"     /* what attention kernels can do and want */
 #include "cgr/attention.h" /* views, groups of pages, layers, the attention call, backends */
 #include "cgr/config.h"    /* modes, sizes, the configuration; validate, memory, create, destroy */
 #include "cgr/requests.h"  /* rows and their pages */

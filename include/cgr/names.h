@@ -4,7 +4,6 @@
 #define CGR_NAMES_H
 
 #include "cgr/inspect.h"
-#include "cgr/needs.h"
 #include "cgr/tracing.h"
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
-/* What attention kernels can do and want to have, asked before caches are made. Not included by cgr.h. */
+/* What attention kernels can do and want of a cache: the answer to cgr_backend_ask (ask.h), and of cgr_backend.describe. */
 #ifndef CGR_NEEDS_H
 #define CGR_NEEDS_H
 
-#include "cgr/attention.h"
+#include "cgr/base.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,16 +49,6 @@ typedef struct cgr_backend_needs {
 #define CGR_BACKEND_NEEDS_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_backend_needs), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0,       \
     { 0, 0, 0, 0, 0, 0, 0, 0 } }
-
-/* What a backend can do and wants for a layer like this one on this device (cgr_device_get_info): before caches exist, so that
- * the engine can make them as the kernels want them. `backend` NULL: the library's own kernels. `layer` is as in cgr_config, but
- * for its views, of which k.dtype and v.dtype alone are looked at; fields that are 0 are left open. Both structs may be of a
- * configuration that is not complete yet.
- * CGR_ERROR_UNSUPPORTED: the backend has no `describe`, or the library has no kernels for the device. CGR_ERROR_CALLBACK: the
- * backend's function failed, or its answer makes no sense.
- * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_backend_ask(const cgr_backend *backend, const cgr_device_info *device, const cgr_layer *layer,
-                                   cgr_backend_needs *needs);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* What backends describe of themselves: cgr_backend_ask, and layers that contradict it. The library's own kernels answer from
  * their registry, and refuse layers by it, so they are not asked again for a layer. */
-#include "cgr/needs.h"
+#include "cgr/ask.h"
 
 #include <stdio.h>
 #include <string.h>

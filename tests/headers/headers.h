@@ -17,6 +17,7 @@
   X(tracing)              \
   X(names)                \
   X(needs)                \
+  X(ask)                  \
   X(planners)             \
   X(gather)               \
   X(bindings)             \

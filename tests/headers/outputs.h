@@ -2,11 +2,11 @@
 #ifndef CGR_TESTS_HEADERS_OUTPUTS_H
 #define CGR_TESTS_HEADERS_OUTPUTS_H
 
+#include "cgr/ask.h"
 #include "cgr/inspect.h"
 #include "cgr/interop/block_table.h"
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
-#include "cgr/needs.h"
 #include "cgr/tracing.h"
 #include "tests/headers/sized.h"
 #include "tests/headers/world.h"

@@ -1,7 +1,7 @@
 // What backends describe of themselves: layers that contradict it are refused by name, and an engine can ask before it makes
 // caches. The library's own kernels answer as cgr_validate judges.
+#include "cgr/ask.h"
 #include "cgr/names.h"
-#include "cgr/needs.h"
 #include "kernels/registry.h"
 #include "tests/support/config_case.h"
 
@@ -16,7 +16,7 @@ struct Described {
   cgr_backend_needs needs = CGR_BACKEND_NEEDS_INIT;
   cgr_status status = CGR_OK;
   int calls = 0;
-  cgr_layer layer = CGR_LAYER_INIT; // that it was asked about
+  cgr_layer layer = CGR_LAYER_INIT; // the one in the call
   cgr_device_info device = CGR_DEVICE_INFO_INIT;
 };
 cgr_status Describe(void *context, const cgr_device_info *device, const cgr_layer *layer, cgr_backend_needs *needs) {

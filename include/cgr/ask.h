@@ -1,0 +1,24 @@
+/* What attention kernels can do and want, asked before caches are made. Not included by cgr.h. */
+#ifndef CGR_ASK_H
+#define CGR_ASK_H
+
+#include "cgr/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a backend can do and wants for a layer like this one on this device (cgr_device_get_info): before caches exist, so that
+ * the engine can make them as the kernels want them. `backend` NULL: the library's own kernels. `layer` is as in cgr_config, but
+ * for its views, of which k.dtype and v.dtype alone are looked at; fields that are 0 are left open. Both structs may be of a
+ * configuration that is not complete yet.
+ * CGR_ERROR_UNSUPPORTED: the backend has no `describe`, or the library has no kernels for the device. CGR_ERROR_CALLBACK: the
+ * backend's function failed, or its answer makes no sense.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_backend_ask(const cgr_backend *backend, const cgr_device_info *device, const cgr_layer *layer,
+                                   cgr_backend_needs *needs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
