@@ -81,7 +81,7 @@ static double flashmla_us(const bench_nodes *b, const arrays *a, int32_t request
 }
 
 static double block_table_us(const bench_nodes *b, const arrays *a, int32_t requests) {
-  cgr_block_table_input input = CGR_BLOCK_TABLE_INPUT_INIT;
+  cgr_block_table_input input = CGR_BLOCK_TABLE_INPUT_INIT, read;
   cgr__block_table_args args = { .memory = a->out };
   input.num_requests = requests;
   input.num_rows = MAX_REQUESTS;
@@ -96,7 +96,8 @@ static double block_table_us(const bench_nodes *b, const arrays *a, int32_t requ
   input.rows = a->rows;
   input.seq_lens = a->seq_lens;
   input.query_start_loc = a->starts;
-  bench_check(cgr__block_table_read_key("flashmla_cost", &input, &args.task), "the input");
+  bench_check(cgr__block_table_read_input("flashmla_cost", "input", &input, &read), "the input");
+  cgr__block_table_task_of(&read, &args.task);
   return bench_node_us(b, &cgr__kernel_block_table, &args);
 }
 
