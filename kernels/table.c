@@ -11,6 +11,7 @@
 #include "kernels/staged.h"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
+#include "kernels/transform.h"
 #include "kernels/values.h"
 
 #include "kernels/host/launchers.h"
@@ -31,6 +32,7 @@
   X(on_demand, cgr__on_demand_args) \
   X(epilogue, cgr__step_args)       \
   X(append, cgr__append_args)       \
+  X(transform, cgr__transform_args) \
   X(attention, cgr__attention_args) \
   X(merge, cgr__merge_args)         \
   X(measure, cgr__measure_args)     \

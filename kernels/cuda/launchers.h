@@ -39,6 +39,9 @@ int cgr__cuda_append_preload(void);
 int cgr__cuda_append_quantised(const void *args, cudaStream_t stream); /* cgr__append_args */
 int cgr__cuda_append_quantised_preload(void);
 
+int cgr__cuda_transform(const void *args, cudaStream_t stream); /* cgr__transform_args */
+int cgr__cuda_transform_preload(void);
+
 int cgr__cuda_attention(const void *args, cudaStream_t stream); /* cgr__attention_args */
 int cgr__cuda_attention_preload(void);
 

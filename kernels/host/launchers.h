@@ -15,6 +15,7 @@ void cgr__host_staged(const void *args);       /* cgr__staged_args */
 void cgr__host_on_demand(const void *args);    /* cgr__on_demand_args */
 void cgr__host_epilogue(const void *args);     /* cgr__step_args */
 void cgr__host_append(const void *args);       /* cgr__append_args */
+void cgr__host_transform(const void *args);    /* cgr__transform_args */
 void cgr__host_attention(const void *args);    /* cgr__attention_args */
 void cgr__host_merge(const void *args);        /* cgr__merge_args */
 void cgr__host_measure(const void *args);      /* cgr__measure_args */

@@ -27,7 +27,8 @@
   X(planner)        \
   X(prologue)       \
   X(staged)         \
-  X(stamp)
+  X(stamp)          \
+  X(transform)
 
 extern "C" {
 #define DECLARE(name) int cgr__emulated_##name(const void *args, cudaStream_t stream);

@@ -16,6 +16,7 @@
 #include "kernels/staged.h"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
+#include "kernels/transform.h"
 
 namespace {
 
@@ -44,6 +45,7 @@ TEST(KernelArguments, HaveNoHoles) {
   EXPECT_EQ(FirstHole<cgr__staged_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__on_demand_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__append_args>(), -1);
+  EXPECT_EQ(FirstHole<cgr__transform_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__attention_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__merge_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__gather_args>(), -1);

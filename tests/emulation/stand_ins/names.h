@@ -38,5 +38,7 @@
 #define cgr__cuda_staged_preload cgr__emulated_staged_preload
 #define cgr__cuda_stamp cgr__emulated_stamp
 #define cgr__cuda_stamp_preload cgr__emulated_stamp_preload
+#define cgr__cuda_transform cgr__emulated_transform
+#define cgr__cuda_transform_preload cgr__emulated_transform_preload
 
 #endif
