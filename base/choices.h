@@ -23,7 +23,7 @@ extern const cgr__choices cgr__dtypes, cgr__kv_layouts, cgr__graph_kinds, cgr__g
     cgr__timing_modes, cgr__host_schedules, cgr__dimensions, cgr__dimensions_of_steps, cgr__sources, cgr__fa3_layouts,
     cgr__flashmla_layouts, cgr__flashinfer_layouts;
 extern const cgr__choices cgr__attention_flags, cgr__layer_flags, cgr__value_flags, cgr__backend_flags, cgr__abilities,
-    cgr__planned_bits, cgr__request_flags, cgr__capture_flags;
+    cgr__planned_bits, cgr__request_flags, cgr__capture_flags, cgr__transform_flags;
 
 static inline bool cgr__is_choice(const cgr__choices *choices, int64_t value) {
   return choices->flags ? ((uint64_t)value & ~(2 * (uint64_t)choices->last - (uint64_t)choices->first)) == 0

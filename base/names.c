@@ -44,6 +44,9 @@ NAMES(cgr_attention_flag, cgr_attention_flag_name, { CGR_ATTENTION_NO_APPEND, "n
       { CGR_ATTENTION_APPEND_ONLY, "append only" }, { CGR_ATTENTION_NON_CAUSAL, "non causal" },
       { CGR_ATTENTION_TILED_SCALES, "tiled scales" })
 
+NAMES(cgr_transform_flag, cgr_transform_flag_name, { CGR_TRANSFORM_NORM_PLUS_ONE, "norm plus one" },
+      { CGR_TRANSFORM_INTERLEAVED, "interleaved" })
+
 NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" },
       { CGR_BACKEND_UNIFORM_SPLIT, "uniform split" })
 
@@ -176,6 +179,7 @@ ENUM(cgr__flashmla_layouts, cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASH
 ENUM(cgr__flashinfer_layouts, cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1)
 
 FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES)
+FLAGS(cgr__transform_flags, cgr_transform_flag, "CGR_TRANSFORM_", CGR_TRANSFORM_NORM_PLUS_ONE, CGR_TRANSFORM_INTERLEAVED)
 FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
 FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
 FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT)

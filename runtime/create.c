@@ -272,10 +272,11 @@ static cgr_status make_waiter(cgr_runtime *rt) {
 
 /* Modules are loaded now, so that no capture and no step ever does. */
 static cgr_status preload_kernels(cgr_runtime *rt) {
-  const cgr__kernel *kernels[] = { &cgr__kernel_prologue,   &cgr__kernel_planner,      &cgr__kernel_epilogue,
-                                   &cgr__kernel_append,     &cgr__kernel_staged,       &cgr__kernel_fetch,
-                                   &cgr__kernel_fill_pages, &cgr__kernel_digest_pages, &cgr__kernel_on_demand,
-                                   &cgr__kernel_merge,      &cgr__kernel_measure,      &cgr__kernel_check_values };
+  const cgr__kernel *kernels[] = { &cgr__kernel_prologue,    &cgr__kernel_planner,    &cgr__kernel_epilogue,
+                                   &cgr__kernel_append,      &cgr__kernel_transform,  &cgr__kernel_staged,
+                                   &cgr__kernel_fetch,       &cgr__kernel_fill_pages, &cgr__kernel_digest_pages,
+                                   &cgr__kernel_on_demand,   &cgr__kernel_merge,      &cgr__kernel_measure,
+                                   &cgr__kernel_check_values };
   int error = 0;
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !error; i++)
     error = rt->dev->ops->preload(rt->dev, kernels[i]);

@@ -37,6 +37,7 @@
 #include "kernels/planner.h"
 #include "kernels/staged.h"
 #include "kernels/step.h"
+#include "kernels/transform.h"
 #include "kernels/values.h"
 #include "requests/batch.h"
 #include "requests/changes.h"

@@ -188,6 +188,39 @@ typedef enum cgr_attention_flag {
   CGR_ATTENTION_TILED_SCALES = 8 /* out_block_scale is in tiles, as the matrix products of compute capability 10 read them */
 } cgr_attention_flag;
 
+typedef enum cgr_transform_flag {
+  CGR_TRANSFORM_NORM_PLUS_ONE = 1, /* the norms multiply by 1 + weight, as Gemma's do */
+  CGR_TRANSFORM_INTERLEAVED = 2    /* rope turns elements 2i and 2i + 1 (GPT-J); without it i and i + rotary_dim / 2 (NeoX) */
+} cgr_transform_flag;
+
+/* What happens to q, k and v of a step's tokens before anything else, in one kernel that appends, too: x + bias, then x / sqrt(mean
+ * of x^2 over the head + norm_epsilon) * weight, then rope by the angles of the token's position (CGR_BUFFER_POSITIONS). Each is
+ * left out where its pointer is NULL; v gets its bias alone. It is computed in fp32 and rounded once, to the call's dtype.
+ * - The call that attends transforms q, in place. The call that appends transforms k and v on their way to the cache, and their
+ *   views stay as they are: the cache gets what the append makes of the rounded values. In a CGR_LAYER_NO_CACHE layer k and v are
+ *   transformed in place. With NO_APPEND, or in a layer that appends nothing in this step, k and v are not touched; with
+ *   APPEND_ONLY, q is not. Padded tokens stay as they are.
+ * - The dtype is fp32, fp16 or bf16, that of q too; head_dim and head_dim_v are multiples of 8, 8 .. 1024. What is written in
+ *   place overlaps no other view of the call, except an out that is exactly q, and none of these arrays; that is refused if
+ *   addresses and strides show it. Replays read the arrays anew, and graphs hold their regions. All are aligned to 16 bytes.
+ * - A layer's backend without CGR_BACKEND_APPENDS finds q transformed, and NULL here. One with it gets the struct as it is, and
+ *   does all of this itself. */
+typedef struct cgr_qkv_transform {
+  uint32_t size;
+  uint32_t flags;                       /* CGR_TRANSFORM_* */
+  const void *q_bias, *k_bias, *v_bias; /* device, of the layer's dtype: [num_q_heads][head_dim], [num_kv_heads][head_dim],
+                                           [num_kv_heads][head_dim_v]; NULL: none */
+  const void *q_norm, *k_norm;          /* device, of the layer's dtype: [head_dim] weights; NULL: no norm */
+  const float *cos_sin;                 /* device, [num_positions][rotary_dim]: a row has the cosines of rotary_dim / 2 angles, then
+                                           their sines; NULL: no rope */
+  int32_t num_positions; /* the longest sequence of the step's length set, or more (max_seq_len, max_other_lens); without rope 0 */
+  int32_t rotary_dim;    /* the first elements of q's and k's heads, which rope turns: a multiple of 16 up to head_dim; 0: head_dim */
+  float norm_epsilon;    /* 0: 1e-6 */
+  int32_t reserved;      /* 0 */
+} cgr_qkv_transform;
+#define CGR_QKV_TRANSFORM_INIT \
+  { (uint32_t)sizeof(cgr_qkv_transform), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0.0f, 0 }
+
 /* One layer's attention in one step: k and v of the step's tokens go to the cache, then every query attends to its sequence. The
  * views cover the padded token count; padded tokens are not read as q, k and v, and get out = 0, lse = -inf.
  * out may be exactly q: the same address, dtype and strides, and head_dim_v the same as head_dim. Otherwise out and lse must
@@ -222,10 +255,11 @@ typedef struct cgr_attention {
                   [num_tokens, num_kv_heads, head_dim_v] and k2 [num_tokens, num_kv_heads, head_dim - head_dim_v], both of
                   cgr_layer.dtype, and used where k is. Only for a layer whose head_dim is above its head_dim_v, and whose backend has
                   CGR_BACKEND_APPENDS */
+  const cgr_qkv_transform *transform; /* biases, norms and rope, read during the call; NULL: q, k and v are ready */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
   { (uint32_t)sizeof(cgr_attention), 0, 0, 0, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 },     \
-    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } }
+    { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL, NULL, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, NULL }
 
 /* Enqueues append and attention of one layer, inside `record`; a PIECEWISE capture breaks here. Each layer's attention is
  * recorded once per step: a layer that is named twice is refused, and a `record` that leaves one out fails. (Append and

@@ -23,6 +23,7 @@ CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
 CGR_API const char *cgr_kv_layout_name(cgr_kv_layout layout);
 CGR_API const char *cgr_layer_flag_name(cgr_layer_flag flag);
 CGR_API const char *cgr_attention_flag_name(cgr_attention_flag flag);
+CGR_API const char *cgr_transform_flag_name(cgr_transform_flag flag);
 CGR_API const char *cgr_value_flag_name(cgr_value_flag flag);
 CGR_API const char *cgr_graph_support_name(cgr_graph_support support);
 CGR_API const char *cgr_backend_flag_name(cgr_backend_flag flag);

@@ -1,5 +1,7 @@
 /* cgr_record_attention: checks the engine's struct, then enqueues the library's append, unless the layer's backend appends by
  * itself, and the backend's call. */
+#include <string.h>
+
 #include "cgr/names.h"
 #include "runtime/record/record.h"
 #include "runtime/record/scales.h"
@@ -133,6 +135,8 @@ typedef struct work {
   bool fills;   /* k and v go to the cache */
   bool appends; /* and the library's append kernel writes them; otherwise the layer's backend does */
   bool attends;
+  bool transforms;    /* the library's kernel that transforms q, k or v; it appends, too, in place of the append */
+  bool prepares;      /* one of the two is enqueued */
   bool calls_backend; /* to attend, or to append by itself */
   bool concurrent;    /* the attention may begin while the append runs: one directly follows the other */
 } work;
@@ -149,8 +153,26 @@ static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
   w.appends = w.fills && !(flags & CGR_BACKEND_APPENDS);
   w.attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY);
   w.calls_backend = w.attends || !w.appends;
+  w.transforms = false;
+  w.prepares = w.appends;
   w.concurrent = w.appends && w.attends && (flags & CGR__BACKEND_KNOWS_APPEND) != 0 && !cgr__times_layers(rec->runtime);
   return w;
+}
+
+/* Reads the engine's transform, if there is one. Attention that finds q written by the kernel before it does not begin early. */
+static cgr_status read_transform(const cgr__step_recorder *rec, const cgr_attention *a, work *w, cgr__transform_call *call) {
+  const int32_t backend = rec->runtime->setup.layers[a->layer].backend;
+  const bool appends_itself = rec->runtime->setup.backends[backend].flags & CGR_BACKEND_APPENDS;
+  const cgr__transform_part part = { w->attends, w->appends, appends_itself };
+  memset(call, 0, sizeof *call);
+  if (!a->transform)
+    return CGR_OK;
+  CGR__TRY(cgr__transform_read(rec, a, &part, call));
+  CGR__TRY(cgr__transform_hold(rec, &call->given));
+  w->transforms = cgr__transform_is_needed(call);
+  w->prepares = w->appends || w->transforms;
+  w->concurrent = w->concurrent && !w->transforms;
+  return CGR_OK;
 }
 
 /* Kept by value, and compared by the audit: without holes. */
@@ -159,11 +181,17 @@ typedef struct append_call {
   int32_t layer, reserved;
 } append_call;
 
+typedef struct transform_call {
+  cgr__transform_args args;
+  int32_t layer, reserved;
+} transform_call;
+
 typedef struct backend_call {
   const cgr_backend *backend;
-  cgr_attention attention;
-  int32_t after_append; /* 1: the call before it is the append, and it may begin concurrently */
-  int32_t reserved;
+  cgr_attention attention; /* whose transform is NULL here */
+  cgr_qkv_transform transform;
+  int32_t has_transform; /* 1: it is the backend's to do */
+  int32_t after_append;  /* 1: the call before it is the append, and it may begin concurrently */
 } backend_call;
 
 enum { MAX_CALLS = 5, MAX_STAMPS = 3 }; /* the append and the backend's, and the timestamps around them */
@@ -174,6 +202,7 @@ typedef struct call_list {
   cgr__call call[MAX_CALLS];
   int32_t count, num_stamps;
   append_call append;
+  transform_call transform;
   backend_call backend;
   cgr__stamp_args stamp[MAX_STAMPS];
 } call_list;
@@ -202,17 +231,29 @@ static cgr_status call_append(cgr_recorder *recorder, const void *args) {
   return status;
 }
 
+static cgr_status call_transform(cgr_recorder *recorder, const void *args) {
+  const transform_call *call = args;
+  const cgr_runtime *rt = recorder->owner->runtime;
+  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, call->layer);
+  cgr_status status =
+      cgr__record_kernel(recorder->owner, &cgr__kernel_transform, &call->args, "cgr_record_attention: enqueuing the transform");
+  cgr__range_end(rt);
+  return status;
+}
+
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
   const backend_call *call = args;
   cgr__step_recorder *rec = recorder->owner;
   uint64_t before = cgr__failures();
+  cgr_attention attention = call->attention;
+  attention.transform = call->has_transform ? &call->transform : NULL;
   const cgr__running running = { call->backend->name, "record", call->attention.layer };
   rec->backend = (int32_t)(call->backend - rec->runtime->setup.backends) + 1;
   rec->after_append = call->after_append;
   rec->refused = CGR_OK;
   recorder->running = running;
   cgr__range_begin_layer(rec->runtime, CGR__RANGE_ATTENTION, call->attention.layer);
-  cgr_status status = call->backend->record(call->backend->context, recorder, &call->attention);
+  cgr_status status = call->backend->record(call->backend->context, recorder, &attention);
   cgr__range_end(rec->runtime);
   recorder->running.backend = NULL;
   rec->backend = 0;
@@ -239,35 +280,50 @@ static cgr__stamp_words words_before(cgr__step_recorder *rec, int32_t layer, int
   return before;
 }
 
-static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, call_list *list) {
+/* The append, or the kernel that transforms and appends. */
+static void add_append(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, const cgr__transform_call *transform,
+                       call_list *list) {
+  cgr__call *call = &list->call[list->count++];
+  if (w->transforms) {
+    list->transform = (transform_call){ cgr__transform_args_of(rec, a, transform), a->layer, 0 };
+    *call = (cgr__call){ &cgr__kernel_transform, call_transform, &list->transform, sizeof list->transform };
+    return;
+  }
   list->append = (append_call){ append_args(rec, a), a->layer, 0 };
   list->append.args.attention_follows = w->concurrent;
-  list->call[list->count++] = (cgr__call){ &cgr__kernel_append, call_append, &list->append, sizeof list->append };
+  *call = (cgr__call){ &cgr__kernel_append, call_append, &list->append, sizeof list->append };
 }
 
-static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const work *w, call_list *list) {
+static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, const work *w,
+                        const cgr__transform_call *transform, call_list *list) {
   const cgr__setup *setup = &rec->runtime->setup;
-  list->backend = (backend_call){ &setup->backends[setup->layers[a->layer].backend], *a, w->concurrent, 0 };
+  list->backend = (backend_call){ .backend = &setup->backends[setup->layers[a->layer].backend], .attention = *a };
+  list->backend.attention.transform = NULL;
+  list->backend.has_transform = transform->is_backends;
+  if (transform->is_backends)
+    list->backend.transform = transform->given;
+  list->backend.after_append = w->concurrent;
   list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
 }
 
 /* The append and the backend's call, with timestamps around them if layers are timed. A backend that appends by itself does so
  * while it attends, so its append has no time of its own. */
-static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const work *w, bool is_first, call_list *list) {
+static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const work *w, const cgr__transform_call *transform,
+                      bool is_first, call_list *list) {
   const bool timed = cgr__times_layers(rec->runtime);
   const int32_t phase = w->attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND; /* of the backend's call */
   list->count = list->num_stamps = 0;
   if (timed)
-    add_stamp(rec, list, words_before(rec, a->layer, w->appends ? CGR_PHASE_APPEND : phase, is_first));
-  if (w->appends) {
+    add_stamp(rec, list, words_before(rec, a->layer, w->prepares ? CGR_PHASE_APPEND : phase, is_first));
+  if (w->prepares) {
     cgr__stamp_words between = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
                                    w->calls_backend ? cgr__stamp_layer_word(phase, a->layer, 0) : 0 } };
-    add_append(rec, a, w, list);
+    add_append(rec, a, w, transform, list);
     if (timed)
       add_stamp(rec, list, between);
   }
   if (w->calls_backend) {
-    add_backend(rec, a, w, list);
+    add_backend(rec, a, w, transform, list);
     if (timed)
       add_stamp(rec, list, (cgr__stamp_words){ { cgr__stamp_layer_word(phase, a->layer, 1) } });
   }
@@ -390,11 +446,13 @@ static cgr_status come_to_layer(cgr__step_recorder *rec, int32_t layer, bool *is
 static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention *attention) {
   cgr_attention a;
   call_list list;
+  cgr__transform_call transform;
   bool is_first;
   CGR__TRY(cgr__sized_read("cgr_record_attention: attention", "CGR_ATTENTION_INIT", attention, &a, sizeof a));
   CGR__TRY(check_call(rec, &a));
   const cgr_layer *layer = &rec->runtime->setup.layers[a.layer];
-  const work w = decide_work(rec, &a);
+  work w = decide_work(rec, &a);
+  CGR__TRY(read_transform(rec, &a, &w, &transform));
   CGR__TRY(hold_attention_views(rec, &a, layer));
   CGR__TRY(cgr__join_branch(rec)); /* before the append, so that append and attention have one edge between them */
   CGR__TRY(come_to_layer(rec, a.layer, &is_first));
@@ -402,7 +460,9 @@ static cgr_status record_attention(cgr__step_recorder *rec, const cgr_attention 
     CGR__TRY(check_append_views(rec, &a, layer));
   if (w.attends)
     CGR__TRY(check_attend(rec, &a, layer));
-  make_list(rec, &a, &w, is_first, &list);
+  if (w.transforms)
+    CGR__TRY(cgr__transform_check_overlaps(rec, &a, &transform));
+  make_list(rec, &a, &w, &transform, is_first, &list);
   return enqueue_attention(rec, &list);
 }
 

@@ -2,7 +2,7 @@
  *
  *   enqueue.c        enqueues one step through `record`       attention.c    cgr_record_attention
  *   merge.c          cgr_record_merge                         values.c       cgr_record_check_values
- *   measure.c        cgr_record_measure
+ *   measure.c        cgr_record_measure                       transform.c    cgr_attention.transform
  *   native.c         the library's own backend                buffer.c       cgr_record_buffer, cgr_record_use
  *   bounds.c         a step's longest lengths, its decodes    view_check.c   what views must hold, which may share memory
  *   backend_plans.c  plans, states of all backends */
@@ -61,6 +61,38 @@ typedef enum cgr__layer_need {
   CGR__LAYER_MAY_READ   /* nothing: it may attend */
 } cgr__layer_need;
 cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set);
+
+/* ---------------------------------------------------------------------------------------------------------------- transform.c */
+
+/* What a call does with the step's q, k and v. */
+typedef struct cgr__transform_part {
+  bool attends, appends; /* appends: by the library's kernel */
+  bool by_backend;       /* the layer's backend transforms: it appends by itself */
+} cgr__transform_part;
+
+/* What a call asks of them. */
+typedef struct cgr__transform_call {
+  cgr_qkv_transform given;
+  bool is_backends;                   /* the layer's backend gets it as it is; what follows is false */
+  bool changes[CGR__NUM_TRANSFORMED]; /* q, k or v */
+  bool to_cache;                      /* k and v */
+} cgr__transform_call;
+
+/* Whether the library's kernel has anything to do. Otherwise the append does it all. */
+static inline bool cgr__transform_is_needed(const cgr__transform_call *call) {
+  return call->changes[CGR__TRANSFORM_Q] || call->changes[CGR__TRANSFORM_K] || call->changes[CGR__TRANSFORM_V];
+}
+
+/* Reads and checks a->transform, which is not NULL, into a call that is 0. */
+cgr_status cgr__transform_read(const cgr__step_recorder *recorder, const cgr_attention *a, const cgr__transform_part *part,
+                               cgr__transform_call *call);
+/* That what is written in place is memory of its own; after the views have been checked. */
+cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *recorder, const cgr_attention *a,
+                                         const cgr__transform_call *call);
+/* A graph holds what its transforms read. */
+cgr_status cgr__transform_hold(const cgr__step_recorder *recorder, const cgr_qkv_transform *given);
+cgr__transform_args cgr__transform_args_of(const cgr__step_recorder *recorder, const cgr_attention *a,
+                                           const cgr__transform_call *call);
 
 /* ------------------------------------------------------------------------------------------------------------------- native.c */
 

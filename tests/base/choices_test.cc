@@ -33,6 +33,7 @@ const Case kCases[] = {
   { &cgr__flashmla_layouts, "cgr_flashmla_layout", 2, false },
   { &cgr__flashinfer_layouts, "cgr_flashinfer_layout", 2, false },
   { &cgr__attention_flags, "CGR_ATTENTION_*", 4, false },
+  { &cgr__transform_flags, "CGR_TRANSFORM_*", 2, false },
   { &cgr__layer_flags, "CGR_LAYER_*", 3, false },
   { &cgr__value_flags, "CGR_VALUES_*", 1, false },
   { &cgr__backend_flags, "CGR_BACKEND_*", 3, false },

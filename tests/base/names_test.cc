@@ -25,6 +25,7 @@ namespace {
 #define ATTENTION_FLAGS(X)                                                                                    \
   X(CGR_ATTENTION_NO_APPEND) X(CGR_ATTENTION_APPEND_ONLY) X(CGR_ATTENTION_NON_CAUSAL) X(CGR_ATTENTION_TILED_SCALES)
 #define BACKEND_FLAGS(X) X(CGR_BACKEND_APPENDS) X(CGR_BACKEND_PLANS_FIRST) X(CGR_BACKEND_UNIFORM_SPLIT)
+#define TRANSFORM_FLAGS(X) X(CGR_TRANSFORM_NORM_PLUS_ONE) X(CGR_TRANSFORM_INTERLEAVED)
 #define PLANNED(X)                                                                                                            \
   X(CGR_PLANNED_GROUP) X(CGR_PLANNED_HEADS) X(CGR_PLANNED_HEAD_DIM) X(CGR_PLANNED_DTYPE) X(CGR_PLANNED_WINDOW)               \
   X(CGR_PLANNED_SCALE) X(CGR_PLANNED_SOFTCAP)
@@ -59,7 +60,7 @@ namespace {
   X(CGR_STRUCT_METADATA) X(CGR_STRUCT_FA3_INPUT) X(CGR_STRUCT_FA3_SIZES) X(CGR_STRUCT_FLASHINFER_DECODE_INPUT)                \
   X(CGR_STRUCT_FLASHINFER_PREFILL_INPUT) X(CGR_STRUCT_FLASHINFER_PLAN) X(CGR_STRUCT_FLASHINFER_CASCADE)                       \
   X(CGR_STRUCT_FLASHMLA_INPUT) X(CGR_STRUCT_BLOCK_TABLE_INPUT) X(CGR_STRUCT_BLOCK_TABLE_LAYOUT) X(CGR_STRUCT_KEY_ADVICE)       \
-  X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS)
+  X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS) X(CGR_STRUCT_QKV_TRANSFORM)
 #define BUFFERS(X)                                                                                                            \
   X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
@@ -101,6 +102,7 @@ namespace {
   LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                            \
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                      \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)          \
+  LIST(cgr_transform_flag, cgr_transform_flag_name, , TRANSFORM_FLAGS)          \
   LIST(cgr_backend_flag, cgr_backend_flag_name, , BACKEND_FLAGS)                \
   LIST(cgr_ability, cgr_ability_name, , ABILITIES)                              \
   LIST(cgr_planned, cgr_planned_name, , PLANNED)                                \

@@ -18,6 +18,7 @@
   X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                           \
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)           \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES, *2) \
+  X(cgr_transform_flag, CGR_TRANSFORM_NORM_PLUS_ONE, CGR_TRANSFORM_INTERLEAVED, *2) \
   X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT, *2)        \
   X(cgr_ability, CGR_ABILITY_WINDOW, CGR_ABILITY_SPARSE, *2)                     \
   X(cgr_planned, CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP, *2)                     \
@@ -42,7 +43,7 @@
   X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)            \
   X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                      \
   X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)                          \
-  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_BACKEND_NEEDS, +1)
+  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_QKV_TRANSFORM, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

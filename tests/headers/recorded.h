@@ -36,6 +36,12 @@ static cgr_status get_record_buffer(world *w, cgr_recorder *recorder, void *give
   return status == CGR_OK ? cgr_record_attention(recorder, &w->attention) : status;
 }
 
+static cgr_status attend_transformed(world *w, cgr_recorder *recorder, void *given) {
+  cgr_attention attention = w->attention;
+  attention.transform = (const cgr_qkv_transform *)given;
+  return cgr_record_attention(recorder, &attention);
+}
+
 /* One eager step whose record makes the call. Returns what record returned, which is the cause in the message. */
 static cgr_status recorded(void *context, void *given) {
   world *w = (world *)context;
@@ -58,6 +64,16 @@ static cgr_merge world_merge(const world *w) {
   CHECK_OK(cgr_view_make(at + WORLD_STRETCH, CGR_DTYPE_FP32, 1, WORLD_DIM, &merge.out));
   merge.b_lse = merge.a_lse;
   return merge;
+}
+
+/* Of the layer's q, k and v, with zeros. */
+static cgr_qkv_transform world_transform(const world *w) {
+  cgr_qkv_transform transform = CGR_QKV_TRANSFORM_INIT;
+  const unsigned char *at = w->memory + 12 * WORLD_STRETCH;
+  transform.q_bias = transform.k_bias = transform.v_bias = at;
+  transform.q_norm = transform.k_norm = at;
+  transform.norm_epsilon = 1e-5f;
+  return transform;
 }
 
 /* Of the layer's out. */
@@ -86,6 +102,8 @@ static int test_recorded(void) {
   world_run(&w);
   const cgr_merge good = world_merge(&w);
   const sized_input attention = { "attention", &w.attention, sizeof w.attention, offsetof(cgr_attention, lse), recorded };
+  const cgr_qkv_transform transformed = world_transform(&w);
+  const sized_input transform = { "transform", &transformed, sizeof transformed, 8, recorded };
   const sized_input merge = { "merge", &good, sizeof good, offsetof(cgr_merge, lse), recorded };
   const cgr_measure measured = world_measure(&w);
   const sized_input measure = { "measure", &measured, sizeof measured, sizeof measured, recorded };
@@ -95,6 +113,8 @@ static int test_recorded(void) {
   const sized_output view = { "view", sizeof(cgr_buffer_view), 0, 0, recorded };
   w.inside = attend;
   check_input(&attention, &w);
+  w.inside = attend_transformed;
+  check_input(&transform, &w);
   w.inside = attend_and_merge;
   check_input(&merge, &w);
   w.inside = attend_and_measure;

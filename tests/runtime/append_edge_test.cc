@@ -7,6 +7,7 @@
 #include "devices/shims/shim.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/transform.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -142,6 +143,29 @@ TEST_P(AppendEdge, IsNotBetweenTwoCallsOfOneLayer) {
   const int64_t appends = CountLaunches(cgr__kernel_append);
   EXPECT_GE(appends, 2 * 3);
   EXPECT_EQ(CountPairs(), appends / 2);
+}
+
+// The kernel that transforms q appends, too. Attention, which would read q early, comes after it; so it does between other
+// kernels. A transform of nothing is the append.
+TEST_P(AppendEdge, IsNotWhereQIsTransformed) {
+  alignas(16) static const unsigned char bias[4 * 64 * 2] = {};
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "the bias is in the host's memory";
+  cgr_qkv_transform transform = CGR_QKV_TRANSFORM_INIT;
+  for (const void *q_bias : { static_cast<const void *>(nullptr), static_cast<const void *>(bias) }) {
+    enqueued.clear();
+    auto engine = Make(CGR_MODE_NONE, CGR_TIMING_OFF);
+    transform.q_bias = q_bias;
+    engine->adjust_call = [&](size_t, cgr_attention *call) { call->transform = &transform; };
+    Steps(*engine);
+    const int64_t appends = CountLaunches(cgr__kernel_append), transforms = CountLaunches(cgr__kernel_transform);
+    EXPECT_EQ(CountPairs(), appends);
+    EXPECT_GE(q_bias == nullptr ? appends : transforms, 2 * 3);
+    EXPECT_EQ(q_bias == nullptr ? transforms : appends, 0);
+    if (q_bias != nullptr) {
+      EXPECT_EQ(CountLaunches(cgr__kernel_attention), transforms) << "the layer that only reads has its q transformed, too";
+    }
+  }
 }
 
 // An eager step's own longest query, or the longest that a graph's key serves. The prologue refuses longer ones, unless the key

@@ -160,7 +160,14 @@ void SizedStructs::TryPlanners() {
 
 // Each call inside an eager step of its own, since what `record` does wrong gives the step up.
 void SizedStructs::TryRecord() {
+  const cgr_attention attention = engine_->state.call[0].attention;
   const Taker takers[] = {
+    { "CGR_QKV_TRANSFORM_INIT", true,
+      [&](Given given) {
+        cgr_attention call = attention;
+        call.transform = given;
+        return cgr_record_attention(given.recorder, &call);
+      } },
     { "CGR_ATTENTION_INIT", true, [](Given given) { return cgr_record_attention(given.recorder, given); } },
     { "CGR_MERGE_INIT", true, [](Given given) { return cgr_record_merge(given.recorder, given); } },
     { "CGR_MEASURE_INIT", true, [](Given given) { return cgr_record_measure(given.recorder, given); } },

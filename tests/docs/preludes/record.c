@@ -3,6 +3,10 @@
 
 extern cgr_recorder *recorder;
 extern const float *logits;
+extern cgr_attention attention;
+extern const void *q_norm, *k_norm;
+extern const float *cos_sin;
+extern int32_t max_seq_len;
 
 /* Of a layer whose pages are gathered. */
 extern cgr_layer layer;
