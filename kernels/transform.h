@@ -23,7 +23,7 @@ typedef struct cgr__transformed {
   cgr_kv_view to;     /* the cache, in which the tokens have slots; base NULL: from itself, whose padded tokens are not touched */
   const void *bias;   /* [num_heads][head_dim] of from's dtype; NULL: none */
   const void *norm;   /* [head_dim], the same */
-  int32_t num_heads;  /* 0: this tensor has no part */
+  int32_t num_heads;  /* 0: this tensor is left out */
   int32_t head_dim;   /* a multiple of CGR__TRANSFORM_UNIT up to CGR__TRANSFORM_MAX_HEAD_DIM */
   int32_t rotary_dim; /* a multiple of CGR__TRANSFORM_ROTARY_UNIT up to head_dim; 0: no rope */
   int32_t reserved;   /* fills a hole */

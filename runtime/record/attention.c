@@ -163,11 +163,11 @@ static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
 static cgr_status read_transform(const cgr__step_recorder *rec, const cgr_attention *a, work *w, cgr__transform_call *call) {
   const int32_t backend = rec->runtime->setup.layers[a->layer].backend;
   const bool appends_itself = rec->runtime->setup.backends[backend].flags & CGR_BACKEND_APPENDS;
-  const cgr__transform_part part = { w->attends, w->appends, appends_itself };
+  const cgr__transform_scope scope = { w->attends, w->appends, appends_itself };
   memset(call, 0, sizeof *call);
   if (!a->transform)
     return CGR_OK;
-  CGR__TRY(cgr__transform_read(rec, a, &part, call));
+  CGR__TRY(cgr__transform_read(rec, a, &scope, call));
   CGR__TRY(cgr__transform_hold(rec, &call->given));
   w->transforms = cgr__transform_is_needed(call);
   w->prepares = w->appends || w->transforms;

@@ -65,10 +65,10 @@ cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t
 /* ---------------------------------------------------------------------------------------------------------------- transform.c */
 
 /* What a call does with the step's q, k and v. */
-typedef struct cgr__transform_part {
+typedef struct cgr__transform_scope {
   bool attends, appends; /* appends: by the library's kernel */
   bool by_backend;       /* the layer's backend transforms: it appends by itself */
-} cgr__transform_part;
+} cgr__transform_scope;
 
 /* What a call asks of them. */
 typedef struct cgr__transform_call {
@@ -84,7 +84,7 @@ static inline bool cgr__transform_is_needed(const cgr__transform_call *call) {
 }
 
 /* Reads and checks a->transform, which is not NULL, into a call that is 0. */
-cgr_status cgr__transform_read(const cgr__step_recorder *recorder, const cgr_attention *a, const cgr__transform_part *part,
+cgr_status cgr__transform_read(const cgr__step_recorder *recorder, const cgr_attention *a, const cgr__transform_scope *scope,
                                cgr__transform_call *call);
 /* That what is written in place is memory of its own; after the views have been checked. */
 cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *recorder, const cgr_attention *a,

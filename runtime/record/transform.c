@@ -105,24 +105,24 @@ static cgr_status check_struct(const cgr_qkv_transform *t) {
 
 static bool needs_transform(const void *bias, const void *norm, const void *cos_sin) { return bias || norm || cos_sin; }
 
-cgr_status cgr__transform_read(const cgr__step_recorder *rec, const cgr_attention *a, const cgr__transform_part *part,
+cgr_status cgr__transform_read(const cgr__step_recorder *rec, const cgr_attention *a, const cgr__transform_scope *scope,
                                cgr__transform_call *call) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   cgr_qkv_transform *t = &call->given;
   CGR__TRY(cgr__sized_read(FUNCTION ": transform", "CGR_QKV_TRANSFORM_INIT", a->transform, t, sizeof *t));
   CGR__TRY(check_struct(t));
-  call->is_backends = part->by_backend;
-  if (part->by_backend)
+  call->is_backends = scope->by_backend;
+  if (scope->by_backend)
     return CGR_OK; /* what it can do is not known here */
-  CGR__TRY(check_transformed_layer(a->layer, l, part->attends));
+  CGR__TRY(check_transformed_layer(a->layer, l, scope->attends));
   CGR__TRY(check_rope(rec, l, t));
   t->rotary_dim = t->cos_sin && t->rotary_dim == 0 ? l->head_dim : t->rotary_dim;
   CGR__TRY(check_parameters(rec, l, t));
-  const bool in_place = part->attends && l->flags & CGR_LAYER_NO_CACHE;
-  call->to_cache = part->appends;
-  call->changes[CGR__TRANSFORM_Q] = part->attends && needs_transform(t->q_bias, t->q_norm, t->cos_sin);
-  call->changes[CGR__TRANSFORM_K] = (part->appends || in_place) && needs_transform(t->k_bias, t->k_norm, t->cos_sin);
-  call->changes[CGR__TRANSFORM_V] = (part->appends || in_place) && t->v_bias;
+  const bool in_place = scope->attends && l->flags & CGR_LAYER_NO_CACHE;
+  call->to_cache = scope->appends;
+  call->changes[CGR__TRANSFORM_Q] = scope->attends && needs_transform(t->q_bias, t->q_norm, t->cos_sin);
+  call->changes[CGR__TRANSFORM_K] = (scope->appends || in_place) && needs_transform(t->k_bias, t->k_norm, t->cos_sin);
+  call->changes[CGR__TRANSFORM_V] = (scope->appends || in_place) && t->v_bias;
   return CGR_OK;
 }
 

@@ -345,7 +345,7 @@ TEST_P(KernelTransform, LeavesPaddedTokensAlone) {
     }
 }
 
-// A tensor without heads has no part; one without bias, norm and rope keeps its bits, those of a NaN too.
+// A tensor without heads is left out; one without bias, norm and rope keeps its bits, those of a NaN too.
 TEST_P(KernelTransform, CopiesWhatDoesNotChange) {
   for (int32_t dtype : { CGR_DTYPE_FP32, CGR_DTYPE_FP16, CGR_DTYPE_BF16 }) {
     TransformCase c;
