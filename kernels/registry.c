@@ -99,7 +99,8 @@ static void check_call_dtypes(const question *q) {
     REFUSE(q, "dtype", "is %s (0 takes the cache's), expected %s with a cache of %s", name, dtypes_text(q->kind), cache);
   }
   if (values_differ(l->q_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_Q_DTYPE))
-    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype, or a backend of the engine's", cgr_dtype_name((cgr_dtype)l->q_dtype), name);
+    REFUSE(q, "q_dtype", "is %s, expected %s as in dtype, or a backend of the engine's", cgr_dtype_name((cgr_dtype)l->q_dtype),
+           name);
   if (values_differ(l->out_dtype, l->dtype) && lacks_feature(q, CGR__FEATURE_OUT_DTYPE) &&
       !(q->kind->out_dtypes & 1u << l->out_dtype))
     REFUSE(q, "out_dtype", "is %s, expected %s as in dtype, or fp8_e4m3", cgr_dtype_name((cgr_dtype)l->out_dtype), name);
@@ -279,8 +280,9 @@ static void check_append_view(const cgr_layer *l, const cgr_kv_view *view, const
   const char *dtype = cgr_dtype_name((cgr_dtype)view->dtype);
   snprintf(field, sizeof field, "%s.dtype", name);
   if (!cgr__is_quantised(view->dtype) && view->dtype != l->dtype)
-    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is %s and the layer's dtype %s, expected the same, or fp8_e4m3, fp8_e5m2 or i8",
-                      dtype, cgr_dtype_name((cgr_dtype)l->dtype));
+    cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field,
+                      "is %s and the layer's dtype %s, expected the same, or fp8_e4m3, fp8_e5m2 or i8", dtype,
+                      cgr_dtype_name((cgr_dtype)l->dtype));
   snprintf(field, sizeof field, "%s.scale", name);
   if (!cgr__is_quantised(view->dtype) && view->scale)
     cgr__findings_add(findings, CGR_ERROR_UNSUPPORTED, field, "is given, expected NULL for a cache of %s", dtype);

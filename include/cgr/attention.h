@@ -297,56 +297,6 @@ typedef struct cgr_merge {
  * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
 CGR_API cgr_status cgr_record_merge(cgr_recorder *recorder, const cgr_merge *merge);
 
-/* --------------------------------------------------------------------------------------------------------------- measure */
-
-/* What is measured: the largest magnitude in each channel of each head of a tensor of the step, V say. An engine makes factors from
- * it whose page and token strides are 0 (cgr_kv_view.scale): divided by 127 for i8, by 448 for fp8_e4m3. The step's real tokens
- * count; a NaN does not, an infinity does. */
-typedef struct cgr_measure {
-  uint32_t size;
-  int32_t num_heads; /* 1 .. 1024 */
-  int32_t head_dim;  /* a multiple of 8, 8 .. 1024 */
-  uint32_t reserved;
-  cgr_view view;     /* [num_tokens, num_heads, head_dim], of fp32, fp16 or bf16; covers the padded token count */
-  float *maxima;     /* device, [num_heads][head_dim], aligned to 4 bytes: each becomes the larger of its old value and the step's
-                        maximum; set them to 0 first. Must not overlap the view */
-} cgr_measure;
-#define CGR_MEASURE_INIT { (uint32_t)sizeof(cgr_measure), 0, 0, 0, { NULL, 0, 0, 0, 0 }, NULL }
-
-/* Enqueues a measure on the recorder's stream, wherever cgr_record_merge may be called, and holds the regions of `view` and
- * `maxima` as that does. In a graph it measures at every replay. Measures on several branches of a step may share maxima. It costs
- * one kernel that reads the view once. Tokens of a self-test count, too: set maxima to 0 after it.
- * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
-CGR_API cgr_status cgr_record_measure(cgr_recorder *recorder, const cgr_measure *measure);
-
-/* ---------------------------------------------------------------------------------------------------------------- values */
-
-typedef enum cgr_value_flag {
-  CGR_VALUES_MASKED = 1 /* -inf is a value like any other: logits of tokens that are not allowed */
-} cgr_value_flag;
-
-/* What is searched for NaN and infinities, after the work that wrote it: logits, the output of a layer. */
-typedef struct cgr_value_check {
-  uint32_t size;
-  uint32_t flags;    /* CGR_VALUES_* */
-  const void *data;  /* device, a row for each padded token or request; aligned to its dtype */
-  int64_t width;     /* elements of a row, 1 .. 2^31 */
-  int64_t stride;    /* elements from row to row, width .. 2^31; 0: width */
-  int32_t dtype;     /* fp32, fp16 or bf16 */
-  int32_t dimension; /* cgr_dimension: TOKENS, or REQUESTS (those that have new tokens) */
-  int32_t bit;       /* 0 .. 15: the bit that it sets in cgr_step_result.values; several checks may share one */
-  int32_t reserved;  /* 0 */
-} cgr_value_check;
-#define CGR_VALUE_CHECK_INIT { (uint32_t)sizeof(cgr_value_check), 0, NULL, 0, 0, 0, 0, 0, 0 }
-
-/* Enqueues a search on the recorder's stream, wherever cgr_record_merge may be called, and holds the region of `data` as that
- * does. The step's result has the bit set for each request with NaN or an infinity in a row of its own; padded rows, and those of
- * requests that a guard refused, are not looked at. A graph whose capture leaves the call out searches nothing: the self-test
- * names it. Without cgr_config.check_values the call only checks its arguments. It costs one kernel that reads the rows once:
- * about 2 us, and 1.2 to 2 times what reading them takes (on an H100). All rows together are less than 2^45 bytes.
- * Threads one · Capture adds · Sync never · Alloc never (cold in a capture) */
-CGR_API cgr_status cgr_record_check_values(cgr_recorder *recorder, const cgr_value_check *check);
-
 /* -------------------------------------------------------------------------------------------------------------- backends */
 
 /* What the attention of a backend can do inside a FULL graph; the graph mode is lowered by it, once, at creation. */
@@ -393,7 +343,7 @@ typedef struct cgr_plan_key {
   int32_t num_requests; /* padded */
   int32_t num_tokens;   /* padded */
   int32_t query_len;    /* of every request; 0: they differ */
-  uint32_t variant;
+  uint32_t variant;     /* 0 for eager steps, of whatever variant: see cgr_plan_step and cgr_record_info */
   int32_t draft;        /* 0: this version has no drafts */
   int32_t reserved;
   cgr_device *device;
@@ -429,9 +379,11 @@ typedef struct cgr_plan_step {
   int32_t max_prefill_query_len;  /* of the other requests, the same */
   int32_t max_decode_seq_len;     /* the longest seq_lens of the decodes, and of the others */
   int32_t max_prefill_seq_len;
+  uint32_t variant;               /* of the key that the step runs as */
+  int32_t reserved;
 } cgr_plan_step;
 #define CGR_PLAN_STEP_INIT \
-  { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The engine's attention kernels, as a value: layers name it (cgr_layer.backend), and cgr_record_attention calls it.
  * `context` lives until the runtime is destroyed; the struct is copied. */

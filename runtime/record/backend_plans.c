@@ -93,6 +93,7 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   }
   step->flags = CGR_PLAN_CAPTURE;
   step->length_set = set;
+  step->variant = key->variant;
   step->num_requests = step->padded_requests = key->num_requests;
   step->num_tokens = (int32_t)tokens;
   step->padded_tokens = key->num_tokens;
@@ -243,6 +244,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_requests = n;
   step->num_tokens = tokens;
   step->length_set = prepared->batch.set;
+  step->variant = key->variant;
   step->padded_requests = key->num_requests;
   step->padded_tokens = key->num_tokens;
   step->max_seq_len = cgr__fill_seq_lens(rt, batch, prepared->batch.set, plans->seq_lens);

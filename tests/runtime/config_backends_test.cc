@@ -243,7 +243,7 @@ TEST_P(ConfigBackends, TheAppendMustBeAble) {
   const ConfigMistakes dtypes = {
     { kUnsupported, "layers[1].dtype is fp8_e4m3 (0 takes the cache's) ... fp32, fp16 or bf16 ... CGR_BACKEND_APPENDS",
       [](Good &c) { c.layers[1].k.dtype = c.layers[1].v.dtype = CGR_DTYPE_FP8_E4M3; } },
-    { kUnsupported, "layers[1].v.dtype is fp16 and the layer's dtype bf16, expected the same, or 8 bits",
+    { kUnsupported, "layers[1].v.dtype is fp16 and the layer's dtype bf16, expected the same, or fp8_e4m3, fp8_e5m2 or i8",
       [](Good &c) { c.layers[1].v.dtype = CGR_DTYPE_FP16; } },
     { kUnsupported, "layers[1].k.scale is NULL, expected factors for a cache of i8 ... CGR_BACKEND_APPENDS",
       [](Good &c) { Quantise(c, CGR_DTYPE_I8, CGR_DTYPE_FP8_E4M3); } },

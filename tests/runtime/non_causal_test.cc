@@ -14,6 +14,7 @@ protected:
     ASSERT_NO_FATAL_FAILURE(Open());
     layer_.head_dim = kDim, group_.num_pages = kPages;
     backend_.name = "told", backend_.record = Keep, backend_.context = this;
+    backend_.plan_bytes = 64, backend_.plan_host = KeepVariant;
     for (cgr_kv_view *view : { &layer_.k, &layer_.v })
       CGR_ASSERT_OK(cgr_kv_view_make(CGR_LAYOUT_NHD, Alloc(size_t(kPages) * kPage * kHeads * kDim * 2), CGR_DTYPE_BF16, kPage,
                                      kHeads, kDim, view));
@@ -22,6 +23,10 @@ protected:
   }
   static cgr_status Keep(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
     static_cast<NonCausal *>(context)->told_.push_back({ VariantOf(recorder), attention->flags });
+    return CGR_OK;
+  }
+  static cgr_status KeepVariant(void *context, void *, const cgr_plan_step *step) {
+    static_cast<NonCausal *>(context)->planned_ = step->variant;
     return CGR_OK;
   }
   static uint32_t VariantOf(cgr_recorder *recorder) {
@@ -60,6 +65,7 @@ protected:
     uint32_t variant, flags;
   };
   std::vector<Told> told_;
+  uint32_t planned_ = 99;                     // the variant of the step that was planned last
   uint32_t flags_ = CGR_ATTENTION_NON_CAUSAL; // of the calls in steps of kDraft
 };
 
@@ -70,8 +76,10 @@ TEST_P(NonCausal, StepsTellABackendInEveryKindOfStep) {
     ASSERT_NO_FATAL_FAILURE(Start(mode));
     CGR_ASSERT_OK(Capture());
     ASSERT_NO_FATAL_FAILURE(Step(1));
-    for (uint32_t variant : { kDraft, 0u, kDraft })
+    for (uint32_t variant : { kDraft, 0u, kDraft }) {
       ASSERT_NO_FATAL_FAILURE(StepOf(variant, 2));
+      EXPECT_EQ(planned_, variant);
+    }
     bool drafts = false, others = false;
     for (const Told &told : told_) {
       (told.variant == kDraft ? drafts : others) = true;
@@ -94,7 +102,7 @@ TEST_P(NonCausal, CallsThatAttendNothingAreRefused) {
 }
 
 TEST_P(NonCausal, StepsAreRefusedByTheLibrarysOwnCausalKernels) {
-  layer_.backend = 0;
+  layer_.backend = 0, backend_.plan_host = nullptr, backend_.plan_bytes = 0;
   ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_FULL));
   ExpectMessage(Capture(), CGR_ERROR_CALLBACK,
                 { "CGR_ERROR_UNSUPPORTED", "flags has NON_CAUSAL for layer 0", "expected a layer with a backend",

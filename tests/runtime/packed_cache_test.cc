@@ -90,7 +90,7 @@ TEST_P(PackedCache, IsRefusedByWhoeverCannotHaveIt) {
   ExpectCreateRefused(CGR_ERROR_INVALID_ARGUMENT, "layers[0].k has strides 2048, 144, 64", "multiples of 16 bytes");
   layer_ = good, backend_.flags = 0;
   ExpectCreateRefused(CGR_ERROR_UNSUPPORTED, "layers[0].k.dtype is fp4_e2m1 and the layer's dtype bf16",
-                      "the same, or 8 bits, or a backend with CGR_BACKEND_APPENDS");
+                      "the same, or fp8_e4m3, fp8_e5m2 or i8, or a backend with CGR_BACKEND_APPENDS");
   layer_.backend = 0;
   for (int32_t dtype : { CGR_DTYPE_FP4_E2M1, CGR_DTYPE_I4 }) {
     layer_.k.dtype = layer_.v.dtype = dtype;
