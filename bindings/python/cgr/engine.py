@@ -1,0 +1,86 @@
+"""The classes that take keywords: a device, a configuration's runtime."""
+
+from . import _cgr
+from .errors import CgrError
+
+
+class Device(_cgr.DeviceHandle):
+    __doc__ = _cgr.DeviceHandle.__doc__
+
+    def __new__(cls, name=None, config=None, **fields):
+        if fields:
+            config = _fields_over(_cgr.DeviceConfig, config, fields)
+        return super().__new__(cls, name, config)
+
+    def __init__(self, *_args, **_fields):
+        super().__init__()
+
+
+class Runtime(_cgr.RuntimeHandle):
+    __doc__ = _cgr.RuntimeHandle.__doc__
+
+    def __new__(cls, config=None, **fields):
+        if isinstance(fields.get("device"), _cgr.DeviceHandle):
+            fields["device_handle"] = fields.pop("device")
+        config = _fields_over(_cgr.Config, config, fields)
+        try:
+            return super().__new__(cls, config)
+        except CgrError as error:
+            error.findings = error.findings or _findings(config)
+            raise
+
+    def __init__(self, *_args, **_fields):
+        super().__init__()
+
+    def capture(self, record, **fields):
+        """Captures graphs: of a function `record(recorder)` and the other fields of cgr.Capture, or of a cgr.Capture.
+
+        """
+        super().capture(_capture(record, fields))
+
+    def warmup(self, record, **fields):
+        """Calls `record` eagerly, once for every key. Arguments as those of capture.
+
+        """
+        super().warmup(_capture(record, fields))
+
+    def estimate_capture(self, record, **fields):
+        """Estimates what captures take. Arguments as those of capture.
+
+        """
+        return super().estimate_capture(_capture(record, fields))
+
+
+for _name in ("capture", "warmup", "estimate_capture"):
+    getattr(Runtime, _name).__doc__ += getattr(_cgr.RuntimeHandle, _name).__doc__.partition("--\n\n")[2] or getattr(
+        _cgr.RuntimeHandle, _name
+    ).__doc__
+
+
+def _capture(record, fields):
+    if isinstance(record, _cgr.Capture):
+        return _fields_over(_cgr.Capture, record, fields)
+    return _cgr.Capture(record=record, **fields)
+
+
+def _fields_over(struct, given, fields):
+    """The struct that was given, or a copy with other fields."""
+    if given is None:
+        return struct(**fields)
+    if not fields:
+        return given
+    if not isinstance(given, struct):
+        raise TypeError(f"expected {struct.__name__}, got {type(given).__name__}")
+    copy = given.copy()
+    for name, value in fields.items():
+        if not hasattr(copy, name):
+            raise TypeError(f"{struct.__name__} has no field {name!r}")
+        setattr(copy, name, value)
+    return copy
+
+
+def _findings(config):
+    try:
+        return _cgr.validate(config)
+    except Exception:  # the first error is the one to see
+        return []

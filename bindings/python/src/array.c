@@ -1,0 +1,354 @@
+/* cgr.Array: memory of cgr as other libraries take it, by the buffer protocol, DLPack or __cuda_array_interface__. It pins the
+ * runtime or memory that it is a part of: closing that waits until no array of it is left. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+/* As in dlpack.h, version 1.0. */
+typedef struct dl_tensor {
+  void *data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+  dl_tensor tensor;
+  void *context;
+  void (*deleter)(struct dl_managed *self);
+} dl_managed;
+
+typedef struct dl_versioned {
+  uint32_t major, minor;
+  void *context;
+  void (*deleter)(struct dl_versioned *self);
+  uint64_t flags;
+  dl_tensor tensor;
+} dl_versioned;
+
+enum { DL_CPU = 1, DL_CUDA = 2 };
+
+typedef struct array_object {
+  PyObject_HEAD cgrpy_handle *pinned;
+  void *pointer;
+  int64_t shape[2], strides[2]; /* strides in elements */
+  Py_ssize_t byte_strides[2];
+  int dims, bytes;
+  uint8_t code;
+  bool on_host;
+  int32_t device_id;
+  char format[2];
+  const char *typestr;
+} array_object;
+
+/* By cgr_dtype. */
+static const struct {
+  char format;
+  uint8_t bytes, code;
+  const char *typestr;
+} dtypes[] = {
+  { 0, 0, 0, NULL },    { 'f', 4, 2, "<f4" }, { 'e', 2, 2, "<f2" }, { 'H', 2, 4, "<u2" },  { 'B', 1, 10, "|u1" },
+  { 'b', 1, 0, "|i1" }, { 'i', 4, 0, "<i4" }, { 'q', 8, 0, "<i8" }, { 'B', 1, 12, "|u1" }, { 'B', 1, 1, "|u1" },
+};
+
+PyTypeObject *cgrpy_array_type;
+
+static array_object *allocate_array(cgrpy_handle *pinned, void *pointer, const int64_t *shape, int dims) {
+  array_object *array = (array_object *)PyType_GenericAlloc(cgrpy_array_type, 0);
+  if (array == NULL)
+    return NULL;
+  array->pinned = (cgrpy_handle *)Py_NewRef((PyObject *)pinned);
+  cgrpy_pin(pinned);
+  array->pointer = pointer, array->dims = dims;
+  for (int i = 0; i < dims; i++)
+    array->shape[i] = shape[i] > 0 ? shape[i] : 0;
+  array->on_host = pinned->on_host || pinned->pinned_memory;
+  array->device_id = pinned->stream_ordinal;
+  return array;
+}
+
+static void set_strides(array_object *array, int64_t row) {
+  array->strides[0] = array->dims == 1 ? 1 : row;
+  array->strides[1] = 1;
+  for (int i = 0; i < 2; i++)
+    array->byte_strides[i] = (Py_ssize_t)(array->strides[i] * array->bytes);
+}
+
+static PyObject *array_of_dtype(cgrpy_handle *pinned, void *pointer, int32_t dtype, const int64_t *shape, int dims, int64_t row) {
+  if (dtype <= 0 || dtype >= (int32_t)(sizeof dtypes / sizeof *dtypes))
+    return PyErr_Format(PyExc_ValueError, "dtype is %d, which arrays do not have", (int)dtype);
+  array_object *array = allocate_array(pinned, pointer, shape, dims);
+  if (array == NULL)
+    return NULL;
+  array->format[0] = dtypes[dtype].format, array->bytes = dtypes[dtype].bytes;
+  array->code = dtypes[dtype].code, array->typestr = dtypes[dtype].typestr;
+  set_strides(array, row);
+  return (PyObject *)array;
+}
+
+static PyObject *copy_of_memory(const void *pointer, char format, int bytes, int64_t count) {
+  PyObject *copy = PyBytes_FromStringAndSize(count > 0 ? pointer : NULL, count > 0 ? (Py_ssize_t)count * bytes : 0);
+  PyObject *view = copy ? PyMemoryView_FromObject(copy) : NULL;
+  PyObject *typed = view ? PyObject_CallMethod(view, "cast", "C", format) : NULL;
+  Py_XDECREF(copy);
+  Py_XDECREF(view);
+  return typed;
+}
+
+PyObject *cgrpy_view(cgrpy_handle *pinned, const void *pointer, char format, int bytes, const int64_t *shape, int dims) {
+  if (pinned == NULL)
+    return copy_of_memory(pointer, format, bytes, shape[0]);
+  array_object *array = allocate_array(pinned, (void *)(uintptr_t)pointer, shape, dims);
+  if (array == NULL)
+    return NULL;
+  array->format[0] = format, array->bytes = bytes, array->on_host = true;
+  set_strides(array, dims == 2 ? shape[1] : 1);
+  PyObject *view = PyMemoryView_FromObject((PyObject *)array);
+  Py_DECREF(array);
+  return view;
+}
+
+/* The array of a cgr.BufferView. */
+PyObject *cgrpy_buffer_array(PyObject *self, PyObject *unused) {
+  (void)unused;
+  const cgrpy_object *object = (cgrpy_object *)self;
+  const cgr_buffer_view *view = (cgr_buffer_view *)object->data;
+  if (object->runtime == NULL || view->data == NULL)
+    return PyErr_Format(PyExc_ValueError, "the view is not one that a runtime gave");
+  cgrpy_handle *runtime = cgrpy_open(object->runtime, CGRPY_HANDLE_RUNTIME, "runtime");
+  if (runtime == NULL)
+    return NULL;
+  return array_of_dtype(runtime, view->data, view->dtype, view->shape, view->shape[1] == 1 ? 1 : 2, view->stride);
+}
+
+static bool read_shape(PyObject *object, int64_t *shape, int *dims) {
+  if (!PyTuple_Check(object)) {
+    *dims = 1;
+    shape[0] = PyLong_AsLongLong(object);
+    return !PyErr_Occurred();
+  }
+  *dims = (int)PyTuple_Size(object);
+  for (int i = 0; i < *dims && i < 2; i++)
+    shape[i] = PyLong_AsLongLong(PyTuple_GetItem(object, i));
+  if (!PyErr_Occurred() && (*dims < 1 || *dims > 2))
+    PyErr_SetString(PyExc_ValueError, "shape has 1 or 2 numbers");
+  return !PyErr_Occurred();
+}
+
+PyObject *cgrpy_memory_array(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
+  static const char *const names[] = { "dtype", "shape", "offset", NULL };
+  PyObject *a[3];
+  int32_t dtype;
+  uint64_t offset = 0;
+  int64_t shape[2] = { 0, 1 };
+  int dims = 1;
+  if (!cgrpy_arguments("array", names, 1, args, nargs, keywords, a) || !cgrpy_i32(a[0], "dtype", &dtype) ||
+      (a[2] && !cgrpy_u64(a[2], "offset", &offset)) || (a[1] && a[1] != Py_None && !read_shape(a[1], shape, &dims)))
+    return NULL;
+  cgrpy_handle *memory = cgrpy_open(self, CGRPY_HANDLE_MEMORY, "memory");
+  if (memory == NULL)
+    return NULL;
+  const size_t bytes = cgr_dtype_size((cgr_dtype)dtype);
+  if (bytes == 0 || offset > memory->bytes || offset % bytes != 0)
+    return PyErr_Format(PyExc_ValueError, "no elements of dtype %d at byte %llu of %zu", (int)dtype, (unsigned long long)offset,
+                        memory->bytes);
+  const int64_t room = (int64_t)((memory->bytes - offset) / bytes);
+  if (a[1] == NULL || a[1] == Py_None)
+    shape[0] = room;
+  if (shape[0] < 0 || shape[1] < 0 || (shape[1] > 0 && shape[0] > room / shape[1]))
+    return PyErr_Format(PyExc_ValueError, "shape has more elements than the %lld that the memory holds", (long long)room);
+  return array_of_dtype(memory, (char *)memory->pointer + offset, dtype, shape, dims, dims == 2 ? shape[1] : 1);
+}
+
+bool cgrpy_array_data(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
+  if (!PyObject_TypeCheck(object, cgrpy_array_type))
+    return false;
+  const array_object *array = (array_object *)object;
+  if (numbers != CGRPY_ANY && array->bytes != bytes) {
+    PyErr_Format(PyExc_TypeError, "%s has elements of %d bytes, expected %d", name, array->bytes, bytes);
+    return true;
+  }
+  out->pointer = array->pointer, out->kept = Py_NewRef(object), out->on_device = !array->on_host;
+  out->bytes = (Py_ssize_t)(array->shape[0] * (array->dims == 2 ? array->strides[0] : 1) * array->bytes);
+  return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ protocols */
+
+static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  array_object *array = (array_object *)self;
+  view->obj = NULL;
+  const bool dense = array->dims == 1 || array->strides[0] == array->shape[1];
+  if (!array->on_host || (!dense && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
+    PyErr_SetString(PyExc_BufferError, array->on_host ? "rows of the array do not adjoin" : "the array is in a device's memory");
+    return -1;
+  }
+  view->buf = array->pointer, view->obj = Py_NewRef(self), view->readonly = 0, view->itemsize = array->bytes;
+  view->format = (flags & PyBUF_FORMAT) ? array->format : NULL;
+  view->ndim = array->dims;
+  Py_ssize_t *shape = (Py_ssize_t *)array->shape; /* of the same size and signedness */
+  view->len = (Py_ssize_t)(array->shape[0] * (array->dims == 2 ? array->shape[1] : 1) * array->bytes);
+  view->shape = (flags & PyBUF_ND) ? shape : NULL;
+  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? array->byte_strides : NULL;
+  view->suboffsets = NULL, view->internal = NULL;
+  return 0;
+}
+
+static PyObject *get_interface(PyObject *self, void *unused) {
+  (void)unused;
+  const array_object *array = (array_object *)self;
+  if (array->on_host || array->typestr == NULL)
+    return PyErr_Format(PyExc_AttributeError, "the array is in the host's memory");
+  PyObject *shape = array->dims == 1 ? Py_BuildValue("(L)", (long long)array->shape[0])
+                                     : Py_BuildValue("(LL)", (long long)array->shape[0], (long long)array->shape[1]);
+  PyObject *strides =
+      array->dims == 1 ? Py_NewRef(Py_None) : Py_BuildValue("(nn)", array->byte_strides[0], array->byte_strides[1]);
+  if (shape == NULL || strides == NULL) {
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+    return NULL;
+  }
+  return Py_BuildValue("{s:N,s:s,s:(KO),s:N,s:i}", "shape", shape, "typestr", array->typestr, "data",
+                       (unsigned long long)(uintptr_t)array->pointer, Py_False, "strides", strides, "version", 3);
+}
+
+static void end_tensor(void *array) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  Py_DECREF((PyObject *)array);
+  PyGILState_Release(state);
+}
+
+static void end_managed(dl_managed *managed) {
+  end_tensor(managed->context);
+  free(managed);
+}
+
+static void end_versioned(dl_versioned *managed) {
+  end_tensor(managed->context);
+  free(managed);
+}
+
+/* Of a capsule that was not used: a consumer renames it. */
+static void end_capsule(PyObject *capsule) {
+  if (PyCapsule_IsValid(capsule, "dltensor"))
+    end_managed(PyCapsule_GetPointer(capsule, "dltensor"));
+  else if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
+    end_versioned(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
+}
+
+static void fill_tensor(array_object *array, dl_tensor *tensor) {
+  *tensor = (dl_tensor){ array->pointer,
+                         array->on_host ? DL_CPU : DL_CUDA,
+                         array->on_host ? 0 : array->device_id,
+                         array->dims,
+                         array->code,
+                         (uint8_t)(array->bytes * 8),
+                         1,
+                         array->shape,
+                         array->strides,
+                         0 };
+}
+
+static PyObject *make_capsule(array_object *array, bool versioned) {
+  void *managed = calloc(1, versioned ? sizeof(dl_versioned) : sizeof(dl_managed));
+  if (managed == NULL)
+    return PyErr_NoMemory();
+  if (versioned) {
+    dl_versioned *v = managed;
+    v->major = 1, v->context = array, v->deleter = end_versioned;
+    fill_tensor(array, &v->tensor);
+  } else {
+    dl_managed *m = managed;
+    m->context = array, m->deleter = end_managed;
+    fill_tensor(array, &m->tensor);
+  }
+  Py_INCREF((PyObject *)array);
+  PyObject *capsule = PyCapsule_New(managed, versioned ? "dltensor_versioned" : "dltensor", end_capsule);
+  if (capsule == NULL) {
+    Py_DECREF((PyObject *)array);
+    free(managed);
+  }
+  return capsule;
+}
+
+static PyObject *array_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
+  static const char *const names[] = { "stream", "max_version", "dl_device", "copy", NULL };
+  PyObject *a[4];
+  if (!cgrpy_arguments("__dlpack__", names, 0, args, nargs, keywords, a))
+    return NULL;
+  if (a[3] != NULL && a[3] != Py_None && PyObject_IsTrue(a[3]))
+    return PyErr_Format(PyExc_BufferError, "the array is not copied");
+  bool versioned = false;
+  if (a[1] != NULL && PyTuple_Check(a[1]) && PyTuple_Size(a[1]) == 2)
+    versioned = PyLong_AsLong(PyTuple_GetItem(a[1], 0)) >= 1;
+  return PyErr_Occurred() ? NULL : make_capsule((array_object *)self, versioned);
+}
+
+static PyObject *array_dlpack_device(PyObject *self, PyObject *unused) {
+  (void)unused;
+  const array_object *array = (array_object *)self;
+  return Py_BuildValue("(ii)", array->on_host ? DL_CPU : DL_CUDA, array->on_host ? 0 : array->device_id);
+}
+
+static PyObject *array_numpy(PyObject *self, PyObject *unused) {
+  (void)unused;
+  PyObject *numpy = PyImport_ImportModule("numpy");
+  PyObject *array = numpy ? PyObject_CallMethod(numpy, "asarray", "O", self) : NULL;
+  Py_XDECREF(numpy);
+  return array;
+}
+
+static PyObject *get_shape(PyObject *self, void *unused) {
+  (void)unused;
+  const array_object *array = (array_object *)self;
+  return array->dims == 1 ? Py_BuildValue("(L)", (long long)array->shape[0])
+                          : Py_BuildValue("(LL)", (long long)array->shape[0], (long long)array->shape[1]);
+}
+
+static PyObject *get_address(PyObject *self, void *unused) {
+  (void)unused;
+  return cgrpy_address(((array_object *)self)->pointer);
+}
+
+static void array_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  cgrpy_handle *pinned = ((array_object *)self)->pinned;
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+  if (pinned != NULL) {
+    cgrpy_unpin(pinned);
+    Py_DECREF((PyObject *)pinned);
+  }
+}
+
+int cgrpy_add_array(PyObject *module) {
+  static PyMethodDef methods[] = {
+    { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_FASTCALL | METH_KEYWORDS,
+      "A capsule of DLPack. No stream is ordered after another: synchronise, or use the step's own stream." },
+    { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "The device as DLPack names it." },
+    { "numpy", array_numpy, METH_NOARGS, "numpy($self, /)\n--\n\nA numpy array of the same memory, of the host alone." },
+    { NULL, NULL, 0, NULL },
+  };
+  static PyGetSetDef fields[] = {
+    { "__cuda_array_interface__", get_interface, NULL, "Of an array in a GPU's memory.", NULL },
+    { "shape", get_shape, NULL, "Elements in each dimension.", NULL },
+    { "address", get_address, NULL, "Of the first element.", NULL },
+    { NULL, NULL, NULL, NULL, NULL },
+  };
+  static PyType_Slot slots[] = {
+    { Py_tp_doc, "Memory of a runtime or of cgr.Memory, for numpy, DLPack and __cuda_array_interface__." },
+    { Py_tp_dealloc, array_dealloc },
+    { Py_tp_methods, methods },
+    { Py_tp_getset, fields },
+    { Py_bf_getbuffer, array_getbuffer },
+    { 0, NULL },
+  };
+  static PyType_Spec spec = { "cgr.Array", sizeof(array_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                              slots };
+  cgrpy_array_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+  return cgrpy_array_type == NULL ? -1 : PyModule_AddObjectRef(module, "Array", (PyObject *)cgrpy_array_type);
+}

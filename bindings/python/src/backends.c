@@ -1,0 +1,186 @@
+/* Backends whose functions are Python's, and the calls that take a configuration without making a runtime. */
+#include <string.h>
+
+#include "callbacks.h"
+
+/* A struct of Python's with a copy of what cgr gave; what it points to stays cgr's. */
+static PyObject *copy_of(int type, const void *data) {
+  PyObject *object = cgrpy_new(type, NULL);
+  if (object != NULL)
+    memcpy(((cgrpy_object *)object)->data, data, cgrpy_structs[type].size);
+  return object;
+}
+
+static int32_t write_findings(PyObject *result, cgr_finding *findings, int32_t capacity) {
+  PyObject *list = result == Py_None ? PyList_New(0) : PySequence_List(result);
+  const Py_ssize_t count = list ? PyList_Size(list) : 0;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    cgrpy_object *finding;
+    if (!cgrpy_is(PyList_GetItem(list, i), cgrpy_type_finding, false, "a finding of check", &finding))
+      break;
+    if (i < capacity)
+      findings[i] = *(cgr_finding *)finding->data;
+  }
+  Py_XDECREF(list);
+  return PyErr_Occurred() ? -1 : (int32_t)count;
+}
+
+static int32_t run_check(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer,
+                         cgr_finding *findings, int32_t capacity) {
+  cgrpy_binding *binding = context;
+  cgrpy_callback callback;
+  cgrpy_callback_begin(&callback, binding->handle);
+  PyObject *a = copy_of(cgrpy_type_device_info, device), *b = copy_of(cgrpy_type_group, group);
+  PyObject *c = copy_of(cgrpy_type_layer, layer);
+  PyObject *result = a && b && c ? PyObject_CallFunctionObjArgs(binding->functions[0], a, b, c, NULL) : NULL;
+  int32_t count = result ? write_findings(result, findings, capacity) : -1;
+  if (count < 0 && capacity > 0) { /* the exception is raised by the call that checks */
+    memset(findings, 0, sizeof *findings);
+    findings->status = CGR_ERROR_CALLBACK, findings->layer = findings->group = -1;
+    strcpy(findings->text, "check raised an exception");
+  }
+  Py_XDECREF(a);
+  Py_XDECREF(b);
+  Py_XDECREF(c);
+  Py_XDECREF(result);
+  cgrpy_callback_end(&callback);
+  return count < 0 ? 1 : count;
+}
+
+static cgr_graph_support run_support(void *context, const cgr_device_info *device, const cgr_group *group) {
+  cgrpy_binding *binding = context;
+  cgrpy_callback callback;
+  cgrpy_callback_begin(&callback, binding->handle);
+  PyObject *a = copy_of(cgrpy_type_device_info, device), *b = copy_of(cgrpy_type_group, group);
+  PyObject *result = a && b ? PyObject_CallFunctionObjArgs(binding->functions[1], a, b, NULL) : NULL;
+  int32_t support = CGR_SUPPORT_NEVER;
+  if (result != NULL && !cgrpy_i32(result, "the result of support", &support))
+    support = CGR_SUPPORT_NEVER;
+  Py_XDECREF(a);
+  Py_XDECREF(b);
+  Py_XDECREF(result);
+  cgrpy_callback_end(&callback);
+  return (cgr_graph_support)support;
+}
+
+static cgr_status run_backend(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
+  cgrpy_binding *binding = context;
+  cgrpy_callback callback;
+  cgrpy_callback_begin(&callback, binding->handle);
+  PyObject *copy = copy_of(cgrpy_type_attention, attention);
+  const cgr_status status = copy ? cgrpy_call_backend(binding, recorder, copy) : CGR_ERROR_CALLBACK;
+  Py_XDECREF(copy);
+  cgrpy_callback_end(&callback);
+  return status;
+}
+
+static bool bind_backend(cgrpy_handle *handle, cgrpy_object *object, cgr_backend *backend) {
+  static const char *const names[] = { "check", "support", "record" };
+  cgrpy_binding *binding = cgrpy_bind(handle);
+  if (binding == NULL)
+    return false;
+  for (int i = 0; i < 3; i++)
+    binding->functions[i] = Py_XNewRef(cgrpy_kept(object, names[i]));
+  *backend = *(cgr_backend *)object->data;
+  backend->context = binding;
+  backend->check = binding->functions[0] ? run_check : NULL;
+  backend->support = binding->functions[1] ? run_support : NULL;
+  backend->record = binding->functions[2] ? run_backend : NULL;
+  return true;
+}
+
+bool cgrpy_bind_backends(cgrpy_handle *handle, cgrpy_object *array, cgr_config *out, cgr_backend *backends) {
+  const int32_t count = out->num_backends;
+  if (count < 0 || count > 8)
+    return true; /* cgr refuses it */
+  PyObject *list = cgrpy_list((PyObject *)array);
+  bool ok = list != NULL;
+  for (int32_t i = 0; ok && i < count; i++)
+    ok = bind_backend(handle, (cgrpy_object *)PyList_GetItem(list, i), &backends[i]);
+  Py_XDECREF(list);
+  out->backends = backends;
+  return ok;
+}
+
+/* --------------------------------------------------------------------------------------------------- without a runtime */
+
+enum { MAX_FINDINGS = 256 };
+
+/* A handle of no runtime, which has the bindings during the call. */
+static cgrpy_handle *bind_for_call(cgrpy_object *config, cgr_config *fields, cgr_backend *backends, PyObject **copy) {
+  *copy = cgrpy_copy((PyObject *)config);
+  cgrpy_handle *handle = *copy ? cgrpy_handle_new(CGRPY_HANDLE_RUNTIME, NULL, NULL) : NULL;
+  if (handle != NULL && cgrpy_bind_config(handle, (cgrpy_object *)*copy, fields, backends))
+    return handle;
+  Py_XDECREF((PyObject *)handle);
+  Py_CLEAR(*copy);
+  return NULL;
+}
+
+static PyObject *validate_fields(const cgr_config *fields, cgrpy_handle *device) {
+  cgr_finding *findings = PyMem_Calloc(MAX_FINDINGS, sizeof *findings);
+  if (findings == NULL)
+    return PyErr_NoMemory();
+  int32_t count = 0;
+  cgrpy_call call;
+  cgrpy_forget_pending();
+  cgrpy_release_gil(&call, device, NULL);
+  const cgr_status status = cgr_validate(fields, cgrpy_pointer(device), findings, MAX_FINDINGS, &count);
+  cgrpy_take_gil(&call);
+  PyObject *result = NULL;
+  if (!cgrpy_take_pending())
+    result = status == CGR_OK || count > 0 ? cgrpy_findings(findings, count < MAX_FINDINGS ? count : MAX_FINDINGS)
+                                           : cgrpy_raise(status);
+  PyMem_Free(findings);
+  return result;
+}
+
+PyObject *cgrpy_py_validate(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
+  static const char *const names[] = { "config", "device", NULL };
+  PyObject *a[2], *copy;
+  cgrpy_object *config;
+  cgrpy_handle *device = NULL;
+  cgr_config fields;
+  cgr_backend backends[8];
+  (void)self;
+  if (!cgrpy_arguments("validate", names, 1, args, nargs, keywords, a) ||
+      !cgrpy_is(a[0], cgrpy_type_config, false, "config", &config))
+    return NULL;
+  if (a[1] && a[1] != Py_None && (device = cgrpy_open(a[1], CGRPY_HANDLE_DEVICE, "device")) == NULL)
+    return NULL;
+  cgrpy_handle *handle = bind_for_call(config, &fields, backends, &copy);
+  if (handle == NULL)
+    return NULL;
+  PyObject *result = validate_fields(&fields, device);
+  Py_DECREF((PyObject *)handle);
+  Py_DECREF(copy);
+  return result;
+}
+
+PyObject *cgrpy_py_runtime_memory(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
+  static const char *const names[] = { "config", NULL };
+  PyObject *a[1], *copy;
+  cgrpy_object *config;
+  cgr_config fields;
+  cgr_backend backends[8];
+  (void)self;
+  if (!cgrpy_arguments("runtime_memory", names, 1, args, nargs, keywords, a) ||
+      !cgrpy_is(a[0], cgrpy_type_config, false, "config", &config))
+    return NULL;
+  cgrpy_handle *handle = bind_for_call(config, &fields, backends, &copy);
+  PyObject *sizes = handle ? cgrpy_new(cgrpy_type_memory_sizes, NULL) : NULL;
+  if (sizes != NULL) {
+    cgrpy_call call;
+    cgrpy_forget_pending();
+    cgrpy_release_gil(&call, (cgrpy_handle *)cgrpy_kept((cgrpy_object *)copy, "device_handle"), NULL);
+    const cgr_status status = cgr_runtime_memory(&fields, (cgr_memory_sizes *)((cgrpy_object *)sizes)->data);
+    cgrpy_take_gil(&call);
+    if (status != CGR_OK)
+      cgrpy_raise(status);
+    if (status != CGR_OK || cgrpy_take_pending())
+      Py_CLEAR(sizes);
+  }
+  Py_XDECREF((PyObject *)handle);
+  Py_XDECREF(copy);
+  return sizes;
+}

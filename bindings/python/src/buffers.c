@@ -1,0 +1,301 @@
+/* Memory of arguments: by the buffer protocol, by __cuda_array_interface__, by data_ptr(), at a cgr.Address, or in a list. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+PyObject *cgrpy_address_type;
+static PyTypeObject *hold_type;
+
+/* --------------------------------------------------------------------------------------------------------------- holding */
+
+typedef struct hold_object {
+  PyObject_HEAD cgrpy_data data;
+} hold_object;
+
+void cgrpy_data_end(cgrpy_data *data) {
+  if (data->view.obj != NULL)
+    PyBuffer_Release(&data->view);
+  data->view.obj = NULL;
+  Py_CLEAR(data->kept);
+}
+
+PyObject *cgrpy_hold(cgrpy_data *data) {
+  hold_object *hold = (hold_object *)PyType_GenericAlloc(hold_type, 0);
+  if (hold == NULL) {
+    cgrpy_data_end(data);
+    return NULL;
+  }
+  hold->data = *data;
+  if (hold->data.kept == NULL)
+    hold->data.kept = Py_XNewRef(data->view.obj);
+  data->view.obj = NULL, data->kept = NULL;
+  return (PyObject *)hold;
+}
+
+const cgrpy_data *cgrpy_held(PyObject *hold) { return &((hold_object *)hold)->data; }
+
+static void hold_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  cgrpy_data_end(&((hold_object *)self)->data);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {
+  if (data->bytes < 0 || elements <= data->bytes / bytes)
+    return true;
+  PyErr_Format(PyExc_ValueError, "%s has %zd elements, expected at least %lld", name, data->bytes / bytes, (long long)elements);
+  return false;
+}
+
+bool cgrpy_holds_on_host(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {
+  if (!data->on_device)
+    return cgrpy_holds(data, elements, bytes, name);
+  PyErr_Format(PyExc_TypeError, "%s is in a GPU's memory, expected memory of the host", name);
+  return false;
+}
+
+PyObject *cgrpy_address(const void *pointer) {
+  return PyObject_CallFunction(cgrpy_address_type, "K", (unsigned long long)(uintptr_t)pointer);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- numbers */
+
+static const char *const kind_names[] = { "anything", "integers", "unsigned integers", "floating-point numbers" };
+
+static int kind_of_letter(char letter) {
+  if (strchr("bhilqn", letter))
+    return CGRPY_SIGNED;
+  if (strchr("BHILQN", letter))
+    return CGRPY_UNSIGNED;
+  return strchr("efd", letter) ? CGRPY_REAL : CGRPY_ANY;
+}
+
+static bool refuse_numbers(const char *name, const char *got, Py_ssize_t got_bytes, int numbers, int bytes) {
+  PyErr_Format(PyExc_TypeError, "%s has elements of format '%s' and %zd bytes, expected %s of %d bytes", name, got, got_bytes,
+               kind_names[numbers], bytes);
+  return false;
+}
+
+static bool check_view(const Py_buffer *view, int numbers, int bytes, const char *name) {
+  const char *format = view->format != NULL ? view->format : "B";
+  const char *letter = format + (strchr("@=<", *format) != NULL && *format != 0);
+  if (numbers == CGRPY_ANY) {
+    if (strchr(format, 'O') == NULL)
+      return true;
+    PyErr_Format(PyExc_TypeError, "%s has Python objects as elements, expected numbers", name);
+    return false;
+  }
+  if (*letter == 0 || letter[1] != 0 || view->itemsize != bytes || kind_of_letter(*letter) != numbers)
+    return refuse_numbers(name, format, view->itemsize, numbers, bytes);
+  if ((uintptr_t)view->buf % (uintptr_t)bytes == 0)
+    return true;
+  PyErr_Format(PyExc_ValueError, "%s is not aligned to its elements of %d bytes", name, bytes);
+  return false;
+}
+
+static bool data_of_buffer(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+  const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(object, &out->view, flags) < 0) {
+    out->view.obj = NULL;
+    return false;
+  }
+  out->pointer = out->view.buf, out->bytes = out->view.len;
+  if (check_view(&out->view, numbers, bytes, name))
+    return true;
+  cgrpy_data_end(out);
+  return false;
+}
+
+/* --------------------------------------------------------------------------------------- memory of other libraries' devices */
+
+static bool read_address(PyObject *object, const char *name, void **out) {
+  PyObject *number = PyNumber_Index(object);
+  const unsigned long long address = number ? PyLong_AsUnsignedLongLong(number) : 0;
+  Py_XDECREF(number);
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s has no address", name);
+    return false;
+  }
+  *out = (void *)(uintptr_t)address;
+  return true;
+}
+
+static Py_ssize_t product_of(PyObject *shape) {
+  Py_ssize_t product = 1;
+  const Py_ssize_t dims = PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
+  for (Py_ssize_t i = 0; i < dims; i++)
+    product *= PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
+  return dims < 0 || PyErr_Occurred() ? -1 : product;
+}
+
+/* {"shape": (..), "typestr": "<i4", "data": (address, read-only), "strides": None} */
+static bool data_of_interface(PyObject *interface, int numbers, int bytes, const char *name, cgrpy_data *out) {
+  PyObject *shape = PyDict_Check(interface) ? PyDict_GetItemString(interface, "shape") : NULL;
+  PyObject *typestr = shape ? PyDict_GetItemString(interface, "typestr") : NULL;
+  PyObject *data = typestr ? PyDict_GetItemString(interface, "data") : NULL;
+  PyObject *strides = data ? PyDict_GetItemString(interface, "strides") : NULL;
+  const char *type = data && PyUnicode_Check(typestr) ? PyUnicode_AsUTF8AndSize(typestr, NULL) : NULL;
+  if (type == NULL || strlen(type) < 3 || !PyTuple_Check(data) || PyTuple_Size(data) < 1 || (strides && strides != Py_None)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s has no __cuda_array_interface__ of contiguous elements", name);
+    return false;
+  }
+  const int size = atoi(type + 2);
+  if (numbers != CGRPY_ANY && (size != bytes || kind_of_letter(type[1] == 'u' ? 'B' : type[1] == 'f' ? 'f' : 'b') != numbers))
+    return refuse_numbers(name, type, size, numbers, bytes);
+  const Py_ssize_t count = product_of(shape);
+  out->bytes = count < 0 ? -1 : count * size, out->on_device = true;
+  return count >= 0 && read_address(PyTuple_GetItem(data, 0), name, &out->pointer);
+}
+
+/* A tensor of PyTorch that has no interface, such as one of bfloat16: what data_ptr(), nbytes and itemsize say. */
+static bool data_of_tensor(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
+  PyObject *address = PyObject_CallMethod(object, "data_ptr", NULL);
+  PyObject *dense = address ? PyObject_CallMethod(object, "is_contiguous", NULL) : NULL;
+  PyObject *nbytes = dense ? PyObject_GetAttrString(object, "nbytes") : NULL;
+  PyObject *itemsize = nbytes ? PyObject_GetAttrString(object, "itemsize") : NULL;
+  bool ok = itemsize != NULL && read_address(address, name, &out->pointer);
+  if (ok) {
+    out->bytes = PyLong_AsSsize_t(nbytes);
+    const long size = PyLong_AsLong(itemsize);
+    PyObject *is_cuda = PyObject_GetAttrString(object, "is_cuda");
+    out->on_device = is_cuda != NULL && PyObject_IsTrue(is_cuda) == 1;
+    Py_XDECREF(is_cuda);
+    ok = !PyErr_Occurred();
+    if (ok && !PyObject_IsTrue(dense)) {
+      PyErr_Format(PyExc_ValueError, "%s is not contiguous", name);
+      ok = false;
+    } else if (ok && numbers != CGRPY_ANY && size != bytes) {
+      ok = refuse_numbers(name, "tensor", size, numbers, bytes);
+    }
+  }
+  Py_XDECREF(address);
+  Py_XDECREF(dense);
+  Py_XDECREF(nbytes);
+  Py_XDECREF(itemsize);
+  return ok;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ lists */
+
+static void write_number(char *to, int numbers, int bytes, long long n, double real) {
+  if (numbers == CGRPY_REAL) {
+    if (bytes == 4)
+      *(float *)to = (float)real;
+    else
+      *(double *)to = real;
+  } else if (bytes == 8) {
+    *(int64_t *)to = n;
+  } else {
+    *(int32_t *)to = (int32_t)n;
+  }
+}
+
+/* A memoryview of these numbers. Takes the bytes over. */
+static PyObject *typed_view(PyObject *kept, int numbers, int bytes) {
+  const char format = numbers == CGRPY_REAL ? (bytes == 4 ? 'f' : 'd')
+                      : bytes == 8          ? (numbers == CGRPY_SIGNED ? 'q' : 'Q')
+                                            : (numbers == CGRPY_SIGNED ? 'i' : 'I');
+  PyObject *view = PyMemoryView_FromObject(kept);
+  PyObject *typed = view ? PyObject_CallMethod(view, "cast", "C", format) : NULL;
+  Py_XDECREF(view);
+  Py_DECREF(kept);
+  return typed;
+}
+
+static bool data_of_list(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
+  PyObject *list = PySequence_List(object);
+  const Py_ssize_t count = list ? PyList_Size(list) : 0;
+  PyObject *kept = list ? PyBytes_FromStringAndSize(NULL, count * bytes) : NULL;
+  const long long low = numbers == CGRPY_UNSIGNED ? 0 : bytes == 4 ? INT32_MIN : INT64_MIN;
+  const long long high = bytes != 4 ? INT64_MAX : numbers == CGRPY_UNSIGNED ? UINT32_MAX : INT32_MAX;
+  bool ok = kept != NULL;
+  for (Py_ssize_t i = 0; ok && i < count; i++) {
+    PyObject *item = Py_NewRef(PyList_GetItem(list, i));
+    const double real = numbers == CGRPY_REAL ? PyFloat_AsDouble(item) : 0;
+    PyObject *number = numbers == CGRPY_REAL ? NULL : PyNumber_Index(item);
+    const long long n = number ? PyLong_AsLongLong(number) : 0;
+    Py_XDECREF(number);
+    Py_DECREF(item);
+    if (!PyErr_Occurred() && (n < low || n > high))
+      PyErr_Format(PyExc_OverflowError, "%s[%zd] is %lld, which does not fit in %d bytes", name, i, n, bytes);
+    ok = !PyErr_Occurred();
+    if (ok)
+      write_number(PyBytes_AsString(kept) + i * bytes, numbers, bytes, n, real);
+  }
+  Py_XDECREF(list);
+  if (!ok) {
+    Py_XDECREF(kept);
+    return false;
+  }
+  out->pointer = PyBytes_AsString(kept), out->bytes = count * bytes, out->kept = typed_view(kept, numbers, bytes);
+  return out->kept != NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- all of it */
+
+static bool data_of_memory(PyObject *object, const char *name, cgrpy_data *out) {
+  const cgrpy_handle *memory = cgrpy_open(object, CGRPY_HANDLE_MEMORY, name);
+  if (memory == NULL)
+    return false;
+  out->pointer = memory->pointer, out->bytes = (Py_ssize_t)memory->bytes, out->kept = Py_NewRef(object);
+  out->on_device = !memory->on_host && !memory->pinned_memory;
+  return true;
+}
+
+/* 1: there is such an attribute, and it is now *out; 0: there is none; -1: an exception. */
+static int find_attribute(PyObject *object, const char *name, PyObject **out) {
+  *out = PyObject_GetAttrString(object, name);
+  if (*out != NULL)
+    return 1;
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+    return -1;
+  PyErr_Clear();
+  return 0;
+}
+
+static bool data_of_others(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
+  PyObject *found;
+  int there = find_attribute(object, "__cuda_array_interface__", &found);
+  bool ok = there > 0 && data_of_interface(found, numbers, bytes, name, out);
+  if (there == 0) {
+    there = find_attribute(object, "data_ptr", &found);
+    ok = there > 0 && data_of_tensor(object, numbers, bytes, name, out);
+  }
+  Py_XDECREF(found);
+  if (there == 0)
+    PyErr_Format(PyExc_TypeError, "%s is of %R, expected an array, cgr.Memory, cgr.Address or None", name,
+                 (PyObject *)Py_TYPE(object));
+  if (ok)
+    out->kept = Py_NewRef(object);
+  return ok;
+}
+
+bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+  memset(out, 0, sizeof *out);
+  if (object == NULL || object == Py_None)
+    return true;
+  if (PyObject_TypeCheck(object, cgrpy_handle_types[CGRPY_HANDLE_MEMORY]))
+    return data_of_memory(object, name, out);
+  if (cgrpy_array_data(object, numbers, bytes, name, out))
+    return !PyErr_Occurred();
+  if (PyObject_CheckBuffer(object))
+    return data_of_buffer(object, numbers, bytes, writable, name, out);
+  if (PyLong_Check(object) && cgrpy_address_type && PyObject_IsInstance(object, cgrpy_address_type) == 1) {
+    out->bytes = -1, out->kept = Py_NewRef(object);
+    return read_address(object, name, &out->pointer);
+  }
+  if (!writable && numbers != CGRPY_ANY && (PyList_Check(object) || PyTuple_Check(object)))
+    return data_of_list(object, numbers, bytes, name, out);
+  return data_of_others(object, numbers, bytes, name, out);
+}
+
+int cgrpy_add_buffers(PyObject *module) {
+  static PyType_Slot slots[] = { { Py_tp_dealloc, hold_dealloc }, { 0, NULL } };
+  static PyType_Spec spec = { "cgr.Hold", sizeof(hold_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots };
+  hold_type = (PyTypeObject *)PyType_FromSpec(&spec);
+  return hold_type == NULL ? -1 : cgrpy_add_array(module);
+}

@@ -1,0 +1,564 @@
+/* Devices, streams, events, memory, runtimes and recorders as objects. A handle keeps its parent: what is closed early is ended
+ * when the last thing that needs it has gone, so that no order of closing or of garbage collection does harm. */
+#include <string.h>
+
+#include "core.h"
+
+PyTypeObject *cgrpy_handle_types[CGRPY_NUM_HANDLES];
+
+static const char *const kind_names[] = { "device", "stream", "event", "memory", "runtime", "recorder" };
+
+cgrpy_handle *cgrpy_open_any(PyObject *object, cgrpy_handle_kind kind, const char *name) {
+  if (object == NULL || !PyObject_TypeCheck(object, cgrpy_handle_types[kind])) {
+    PyErr_Format(PyExc_TypeError, "%s is of %R, expected a cgr %s", name, object ? (PyObject *)Py_TYPE(object) : Py_None,
+                 kind_names[kind]);
+    return NULL;
+  }
+  cgrpy_handle *handle = (cgrpy_handle *)object;
+  if (handle->pointer == NULL || handle->closing) {
+    PyErr_Format(PyExc_ValueError, kind == CGRPY_HANDLE_RECORDER ? "the recorder is not in its call" : "the %s is closed",
+                 kind_names[kind]);
+    return NULL;
+  }
+  return handle;
+}
+
+cgrpy_handle *cgrpy_open(PyObject *object, cgrpy_handle_kind kind, const char *name) {
+  cgrpy_handle *handle = cgrpy_open_any(object, kind, name);
+  if (handle == NULL)
+    return NULL;
+  const cgrpy_handle *used = kind == CGRPY_HANDLE_RECORDER ? handle->parent : handle;
+  if (kind >= CGRPY_HANDLE_RUNTIME && used->users > 0 && used->thread != PyThread_get_thread_ident()) {
+    PyErr_SetString(PyExc_RuntimeError, "the runtime is in a call of another thread");
+    return NULL;
+  }
+  return handle;
+}
+
+void cgrpy_pin(cgrpy_handle *handle) { handle->pins++; }
+
+cgrpy_handle *cgrpy_handle_new(cgrpy_handle_kind kind, void *pointer, cgrpy_handle *parent) {
+  cgrpy_handle *handle = (cgrpy_handle *)PyType_GenericAlloc(cgrpy_handle_types[kind], 0);
+  if (handle == NULL)
+    return NULL;
+  handle->kind = kind, handle->pointer = pointer;
+  if (parent != NULL) {
+    handle->parent = (cgrpy_handle *)Py_NewRef((PyObject *)parent);
+    handle->on_host = parent->on_host, handle->stream_ordinal = parent->stream_ordinal;
+    cgrpy_pin(parent);
+  }
+  return handle;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- bindings */
+
+cgrpy_binding *cgrpy_bind(cgrpy_handle *handle) {
+  cgrpy_binding *binding = PyMem_Calloc(1, sizeof *binding);
+  if (binding == NULL) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  binding->handle = handle, binding->next = handle->bindings;
+  handle->bindings = binding;
+  return binding;
+}
+
+static void end_binding(cgrpy_binding *binding) {
+  for (int i = 0; i < 3; i++)
+    Py_CLEAR(binding->functions[i]);
+  PyMem_Free(binding);
+}
+
+void cgrpy_unbind(cgrpy_handle *handle, cgrpy_binding *binding) {
+  cgrpy_binding **at = &handle->bindings;
+  while (*at != NULL && *at != binding)
+    at = &(*at)->next;
+  if (*at == NULL)
+    return;
+  *at = binding->next;
+  end_binding(binding);
+}
+
+void cgrpy_bindings_end(cgrpy_handle *handle) {
+  while (handle->bindings != NULL)
+    cgrpy_unbind(handle, handle->bindings);
+  handle->record_binding = NULL;
+  Py_CLEAR(handle->record);
+  Py_CLEAR(handle->calls);
+}
+
+/* The stream stays while the runtime lives, or until it launches on another. */
+void cgrpy_set_stream(cgrpy_handle *runtime, cgrpy_handle *stream) {
+  cgrpy_handle *before = runtime->stream;
+  runtime->stream = stream;
+  if (stream != NULL) {
+    Py_INCREF((PyObject *)stream);
+    cgrpy_pin(stream);
+  }
+  if (before != NULL) {
+    cgrpy_unpin(before);
+    Py_DECREF((PyObject *)before);
+  }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- ending */
+
+static cgr_status end_pointer(const cgrpy_handle *handle, void *pointer) {
+  cgr_device *device = cgrpy_pointer(handle->parent);
+  if (handle->borrowed)
+    return CGR_OK;
+  switch (handle->kind) {
+  case CGRPY_HANDLE_DEVICE:
+    return cgr_device_close(pointer);
+  case CGRPY_HANDLE_STREAM:
+    return cgr_stream_destroy(device, pointer);
+  case CGRPY_HANDLE_EVENT:
+    return cgr_event_destroy(device, pointer);
+  case CGRPY_HANDLE_MEMORY:
+    return handle->pinned_memory ? cgr_memory_free_pinned(device, pointer) : cgr_memory_free(device, pointer);
+  case CGRPY_HANDLE_RUNTIME:
+    return cgr_runtime_destroy(pointer);
+  default:
+    return CGR_OK;
+  }
+}
+
+/* What the handle kept goes after it, its parent last. */
+static void drop_kept(cgrpy_handle *handle) {
+  cgrpy_bindings_end(handle);
+  cgrpy_set_stream(handle, NULL);
+  Py_CLEAR(handle->config);
+  cgrpy_handle *parent = handle->parent;
+  handle->parent = NULL;
+  if (parent != NULL) {
+    cgrpy_unpin(parent);
+    Py_DECREF((PyObject *)parent);
+  }
+}
+
+/* Without the GIL: destroying waits for the device, whose work may be functions of Python's. */
+static cgr_status end_handle(cgrpy_handle *handle) {
+  void *pointer = handle->pointer;
+  handle->pointer = NULL, handle->closing = true;
+  PyThreadState *state = PyEval_SaveThread();
+  const cgr_status status = end_pointer(handle, pointer);
+  PyEval_RestoreThread(state);
+  if (status == CGR_OK)
+    drop_kept(handle);
+  else
+    handle->pointer = pointer, handle->closing = false;
+  return status;
+}
+
+/* Where nothing can be raised. What could not be ended stays, with all that it needs. */
+static void end_quietly(cgrpy_handle *handle) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const cgr_status status = end_handle(handle);
+  if (status != CGR_OK) {
+    for (cgrpy_binding *b = handle->bindings; b != NULL; b = b->next)
+      b->handle = NULL;
+    cgrpy_raise(status);
+    PyErr_WriteUnraisable(NULL);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+/* Memory that a runtime holds which is closed, but whose views are still in use. */
+static bool waits_for_a_runtime(const cgrpy_handle *handle) {
+  return handle->kind == CGRPY_HANDLE_MEMORY && handle->parent->deferred > 0;
+}
+
+void cgrpy_unpin(cgrpy_handle *handle) {
+  if (--handle->pins > 0 || !handle->closing || handle->pointer == NULL || waits_for_a_runtime(handle))
+    return;
+  if (handle->kind == CGRPY_HANDLE_RUNTIME && handle->parent != NULL)
+    handle->parent->deferred--;
+  end_quietly(handle);
+}
+
+static int handle_clear(PyObject *self);
+
+/* A runtime that views still need lets go of its functions, which may be what keeps these views: once nothing runs any more. */
+static void defer_runtime(cgrpy_handle *runtime) {
+  cgr_device *device = NULL;
+  cgr_status status = CGR_OK;
+  if (runtime->parent != NULL)
+    runtime->parent->deferred++;
+  if (runtime->launched && runtime->stream == NULL)
+    return; /* on a stream of another library */
+  if (runtime->launched && cgr_runtime_device(runtime->pointer, &device) == CGR_OK) {
+    PyThreadState *state = PyEval_SaveThread();
+    status = cgr_stream_synchronize(device, runtime->stream->pointer);
+    PyEval_RestoreThread(state);
+  }
+  if (status == CGR_OK)
+    handle_clear((PyObject *)runtime);
+}
+
+static PyObject *handle_close(PyObject *self, PyObject *unused) {
+  (void)unused;
+  cgrpy_handle *handle = (cgrpy_handle *)self;
+  if (handle->pointer == NULL || handle->closing)
+    Py_RETURN_NONE;
+  if (handle->users > 0)
+    return PyErr_Format(PyExc_RuntimeError, "the %s is in a call", kind_names[handle->kind]);
+  handle->closing = true;
+  if (handle->pins > 0) {
+    if (handle->kind == CGRPY_HANDLE_RUNTIME)
+      defer_runtime(handle);
+    Py_RETURN_NONE;
+  }
+  const cgr_status status = end_handle(handle);
+  if (status == CGR_ERROR_STATE && waits_for_a_runtime(handle))
+    handle->closing = true; /* its last reference frees it */
+  else if (status != CGR_OK)
+    return cgrpy_raise(status);
+  Py_RETURN_NONE;
+}
+
+static PyObject *handle_enter(PyObject *self, PyObject *unused) {
+  (void)unused;
+  return cgrpy_open_any(self, ((cgrpy_handle *)self)->kind, "self") ? Py_NewRef(self) : NULL;
+}
+
+static PyObject *handle_exit(PyObject *self, PyObject *args) {
+  (void)args;
+  return handle_close(self, NULL);
+}
+
+static PyObject *get_closed(PyObject *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(((cgrpy_handle *)self)->pointer == NULL || ((cgrpy_handle *)self)->closing);
+}
+
+static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
+  cgrpy_handle *handle = (cgrpy_handle *)self;
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT((PyObject *)handle->parent);
+  Py_VISIT(handle->config);
+  Py_VISIT(handle->record);
+  Py_VISIT(handle->calls);
+  Py_VISIT((PyObject *)handle->stream);
+  for (cgrpy_binding *b = handle->bindings; b != NULL; b = b->next)
+    for (int i = 0; i < 3; i++)
+      Py_VISIT(b->functions[i]);
+  return 0;
+}
+
+/* Breaks cycles through callbacks. The runtime is not called again but to end it, and that calls none of them. Its graphs still
+ * hold the memory that they read, so that stays. */
+static int handle_clear(PyObject *self) {
+  cgrpy_handle *handle = (cgrpy_handle *)self;
+  for (cgrpy_binding *b = handle->bindings; b != NULL; b = b->next)
+    for (int i = 0; i < 3 && !b->memory; i++)
+      Py_CLEAR(b->functions[i]);
+  Py_CLEAR(handle->record);
+  Py_CLEAR(handle->calls);
+  return 0;
+}
+
+static void handle_dealloc(PyObject *self) {
+  cgrpy_handle *handle = (cgrpy_handle *)self;
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  if (handle->pointer != NULL)
+    end_quietly(handle);
+  if (handle->pointer == NULL)
+    drop_kept(handle);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- devices */
+
+static bool read_place(cgrpy_handle *handle, cgr_device *device) {
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  const cgr_status status = cgr_device_get_info(device, &info);
+  handle->on_host = info.kind == CGR_DEVICE_KIND_HOST, handle->stream_ordinal = info.ordinal;
+  return status == CGR_OK;
+}
+
+static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  static char *names[] = { "name", "config", NULL };
+  const char *name = NULL;
+  PyObject *config_object = NULL;
+  cgrpy_object *config;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "|zO:Device", names, &name, &config_object) ||
+      !cgrpy_is(config_object, cgrpy_type_device_config, true, "config", &config))
+    return NULL;
+  cgrpy_handle *handle = (cgrpy_handle *)PyType_GenericAlloc(type, 0);
+  cgr_device_config fields = CGR_DEVICE_CONFIG_INIT;
+  if (handle == NULL || !cgrpy_bind_device_config(handle, config, &fields)) {
+    Py_XDECREF((PyObject *)handle);
+    return NULL;
+  }
+  cgr_device *device = NULL;
+  PyThreadState *state = PyEval_SaveThread();
+  const cgr_status status = cgr_device_open(name, &fields, &device);
+  PyEval_RestoreThread(state);
+  handle->kind = CGRPY_HANDLE_DEVICE, handle->pointer = device;
+  if (status == CGR_OK && read_place(handle, device))
+    return (PyObject *)handle;
+  Py_DECREF((PyObject *)handle);
+  return cgrpy_raise(status);
+}
+
+static PyObject *device_stream(PyObject *self, PyObject *unused) {
+  (void)unused;
+  cgrpy_handle *device = cgrpy_open(self, CGRPY_HANDLE_DEVICE, "device");
+  cudaStream_t stream = NULL;
+  if (device == NULL)
+    return NULL;
+  const cgr_status status = cgr_stream_create(device->pointer, &stream);
+  return status == CGR_OK ? (PyObject *)cgrpy_handle_new(CGRPY_HANDLE_STREAM, stream, device) : cgrpy_raise(status);
+}
+
+static PyObject *device_event(PyObject *self, PyObject *unused) {
+  (void)unused;
+  cgrpy_handle *device = cgrpy_open(self, CGRPY_HANDLE_DEVICE, "device");
+  cgr_event *event = NULL;
+  if (device == NULL)
+    return NULL;
+  const cgr_status status = cgr_event_create(device->pointer, &event);
+  return status == CGR_OK ? (PyObject *)cgrpy_handle_new(CGRPY_HANDLE_EVENT, event, device) : cgrpy_raise(status);
+}
+
+static PyObject *allocate_memory(PyObject *self, PyObject *size, bool pinned) {
+  uint64_t bytes;
+  if (!cgrpy_u64(size, "bytes", &bytes))
+    return NULL;
+  cgrpy_handle *device = cgrpy_open(self, CGRPY_HANDLE_DEVICE, "device");
+  if (device == NULL)
+    return NULL;
+  void *pointer = NULL;
+  cgrpy_call call;
+  cgrpy_release_gil(&call, device, NULL);
+  const cgr_status status =
+      pinned ? cgr_memory_alloc_pinned(device->pointer, bytes, &pointer) : cgr_memory_alloc(device->pointer, bytes, &pointer);
+  cgrpy_take_gil(&call);
+  cgrpy_handle *memory = status == CGR_OK ? cgrpy_handle_new(CGRPY_HANDLE_MEMORY, pointer, device) : NULL;
+  if (memory != NULL)
+    memory->bytes = bytes, memory->pinned_memory = pinned;
+  return status == CGR_OK ? (PyObject *)memory : cgrpy_raise(status);
+}
+
+static PyObject *device_alloc(PyObject *self, PyObject *size) { return allocate_memory(self, size, false); }
+static PyObject *device_alloc_pinned(PyObject *self, PyObject *size) { return allocate_memory(self, size, true); }
+
+/* ---------------------------------------------------------------------------------------------------- streams and events */
+
+static PyObject *stream_synchronize(PyObject *self, PyObject *unused) {
+  (void)unused;
+  cgrpy_handle *stream = cgrpy_open(self, CGRPY_HANDLE_STREAM, "stream");
+  if (stream == NULL)
+    return NULL;
+  cgrpy_call call;
+  cgrpy_release_gil(&call, stream, stream->parent);
+  const cgr_status status = cgr_stream_synchronize(stream->parent->pointer, stream->pointer);
+  cgrpy_take_gil(&call);
+  return status == CGR_OK ? Py_NewRef(Py_None) : cgrpy_raise(status);
+}
+
+typedef cgr_status (*event_function)(cgr_device *device, cgr_event *event, cudaStream_t stream);
+
+static PyObject *call_event(PyObject *self, PyObject *stream_object, event_function function) {
+  cgrpy_stream stream;
+  if (!cgrpy_to_stream(stream_object, &stream))
+    return NULL;
+  cgrpy_handle *event = cgrpy_open(self, CGRPY_HANDLE_EVENT, "event");
+  if (event == NULL)
+    return NULL;
+  const cgr_status status = function(event->parent->pointer, event->pointer, stream.stream);
+  return status == CGR_OK ? Py_NewRef(Py_None) : cgrpy_raise(status);
+}
+
+static PyObject *event_record(PyObject *self, PyObject *stream) { return call_event(self, stream, cgr_event_record); }
+static PyObject *event_wait(PyObject *self, PyObject *stream) { return call_event(self, stream, cgr_event_wait); }
+
+static PyObject *get_address(PyObject *self, void *unused) {
+  (void)unused;
+  return cgrpy_address(((cgrpy_handle *)self)->pointer);
+}
+
+static PyObject *get_bytes(PyObject *self, void *unused) {
+  (void)unused;
+  return PyLong_FromSize_t(((cgrpy_handle *)self)->bytes);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- runtimes */
+
+static cgr_status create_runtime(cgrpy_handle *handle, const cgr_config *config) {
+  cgr_runtime *runtime = NULL;
+  cgr_device *device = NULL;
+  cgrpy_call call;
+  cgrpy_release_gil(&call, handle->parent, NULL);
+  cgr_status status = cgr_runtime_create(config, &runtime);
+  cgrpy_take_gil(&call);
+  handle->pointer = runtime;
+  if (status == CGR_OK)
+    status = cgr_runtime_device(runtime, &device);
+  if (status == CGR_OK)
+    read_place(handle, device);
+  return status;
+}
+
+static cgrpy_handle *allocate_runtime(PyTypeObject *type, PyObject *config) {
+  cgrpy_handle *handle = (cgrpy_handle *)PyType_GenericAlloc(type, 0);
+  if (handle == NULL)
+    return NULL;
+  handle->kind = CGRPY_HANDLE_RUNTIME, handle->config = cgrpy_copy(config);
+  PyObject *device = handle->config ? cgrpy_kept((cgrpy_object *)config, "device_handle") : NULL;
+  if (device != NULL) {
+    handle->parent = (cgrpy_handle *)Py_NewRef(device);
+    cgrpy_pin(handle->parent);
+  }
+  if (handle->config == NULL)
+    Py_CLEAR(handle);
+  return handle;
+}
+
+static PyObject *runtime_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  static char *names[] = { "config", NULL };
+  PyObject *config_object;
+  cgrpy_object *config;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:Runtime", names, &config_object) ||
+      !cgrpy_is(config_object, cgrpy_type_config, false, "config", &config))
+    return NULL;
+  cgrpy_handle *handle = allocate_runtime(type, config_object);
+  if (handle == NULL)
+    return NULL;
+  cgr_config fields;
+  cgr_backend backends[8];
+  if (!cgrpy_bind_config(handle, (cgrpy_object *)handle->config, &fields, backends)) {
+    Py_DECREF((PyObject *)handle);
+    return NULL;
+  }
+  cgrpy_forget_pending();
+  const cgr_status status = create_runtime(handle, &fields);
+  if (status == CGR_OK && !cgrpy_take_pending())
+    return (PyObject *)handle;
+  if (status != CGR_OK)
+    cgrpy_raise(status);
+  Py_DECREF((PyObject *)handle);
+  return NULL;
+}
+
+static PyObject *get_device(PyObject *self, void *unused) {
+  (void)unused;
+  cgrpy_handle *runtime = cgrpy_open_any(self, CGRPY_HANDLE_RUNTIME, "runtime");
+  if (runtime == NULL)
+    return NULL;
+  if (runtime->parent != NULL)
+    return Py_NewRef((PyObject *)runtime->parent);
+  cgr_device *device = NULL;
+  const cgr_status status = cgr_runtime_device(runtime->pointer, &device);
+  if (status != CGR_OK)
+    return cgrpy_raise(status);
+  cgrpy_handle *handle = cgrpy_handle_new(CGRPY_HANDLE_DEVICE, device, runtime);
+  if (handle != NULL)
+    handle->borrowed = true;
+  return (PyObject *)handle;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- types */
+
+#define CLOSE_METHODS                                                                                                     \
+  { "close", handle_close, METH_NOARGS,                                                                                   \
+    "close($self, /)\n--\n\nEnds it, at once or when the last thing that needs it has gone. Closing twice is allowed." }, \
+      { "__enter__", handle_enter, METH_NOARGS, NULL }, { "__exit__", handle_exit, METH_VARARGS, NULL }, {                \
+    NULL, NULL, 0, NULL                                                                                                   \
+  }
+
+static PyMethodDef stream_methods[] = {
+  { "synchronize", stream_synchronize, METH_NOARGS, CGRPY_DOC_STREAM_SYNCHRONIZE },
+  CLOSE_METHODS,
+};
+static PyMethodDef event_methods[] = {
+  { "record", event_record, METH_O, CGRPY_DOC_EVENT_RECORD },
+  { "wait", event_wait, METH_O, CGRPY_DOC_EVENT_WAIT },
+  CLOSE_METHODS,
+};
+static PyMethodDef memory_methods[] = {
+  { "array", (PyCFunction)(void (*)(void))cgrpy_memory_array, METH_FASTCALL | METH_KEYWORDS,
+    "array($self, /, dtype, shape=None, offset=0)\n--\n\nA cgr.Array of this memory, of one or two dimensions, from a byte on." },
+  CLOSE_METHODS,
+};
+static PyMethodDef close_methods[] = { CLOSE_METHODS };
+static PyMethodDef device_own_methods[] = {
+  { "stream", device_stream, METH_NOARGS, CGRPY_DOC_STREAM_CREATE },
+  { "event", device_event, METH_NOARGS, CGRPY_DOC_EVENT_CREATE },
+  { "alloc", device_alloc, METH_O, CGRPY_DOC_MEMORY_ALLOC },
+  { "alloc_pinned", device_alloc_pinned, METH_O, CGRPY_DOC_MEMORY_ALLOC },
+  CLOSE_METHODS,
+};
+static PyGetSetDef close_fields[] = {
+  { "closed", get_closed, NULL, "Whether it has been closed.", NULL },
+  { NULL, NULL, NULL, NULL, NULL },
+};
+static PyGetSetDef runtime_fields[] = {
+  { "closed", get_closed, NULL, "Whether it has been closed.", NULL },
+  { "device", get_device, NULL, CGRPY_DOC_RUNTIME_DEVICE, NULL },
+  { NULL, NULL, NULL, NULL, NULL },
+};
+static PyGetSetDef memory_fields[] = {
+  { "closed", get_closed, NULL, "Whether it has been closed.", NULL },
+  { "address", get_address, NULL, "Of the first byte.", NULL },
+  { "bytes", get_bytes, NULL, "How many there are.", NULL },
+  { NULL, NULL, NULL, NULL, NULL },
+};
+
+/* Its own methods, then the generated ones; for as long as the process lives. */
+static PyMethodDef *join_methods(PyMethodDef *own, PyMethodDef *generated) {
+  int counts[2] = { 0, 0 };
+  while (own[counts[0]].ml_name != NULL)
+    counts[0]++;
+  while (generated != NULL && generated[counts[1]].ml_name != NULL)
+    counts[1]++;
+  PyMethodDef *all = PyMem_Calloc((size_t)(counts[0] + counts[1] + 1), sizeof *all);
+  if (all == NULL)
+    return (PyMethodDef *)PyErr_NoMemory();
+  memcpy(all, own, (size_t)counts[0] * sizeof *all);
+  if (counts[1] > 0)
+    memcpy(all + counts[0], generated, (size_t)counts[1] * sizeof *all);
+  return all;
+}
+
+static PyTypeObject *add_type(PyObject *module, const char *name, newfunc make, PyMethodDef *methods, PyGetSetDef *fields,
+                              const char *doc) {
+  PyType_Slot slots[] = {
+    { Py_tp_doc, (void *)doc },
+    { Py_tp_dealloc, handle_dealloc },
+    { Py_tp_traverse, handle_traverse },
+    { Py_tp_clear, handle_clear },
+    { Py_tp_methods, methods },
+    { Py_tp_getset, fields },
+    { make != NULL ? Py_tp_new : 0, make },
+    { 0, NULL },
+  };
+  const unsigned int flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE;
+  PyType_Spec spec = { name, sizeof(cgrpy_handle), 0, make ? flags : flags | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots };
+  PyTypeObject *type = methods ? (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL) : NULL;
+  if (type != NULL && PyModule_AddObjectRef(module, strchr(name, '.') + 1, (PyObject *)type) < 0)
+    return NULL;
+  return type;
+}
+
+int cgrpy_add_handles(PyObject *module) {
+  PyTypeObject **types = cgrpy_handle_types;
+  types[CGRPY_HANDLE_DEVICE] =
+      add_type(module, "cgr.DeviceHandle", device_new, join_methods(device_own_methods, cgrpy_device_methods), close_fields,
+               CGRPY_DOC_DEVICE_OPEN);
+  types[CGRPY_HANDLE_STREAM] = add_type(module, "cgr.Stream", NULL, stream_methods, close_fields, CGRPY_DOC_STREAM_CREATE);
+  types[CGRPY_HANDLE_EVENT] = add_type(module, "cgr.Event", NULL, event_methods, close_fields, CGRPY_DOC_EVENT_CREATE);
+  types[CGRPY_HANDLE_MEMORY] = add_type(module, "cgr.Memory", NULL, memory_methods, memory_fields, CGRPY_DOC_MEMORY_ALLOC);
+  types[CGRPY_HANDLE_RUNTIME] =
+      add_type(module, "cgr.RuntimeHandle", runtime_new, join_methods(close_methods, cgrpy_runtime_methods), runtime_fields,
+               CGRPY_DOC_RUNTIME_CREATE);
+  types[CGRPY_HANDLE_RECORDER] = add_type(module, "cgr.Recorder", NULL, cgrpy_recorder_methods, close_fields,
+                                          "What `record` enqueues a step with; good during its call alone.");
+  for (int i = 0; i < CGRPY_NUM_HANDLES; i++)
+    if (types[i] == NULL)
+      return -1;
+  return 0;
+}
