@@ -1,4 +1,4 @@
-# The Python package (CGR_PYTHON): its extension of the stable ABI, with libcgr.so next to it; component `python` of the install.
+# The Python package (CGR_PYTHON): its extension of the stable ABI with libcgr.so next to it; component `python` of the install.
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 set(folder ${CGR_ROOT}/bindings/python)
 set(generated ${CMAKE_CURRENT_BINARY_DIR}/python)

@@ -1,7 +1,7 @@
 """Reads cgr's public headers into a model: enums, structs and functions, each with its comment.
 
-The headers are formatted by hand and regular, so regular expressions of the standard library do: a parser of C (pycparser) needs the
-preprocessor, which drops the comments that documentation comes from.
+The headers are formatted by hand and regular, so regular expressions of the standard library do. A parser of C (pycparser) needs
+the preprocessor, which drops the comments that documentation comes from.
 """
 
 import os
@@ -129,7 +129,7 @@ ITEM = re.compile(r"/\*(?P<comment>.*?)\*/|(?P<code>[^;/]+;)", re.S)
 
 
 def parse_fields(body):
-    """The members of a struct. A comment after a declaration on its line is that member's; before a pointer to a function it is that one's."""
+    """The members of a struct. A comment belongs to the declaration before it on its line, or to the function pointer after it."""
     fields, before, last_end = [], "", 0
     for match in ITEM.finditer(body):
         gap_has_newline = "\n" in body[last_end : match.start()]

@@ -4,7 +4,7 @@
 
 #include "callbacks.h"
 
-/* Of this thread: the exception of a callback that the call around it has not seen yet, and the recorder of the one under way. */
+/* Of this thread: the exception of a callback that the call around it has not seen yet, and the recorder under way. */
 static _Thread_local PyObject *pending[3];
 static _Thread_local cgrpy_handle *current_recorder;
 
@@ -352,7 +352,7 @@ PyObject *cgrpy_keep_recorded(cgrpy_handle *recorder, PyObject *object) {
   return keep_on_stream(known && recorder->parent->on_host, device, info.stream, object);
 }
 
-/* ---------------------------------------------------------------------------------------------------- logs, dumps, violations */
+/* ------------------------------------------------------------------------------------------------ logs, dumps, violations */
 
 static void call_unraisable(cgrpy_binding *binding, const char *format, int number, const char *text, Py_ssize_t length) {
   cgrpy_callback callback;
@@ -408,7 +408,7 @@ bool cgrpy_bind_config(cgrpy_handle *handle, cgrpy_object *config, cgr_config *o
   return ok && (array == NULL || cgrpy_bind_backends(handle, (cgrpy_object *)array, out, backends));
 }
 
-/* ----------------------------------------------------------------------------------------------- backends, used by backends.c */
+/* ------------------------------------------------------------------------------------------- backends, used by backends.c */
 
 cgr_status cgrpy_call_backend(cgrpy_binding *binding, cgr_recorder *recorder, PyObject *attention) {
   PyObject *function = Py_XNewRef(binding->functions[2]);
