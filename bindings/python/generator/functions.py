@@ -117,6 +117,8 @@ class Builder:
         if self.function.name == "cgr_metadata_build":
             self.w.opened.append("cgrpy_check_metadata(metadata)")
         self.w.opened.append(f"cgrpy_check{'_host' if host else ''}({p.name})")
+        if self.function.name == "cgr_gather_build":
+            self.w.opened.append("cgrpy_check_gather(gather)")
         if releases(self.function):
             self.w.declared.append(f"PyObject *{p.name}_copy = NULL;")
             self.w.opened.append(f"({p.name}_copy = cgrpy_copy((PyObject *){p.name})) != NULL")

@@ -111,6 +111,9 @@ LENGTHS = {
     "cgr_flashinfer_cascade.shared_qo_indptr": "(int64_t)s->num_groups + 1",
     "cgr_flashinfer_cascade.shared_kv_indices": "last_of(s->kv_indptr, s->num_requests)",
     "cgr_flashinfer_cascade.unique_kv_indices": "last_of(s->kv_indptr, s->num_requests)",
+    "cgr_gather.kv_indices": None,  # kv_indptr may be on the device
+    "cgr_gather.block_table": "s->table_stride < (int64_t)1 << 32 ? (int64_t)s->num_requests * s->table_stride : 0",
+    "cgr_measure.maxima": "(int64_t)s->num_heads * s->head_dim",
     "cgr_config.decode_buckets": "s->num_decode_buckets",
     "cgr_config.query_lens": "s->num_query_lens",
     "cgr_config.device_memory": "s->device_memory_size",

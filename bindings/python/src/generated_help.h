@@ -16,5 +16,6 @@ bool cgrpy_count(PyObject *given, const cgrpy_data *data, int bytes, const char 
 /* The views keep their memory, which they take over. Returns the view, or a tuple of two. */
 PyObject *cgrpy_keep_in(PyObject *const *views, int count, cgrpy_data *memory);
 bool cgrpy_check_metadata(cgrpy_object *metadata);
+bool cgrpy_check_gather(cgrpy_object *gather);
 
 #endif

@@ -99,6 +99,48 @@ bool cgrpy_check_metadata(cgrpy_object *metadata) {
   return true;
 }
 
+/* ----------------------------------------------------------------------------------------------------------------- gather */
+
+/* Elements up to the last one that a gather touches. Numbers that are out of range are cgr's to refuse. */
+static int64_t extent_of(const cgr_kv_view *view, const cgr_gather *g, int64_t pages, int32_t head_dim) {
+  const double last = (double)(pages - 1) * (double)view->stride_page + (double)(g->page_size - 1) * (double)view->stride_token +
+                      (double)(g->num_kv_heads - 1) * (double)view->stride_head + (double)head_dim;
+  return last < 0 ? 0 : last > 1e15 ? (int64_t)1e15 : (int64_t)last;
+}
+
+static bool check_view(cgrpy_object *gather, const char *name, int64_t pages, int32_t head_dim) {
+  const cgrpy_struct *info = gather->info;
+  for (int i = 0; i < info->num_fields; i++) {
+    const cgrpy_field *field = &info->fields[i];
+    if (strcmp(field->name, name) != 0)
+      continue;
+    const cgr_kv_view *view = (cgr_kv_view *)(gather->data + field->offset);
+    PyObject *hold = gather->keeps[field->keep]; /* the address is the first pointer of a view */
+    const int bytes = (int)cgr_dtype_size((cgr_dtype)view->dtype);
+    if (hold != NULL && bytes > 0)
+      return cgrpy_holds_on_host(cgrpy_held(hold), extent_of(view, (cgr_gather *)gather->data, pages, head_dim), bytes, name);
+  }
+  return true;
+}
+
+/* Of requests up to the last live one. */
+static int64_t count_indices(const cgr_gather *g) {
+  const int32_t live = g->live_requests != NULL ? *g->live_requests : g->num_requests;
+  int64_t count = 0;
+  for (int32_t i = 0; g->kv_indptr != NULL && i <= live && i <= g->num_requests; i++)
+    count = g->kv_indptr[i] > count ? g->kv_indptr[i] : count;
+  return count;
+}
+
+/* What the arrays say and how far the views reach; their other lengths have been checked. */
+bool cgrpy_check_gather(cgrpy_object *gather) {
+  const cgr_gather *g = (cgr_gather *)gather->data;
+  const int32_t v_dim = g->head_dim_v != 0 ? g->head_dim_v : g->head_dim;
+  return check_field(gather, 0, "kv_indices", count_indices(g)) && check_view(gather, "k", g->num_pages, g->head_dim) &&
+         check_view(gather, "v", g->num_pages, v_dim) && check_view(gather, "out_k", g->capacity, g->head_dim) &&
+         check_view(gather, "out_v", g->capacity, v_dim);
+}
+
 /* --------------------------------------------------------------------------------------------------------------- cascades */
 
 static bool read_workspaces(PyObject *sequence, cgrpy_data *out) {
