@@ -5,6 +5,7 @@ cgr.Runtime.prepare here (cgr.FUNCTIONS has all of them). Arrays are whatever ha
 GPU is whatever has __cuda_array_interface__, such as PyTorch's tensors.
 """
 
+import atexit as _atexit
 import enum as _enum
 import operator as _operator
 
@@ -24,6 +25,8 @@ _cgr._register(
         if isinstance(value, type) and issubclass(value, _enum.Enum) and len(value) > 0
     },
 )
+
+_atexit.register(_cgr._finish_work)
 
 __all__ = ["Address", "CgrError", "Device", "Runtime", "aligned", "on_demand"]
 for _module in (enums, _cgr):

@@ -46,6 +46,8 @@ def classify(model, struct, f):
         if f.type.stars:
             return Field(f.name, "TEXT", f.doc, keeps=1, hint="str | None")
         return Field(f.name, "CHARS", f.doc, bytes=f.type.dims[0], hint="str")
+    if full in rules.OBJECTS:
+        return Field(f.name, "OBJECT", f.doc, keeps=1)
     if base == "cgr_device_layer":
         return Field(f.name, "VALIDATE", f.doc, hint="bool")
     if base == "cgr_device":

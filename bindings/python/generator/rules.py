@@ -23,6 +23,7 @@ BY_HAND = {
     "cgr_flashinfer_cascade_build": ("flashinfer_cascade_build", "cgrpy_py_cascade_build"),
     "cgr_launch_host": ("Device.launch_host", "cgrpy_py_launch_host"),
     "cgr_record_call": ("Recorder.call", "cgrpy_py_record_call"),
+    "cgr_record_get_info": ("Recorder.info", "cgrpy_py_record_info"),
     "cgr_runtime_capture": ("Runtime.capture", "cgrpy_py_capture"),
     "cgr_runtime_warmup": ("Runtime.warmup", "cgrpy_py_warmup"),
     "cgr_runtime_estimate_capture": ("Runtime.estimate_capture", "cgrpy_py_estimate_capture"),
@@ -46,6 +47,7 @@ SIGNATURES = {
     ),
     "cgr_launch_host": ("function: Callable[..., Any], args: Sequence[Any] | None, stream: Any", "None"),
     "cgr_record_call": ("function: Callable[..., Any], args: Sequence[Any] | None = None", "None"),
+    "cgr_record_get_info": ("", "RecordInfo"),
     "cgr_runtime_capture": ("capture: Capture", "None"),
     "cgr_runtime_warmup": ("capture: Capture", "None"),
     "cgr_runtime_estimate_capture": ("capture: Capture", "CaptureEstimate"),
@@ -66,10 +68,7 @@ LEFT_OUT = {
     "cgr_validation_layer": "DeviceConfig(layer=True) sets it",
 }
 
-LEFT_OUT_STRUCTS = {
-    "cgr_plan_key": "backends in Python do not plan yet",
-    "cgr_plan_step": "backends in Python do not plan yet",
-}
+LEFT_OUT_STRUCTS = {}
 
 # struct.field, or a field of every struct.
 LEFT_OUT_FIELDS = {
@@ -81,12 +80,6 @@ LEFT_OUT_FIELDS = {
     "dump_context": "the same",
     "violation_context": "the same",
     "cgr_capture.engine": "the same",
-    "cgr_backend.create": "backends in Python do not plan yet",
-    "cgr_backend.destroy": "backends in Python do not plan yet",
-    "cgr_backend.plan_host": "backends in Python do not plan yet",
-    "cgr_backend.plan": "backends in Python do not plan yet",
-    "cgr_record_info.plan_key": "backends in Python do not plan yet",
-    "cgr_record_info.plan_state": "backends in Python do not plan yet",
 }
 
 LEFT_OUT_ENUMERATORS = "names that end in _ count the others"
@@ -135,7 +128,9 @@ COUNTS = {
 }
 
 # Pointers to structs that are one, and not an array.
-SINGLE = {"cgr_batch.forced_key"}
+SINGLE = {"cgr_batch.forced_key", "cgr_record_info.plan_key"}
+# Pointers that stand for objects of Python.
+OBJECTS = {"cgr_record_info.plan_state"}
 # Arrays of structs whose number another field has.
 STRUCT_LENGTHS = {"cgr_metadata.on_demand": "s->num_groups"}
 

@@ -39,8 +39,8 @@ typedef struct array_object {
   Py_ssize_t byte_strides[2];
   int dims, bytes;
   uint8_t code;
-  bool on_host;
-  int32_t device_id;
+  bool on_host, readonly, lent;
+  int32_t device_id, exports; /* how many buffers of it there are */
   char format[2];
   const char *typestr;
 } array_object;
@@ -112,6 +112,35 @@ PyObject *cgrpy_view(cgrpy_handle *pinned, const void *pointer, char format, int
   return view;
 }
 
+PyObject *cgrpy_bytes_array(cgrpy_handle *runtime, void *pointer, uint64_t bytes) {
+  const int64_t shape[1] = { (int64_t)bytes };
+  return array_of_dtype(runtime, pointer, CGR_DTYPE_U8, shape, 1, 1);
+}
+
+PyObject *cgrpy_lend(cgrpy_handle *runtime, void *pointer, char format, int bytes, int64_t count, bool writable, PyObject **out) {
+  array_object *array = allocate_array(runtime, pointer, &count, 1);
+  *out = (PyObject *)array;
+  if (array == NULL)
+    return NULL;
+  array->format[0] = format, array->bytes = bytes, array->on_host = array->lent = true, array->readonly = !writable;
+  set_strides(array, 1);
+  return PyMemoryView_FromObject((PyObject *)array);
+}
+
+bool cgrpy_take_back(PyObject *array, PyObject *view) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *released = view ? PyObject_CallMethod(view, "release", NULL) : NULL;
+  PyErr_Clear();
+  Py_XDECREF(released);
+  Py_XDECREF(view);
+  ((array_object *)array)->pointer = NULL;
+  const bool free = ((array_object *)array)->exports == 0;
+  Py_DECREF(array);
+  PyErr_Restore(type, value, traceback);
+  return free;
+}
+
 /* The array of a cgr.BufferView. */
 PyObject *cgrpy_buffer_array(PyObject *self, PyObject *unused) {
   (void)unused;
@@ -168,6 +197,10 @@ bool cgrpy_array_data(PyObject *object, int numbers, int bytes, const char *name
   if (!PyObject_TypeCheck(object, cgrpy_array_type))
     return false;
   const array_object *array = (array_object *)object;
+  if (array->lent) {
+    PyErr_Format(PyExc_TypeError, "%s is good during a call of plan_host alone, expected a copy", name);
+    return true;
+  }
   if (numbers != CGRPY_ANY && array->bytes != bytes) {
     PyErr_Format(PyExc_TypeError, "%s has elements of %d bytes, expected %d", name, array->bytes, bytes);
     return true;
@@ -182,12 +215,16 @@ bool cgrpy_array_data(PyObject *object, int numbers, int bytes, const char *name
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   array_object *array = (array_object *)self;
   view->obj = NULL;
+  if (array->pointer == NULL || (array->readonly && (flags & PyBUF_WRITABLE))) {
+    PyErr_SetString(PyExc_BufferError, array->pointer ? "the array is read-only" : "the array was good during a call alone");
+    return -1;
+  }
   const bool dense = array->dims == 1 || array->strides[0] == array->shape[1];
   if (!array->on_host || (!dense && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)) {
     PyErr_SetString(PyExc_BufferError, array->on_host ? "rows of the array do not adjoin" : "the array is in a device's memory");
     return -1;
   }
-  view->buf = array->pointer, view->obj = Py_NewRef(self), view->readonly = 0, view->itemsize = array->bytes;
+  view->buf = array->pointer, view->obj = Py_NewRef(self), view->readonly = array->readonly, view->itemsize = array->bytes;
   view->format = (flags & PyBUF_FORMAT) ? array->format : NULL;
   view->ndim = array->dims;
   Py_ssize_t *shape = (Py_ssize_t *)array->shape; /* of the same size and signedness */
@@ -195,7 +232,13 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   view->shape = (flags & PyBUF_ND) ? shape : NULL;
   view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? array->byte_strides : NULL;
   view->suboffsets = NULL, view->internal = NULL;
+  array->exports++;
   return 0;
+}
+
+static void array_releasebuffer(PyObject *self, Py_buffer *view) {
+  (void)view;
+  ((array_object *)self)->exports--;
 }
 
 static PyObject *get_interface(PyObject *self, void *unused) {
@@ -217,6 +260,8 @@ static PyObject *get_interface(PyObject *self, void *unused) {
 }
 
 static void end_tensor(void *array) {
+  if (!cgrpy_may_call())
+    return;
   const PyGILState_STATE state = PyGILState_Ensure();
   Py_DECREF((PyObject *)array);
   PyGILState_Release(state);
@@ -254,6 +299,8 @@ static void fill_tensor(array_object *array, dl_tensor *tensor) {
 }
 
 static PyObject *make_capsule(array_object *array, bool versioned) {
+  if (array->lent)
+    return PyErr_Format(PyExc_BufferError, "the array is good during a call alone");
   void *managed = calloc(1, versioned ? sizeof(dl_versioned) : sizeof(dl_managed));
   if (managed == NULL)
     return PyErr_NoMemory();
@@ -325,6 +372,10 @@ static void array_dealloc(PyObject *self) {
   }
 }
 
+bool cgrpy_is_array_of(PyObject *object, const cgrpy_handle *runtime) {
+  return object != NULL && PyObject_TypeCheck(object, cgrpy_array_type) && ((array_object *)object)->pinned == runtime;
+}
+
 int cgrpy_add_array(PyObject *module) {
   static PyMethodDef methods[] = {
     { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_FASTCALL | METH_KEYWORDS,
@@ -345,6 +396,7 @@ int cgrpy_add_array(PyObject *module) {
     { Py_tp_methods, methods },
     { Py_tp_getset, fields },
     { Py_bf_getbuffer, array_getbuffer },
+    { Py_bf_releasebuffer, array_releasebuffer },
     { 0, NULL },
   };
   static PyType_Spec spec = { "cgr.Array", sizeof(array_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,

@@ -3,8 +3,7 @@
 
 #include "callbacks.h"
 
-/* A struct of Python's with a copy of what cgr gave; what it points to stays cgr's. */
-static PyObject *copy_of(int type, const void *data) {
+PyObject *cgrpy_copy_of(int type, const void *data) {
   PyObject *object = cgrpy_new(type, NULL);
   if (object != NULL)
     memcpy(((cgrpy_object *)object)->data, data, cgrpy_structs[type].size);
@@ -29,10 +28,11 @@ static int32_t run_check(void *context, const cgr_device_info *device, const cgr
                          cgr_finding *findings, int32_t capacity) {
   cgrpy_binding *binding = context;
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, binding->handle);
-  PyObject *a = copy_of(cgrpy_type_device_info, device), *b = copy_of(cgrpy_type_group, group);
-  PyObject *c = copy_of(cgrpy_type_layer, layer);
-  PyObject *result = a && b && c ? PyObject_CallFunctionObjArgs(binding->functions[0], a, b, c, NULL) : NULL;
+  if (!cgrpy_callback_begin(&callback, binding->handle))
+    return 0;
+  PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_group, group);
+  PyObject *c = cgrpy_copy_of(cgrpy_type_layer, layer);
+  PyObject *result = a && b && c ? PyObject_CallFunctionObjArgs(binding->functions[CGRPY_CHECK], a, b, c, NULL) : NULL;
   int32_t count = result ? write_findings(result, findings, capacity) : -1;
   if (count < 0 && capacity > 0) { /* the exception is raised by the call that checks */
     memset(findings, 0, sizeof *findings);
@@ -50,9 +50,10 @@ static int32_t run_check(void *context, const cgr_device_info *device, const cgr
 static cgr_graph_support run_support(void *context, const cgr_device_info *device, const cgr_group *group) {
   cgrpy_binding *binding = context;
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, binding->handle);
-  PyObject *a = copy_of(cgrpy_type_device_info, device), *b = copy_of(cgrpy_type_group, group);
-  PyObject *result = a && b ? PyObject_CallFunctionObjArgs(binding->functions[1], a, b, NULL) : NULL;
+  if (!cgrpy_callback_begin(&callback, binding->handle))
+    return CGR_SUPPORT_NEVER;
+  PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_group, group);
+  PyObject *result = a && b ? PyObject_CallFunctionObjArgs(binding->functions[CGRPY_SUPPORT], a, b, NULL) : NULL;
   int32_t support = CGR_SUPPORT_NEVER;
   if (result != NULL && !cgrpy_i32(result, "the result of support", &support))
     support = CGR_SUPPORT_NEVER;
@@ -66,26 +67,33 @@ static cgr_graph_support run_support(void *context, const cgr_device_info *devic
 static cgr_status run_backend(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
   cgrpy_binding *binding = context;
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, binding->handle);
-  PyObject *copy = copy_of(cgrpy_type_attention, attention);
-  const cgr_status status = copy ? cgrpy_call_backend(binding, recorder, copy) : CGR_ERROR_CALLBACK;
+  if (!cgrpy_callback_begin(&callback, binding->handle))
+    return CGR_ERROR_CALLBACK;
+  PyObject *function = Py_XNewRef(binding->functions[CGRPY_RECORD]);
+  PyObject *copy = function ? cgrpy_copy_of(cgrpy_type_attention, attention) : NULL;
+  PyObject *after = copy ? PyTuple_Pack(1, copy) : NULL;
+  const cgr_status status =
+      after ? cgrpy_call_with_recorder(binding->handle, function, recorder, NULL, after) : CGR_ERROR_CALLBACK;
+  Py_XDECREF(after);
   Py_XDECREF(copy);
+  Py_XDECREF(function);
   cgrpy_callback_end(&callback);
   return status;
 }
 
 static bool bind_backend(cgrpy_handle *handle, cgrpy_object *object, cgr_backend *backend) {
-  static const char *const names[] = { "check", "support", "record" };
+  static const char *const names[CGRPY_FUNCTIONS] = { "check", "support", "record", "create", "destroy", "plan_host", "plan" };
   cgrpy_binding *binding = cgrpy_bind(handle);
   if (binding == NULL)
     return false;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < CGRPY_FUNCTIONS; i++)
     binding->functions[i] = Py_XNewRef(cgrpy_kept(object, names[i]));
   *backend = *(cgr_backend *)object->data;
   backend->context = binding;
-  backend->check = binding->functions[0] ? run_check : NULL;
-  backend->support = binding->functions[1] ? run_support : NULL;
-  backend->record = binding->functions[2] ? run_backend : NULL;
+  backend->check = binding->functions[CGRPY_CHECK] ? run_check : NULL;
+  backend->support = binding->functions[CGRPY_SUPPORT] ? run_support : NULL;
+  backend->record = binding->functions[CGRPY_RECORD] ? run_backend : NULL;
+  cgrpy_bind_plans(binding, backend);
   return true;
 }
 

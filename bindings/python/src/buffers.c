@@ -42,6 +42,23 @@ static void hold_dealloc(PyObject *self) {
   Py_DECREF(type);
 }
 
+static bool holds_array_of(PyObject *object, const cgrpy_handle *runtime) {
+  return object != NULL && PyObject_TypeCheck(object, hold_type) && cgrpy_is_array_of(cgrpy_held(object)->kept, runtime);
+}
+
+/* `kept` is a hold, or a copy of a struct, which is nobody else's. */
+void cgrpy_forget_arrays_of(PyObject *kept, const cgrpy_handle *runtime) {
+  if (PyObject_TypeCheck(kept, hold_type)) {
+    if (holds_array_of(kept, runtime))
+      cgrpy_data_end(&((hold_object *)kept)->data);
+    return;
+  }
+  cgrpy_object *copy = (cgrpy_object *)kept;
+  for (Py_ssize_t k = 0; k < copy->count * copy->info->num_keeps; k++)
+    if (holds_array_of(copy->keeps[k], runtime))
+      cgrpy_replace(&copy->keeps[k], NULL);
+}
+
 bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {
   if (data->bytes < 0 || elements <= data->bytes / bytes)
     return true;

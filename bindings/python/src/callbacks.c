@@ -23,7 +23,9 @@ bool cgrpy_take_pending(void) {
   return true;
 }
 
-void cgrpy_callback_begin(cgrpy_callback *callback, cgrpy_handle *handle) {
+bool cgrpy_callback_begin(cgrpy_callback *callback, cgrpy_handle *handle) {
+  if (!cgrpy_may_call())
+    return false;
   callback->gil = PyGILState_Ensure();
   memcpy(callback->pending, pending, sizeof pending);
   memset(pending, 0, sizeof pending);
@@ -31,6 +33,7 @@ void cgrpy_callback_begin(cgrpy_callback *callback, cgrpy_handle *handle) {
   callback->handle = handle;
   if (handle != NULL)
     handle->users++, handle->thread = PyThread_get_thread_ident();
+  return true;
 }
 
 /* The first exception of a call is the one that it raises. */
@@ -54,20 +57,26 @@ static void end_unraisable(cgrpy_callback *callback, PyObject *function) {
 
 /* --------------------------------------------------------------------------------------------------------------- recorders */
 
-/* Calls function(recorder, ...) with a recorder that is good until it returns. */
-static cgr_status call_with_recorder(cgrpy_handle *runtime, PyObject *function, cgr_recorder *recorder, PyObject *argument,
-                                     PyObject *arguments) {
+static PyObject *join_arguments(PyObject *before, PyObject *recorder, PyObject *after) {
+  PyObject *one = PyTuple_Pack(1, recorder);
+  PyObject *first = one != NULL && before != NULL ? PySequence_Concat(before, one) : Py_XNewRef(one);
+  PyObject *all = first != NULL && after != NULL ? PySequence_Concat(first, after) : Py_XNewRef(first);
+  Py_XDECREF(one);
+  Py_XDECREF(first);
+  return all;
+}
+
+cgr_status cgrpy_call_with_recorder(cgrpy_handle *runtime, PyObject *function, cgr_recorder *recorder, PyObject *before,
+                                    PyObject *after) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   cgrpy_handle *handle = cgrpy_handle_new(CGRPY_HANDLE_RECORDER, recorder, runtime);
   if (handle == NULL)
     return CGR_ERROR_CALLBACK;
   handle->capturing = cgr_record_get_info(recorder, &info) == CGR_OK && info.capturing;
   current_recorder = handle;
-  PyObject *first = argument ? PyTuple_Pack(2, (PyObject *)handle, argument) : PyTuple_Pack(1, (PyObject *)handle);
-  PyObject *all = first != NULL && arguments != NULL ? PySequence_Concat(first, arguments) : Py_XNewRef(first);
+  PyObject *all = join_arguments(before, (PyObject *)handle, after);
   PyObject *result = all ? PyObject_Call(function, all, NULL) : NULL;
   handle->pointer = NULL;
-  Py_XDECREF(first);
   Py_XDECREF(all);
   Py_DECREF((PyObject *)handle);
   Py_XDECREF(result);
@@ -77,9 +86,11 @@ static cgr_status call_with_recorder(cgrpy_handle *runtime, PyObject *function, 
 static cgr_status run_record(cgr_recorder *recorder, void *engine) {
   cgrpy_binding *binding = engine;
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, binding->handle);
+  if (!cgrpy_callback_begin(&callback, binding->handle))
+    return CGR_ERROR_CALLBACK;
   PyObject *function = Py_XNewRef(binding->functions[0]);
-  const cgr_status status = function ? call_with_recorder(binding->handle, function, recorder, NULL, NULL) : CGR_ERROR_CALLBACK;
+  const cgr_status status =
+      function ? cgrpy_call_with_recorder(binding->handle, function, recorder, NULL, NULL) : CGR_ERROR_CALLBACK;
   Py_XDECREF(function);
   cgrpy_callback_end(&callback);
   return status;
@@ -174,7 +185,8 @@ typedef struct host_call {
 static void run_host(const void *args) {
   const host_call *call = args;
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, NULL);
+  if (!cgrpy_callback_begin(&callback, NULL))
+    return;
   PyObject *result = PyObject_Call(call->function, call->arguments, NULL);
   Py_XDECREF(result);
   if (PyErr_Occurred())
@@ -253,7 +265,7 @@ PyObject *cgrpy_py_launch_host(PyObject *self, PyObject *const *args, Py_ssize_t
   static const char *const names[] = { "function", "args", "stream", NULL };
   PyObject *a[3];
   cgrpy_stream stream;
-  if (!read_call("launch_host", names, 3, args, nargs, keywords, a) || !cgrpy_to_stream(a[2], &stream))
+  if (!read_call("launch_host", names, 3, args, nargs, keywords, a) || !cgrpy_to_stream(a[2], &stream) || !cgrpy_may_launch())
     return NULL;
   host_call call = { a[0], pack_arguments(a[1]), 0, NULL };
   cgrpy_handle *device = call.arguments ? cgrpy_open(self, CGRPY_HANDLE_DEVICE, "device") : NULL;
@@ -273,8 +285,9 @@ PyObject *cgrpy_py_launch_host(PyObject *self, PyObject *const *args, Py_ssize_t
 static cgr_status run_call(cgr_recorder *recorder, const void *args) {
   const host_call *call = args;
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, call->runtime);
-  const cgr_status status = call_with_recorder(call->runtime, call->function, recorder, NULL, call->arguments);
+  if (!cgrpy_callback_begin(&callback, call->runtime))
+    return CGR_ERROR_CALLBACK;
+  const cgr_status status = cgrpy_call_with_recorder(call->runtime, call->function, recorder, NULL, call->arguments);
   cgrpy_callback_end(&callback);
   return status;
 }
@@ -299,6 +312,8 @@ PyObject *cgrpy_py_record_call(PyObject *self, PyObject *const *args, Py_ssize_t
 /* ------------------------------------------------------------------------------------------- what a stream reads later */
 
 static void run_release(const void *args) {
+  if (!cgrpy_may_call())
+    return;
   const PyGILState_STATE gil = PyGILState_Ensure();
   Py_DECREF(*(PyObject *const *)args);
   PyGILState_Release(gil);
@@ -324,18 +339,21 @@ static PyObject *keep_captured(cgrpy_handle *runtime, PyObject *kept) {
 }
 
 PyObject *cgrpy_keep_until(cgrpy_handle *device, cudaStream_t stream, PyObject *const *objects, int count) {
+  const bool captured = current_recorder != NULL && current_recorder->capturing;
   PyObject *kept = PyTuple_New(count);
   for (int i = 0; i < count; i++) {
     if (kept == NULL || objects[i] == NULL) {
       Py_XDECREF(objects[i]);
       Py_CLEAR(kept);
     } else {
+      if (captured)
+        cgrpy_forget_arrays_of(objects[i], current_recorder->parent);
       PyTuple_SetItem(kept, i, objects[i]);
     }
   }
   if (kept == NULL)
     return NULL;
-  if (current_recorder != NULL && current_recorder->capturing)
+  if (captured)
     return keep_captured(current_recorder->parent, kept);
   return keep_on_stream(device->on_host, device->pointer, stream, kept);
 }
@@ -345,8 +363,10 @@ PyObject *cgrpy_keep_recorded(cgrpy_handle *recorder, PyObject *object) {
   cgr_device *device = NULL;
   if (object == NULL)
     return NULL;
-  if (recorder->capturing)
+  if (recorder->capturing) {
+    cgrpy_forget_arrays_of(object, recorder->parent);
     return keep_captured(recorder->parent, object);
+  }
   const bool known =
       cgr_record_get_info(recorder->pointer, &info) == CGR_OK && cgr_runtime_device(recorder->parent->pointer, &device) == CGR_OK;
   return keep_on_stream(known && recorder->parent->on_host, device, info.stream, object);
@@ -356,7 +376,8 @@ PyObject *cgrpy_keep_recorded(cgrpy_handle *recorder, PyObject *object) {
 
 static void call_unraisable(cgrpy_binding *binding, const char *format, int number, const char *text, Py_ssize_t length) {
   cgrpy_callback callback;
-  cgrpy_callback_begin(&callback, binding->handle);
+  if (!cgrpy_callback_begin(&callback, binding->handle))
+    return;
   PyObject *function = Py_XNewRef(binding->functions[0]);
   PyObject *result = function == NULL ? NULL
                      : number         ? PyObject_CallFunction(function, format, number, text)
@@ -406,14 +427,4 @@ bool cgrpy_bind_config(cgrpy_handle *handle, cgrpy_object *config, cgr_config *o
   out->dump = out->dump_context ? run_dump : NULL;
   PyObject *array = cgrpy_kept(config, "backends");
   return ok && (array == NULL || cgrpy_bind_backends(handle, (cgrpy_object *)array, out, backends));
-}
-
-/* ------------------------------------------------------------------------------------------- backends, used by backends.c */
-
-cgr_status cgrpy_call_backend(cgrpy_binding *binding, cgr_recorder *recorder, PyObject *attention) {
-  PyObject *function = Py_XNewRef(binding->functions[2]);
-  const cgr_status status =
-      function ? call_with_recorder(binding->handle, function, recorder, attention, NULL) : CGR_ERROR_CALLBACK;
-  Py_XDECREF(function);
-  return status;
 }

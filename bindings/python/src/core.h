@@ -32,6 +32,7 @@ typedef enum cgrpy_kind {
   CGRPY_DEVICE,   /* cgr_device * */
   CGRPY_STREAM,   /* cudaStream_t */
   CGRPY_CALLABLE, /* a function; what is called is kept, and the pointer is set for the call */
+  CGRPY_OBJECT,   /* an object of Python's that C passes on; the pointer is not read */
   CGRPY_VALIDATE  /* of cgr_device_config.layer: a bool, the validation layer or none */
 } cgrpy_kind;
 
@@ -68,6 +69,7 @@ typedef struct cgrpy_object {
   PyObject *owner;   /* the object that this is a part of */
   PyObject *runtime; /* of a step, result or view: whose it is */
   Py_ssize_t count;
+  enum { CGRPY_OWN, CGRPY_LENT, CGRPY_TAKEN_BACK } lent; /* its arrays are cgr's, during a call */
 } cgrpy_object;
 
 extern const cgrpy_struct cgrpy_structs[]; /* generated, as the next three */
@@ -84,7 +86,8 @@ PyObject *cgrpy_new(int type, PyObject *runtime);
 PyObject *cgrpy_new_array(int type, Py_ssize_t count, PyObject *runtime);
 PyObject *cgrpy_list(PyObject *array); /* the structs of one, each by itself */
 PyObject *cgrpy_copy(PyObject *object);
-int cgrpy_init(int type, void *data); /* of one, as its _INIT macro */
+PyObject *cgrpy_copy_whole(PyObject *object); /* also of the structs that it points to */
+int cgrpy_init(int type, void *data);         /* of one, as its _INIT macro */
 /* A borrowed object of this type; None gives NULL if that is allowed. */
 bool cgrpy_is(PyObject *object, int type, bool optional, const char *name, cgrpy_object **out);
 /* Whether the arrays are as long as the other fields say. */
@@ -108,33 +111,45 @@ typedef enum cgrpy_handle_kind {
   CGRPY_NUM_HANDLES
 } cgrpy_handle_kind;
 
+/* What `create` of a backend has made: kept until cgr ends it, or until the runtime lets go of what it calls. */
+typedef struct cgrpy_state {
+  struct cgrpy_state *next;
+  PyObject *object; /* NULL: let go of */
+} cgrpy_state;
+
+enum { CGRPY_FUNCTIONS = 7 };
+
 /* What cgr calls: Python functions, kept as long as the handle. */
 typedef struct cgrpy_binding {
   struct cgrpy_binding *next;
   struct cgrpy_handle *handle; /* a runtime or device; borrowed */
-  PyObject *functions[3];
+  PyObject *functions[CGRPY_FUNCTIONS];
+  cgrpy_state *states;
   bool memory; /* it keeps what graphs read, and calls nothing */
 } cgrpy_binding;
 
 typedef struct cgrpy_handle {
   PyObject_HEAD cgrpy_handle_kind kind;
-  void *pointer;               /* NULL: closed */
-  struct cgrpy_handle *parent; /* whose close waits for this one's: device of a stream, ... */
-  Py_ssize_t pins;             /* children and views that need it */
-  Py_ssize_t deferred;         /* of a device: runtimes that are closed but pinned */
-  Py_ssize_t users;            /* calls under way without the GIL */
-  unsigned long thread;        /* of the last of them */
-  bool closing;                /* closed for Python, but pinned */
-  bool borrowed;               /* not to be destroyed: a runtime's own device */
-  bool pinned_memory, on_host; /* of memory; of a device, and what is made from it */
-  size_t bytes;                /* of memory */
-  PyObject *config;            /* a runtime's, for what it keeps alive */
+  struct cgrpy_handle *after, **at; /* in the list of all */
+  void *pointer;                    /* NULL: closed */
+  struct cgrpy_handle *parent;      /* whose close waits for this one's: device of a stream, ... */
+  Py_ssize_t pins;                  /* children and views that need it */
+  Py_ssize_t deferred;              /* of a device: runtimes that are closed but pinned */
+  Py_ssize_t users;                 /* calls under way without the GIL */
+  unsigned long thread;             /* of the last of them */
+  bool closing;                     /* closed for Python, but pinned */
+  bool borrowed;                    /* not to be destroyed: a runtime's own device */
+  bool pinned_memory, on_host;      /* of memory; of a device, and what is made from it */
+  size_t bytes;                     /* of memory */
+  PyObject *config;                 /* a runtime's, for what it keeps alive */
   cgrpy_binding *bindings;
   PyObject *record; /* the last binding of a capture is of this function */
   cgrpy_binding *record_binding;
   PyObject *calls;             /* {(function, arguments, types): itself}: what graphs call */
   struct cgrpy_handle *stream; /* of a runtime's last launch, which must outlive its steps */
   bool launched;               /* a runtime has, on that stream or on another library's */
+  cgr_mark last;               /* of its last launch */
+  bool plans_on_host;          /* a runtime calls Python in the midst of a prepare */
   bool capturing;              /* of a recorder */
   int32_t stream_ordinal;
 } cgrpy_handle;
@@ -150,8 +165,13 @@ void cgrpy_pin(cgrpy_handle *handle);
 void cgrpy_unpin(cgrpy_handle *handle); /* the last one of a closed handle ends it */
 cgrpy_binding *cgrpy_bind(cgrpy_handle *handle);
 void cgrpy_unbind(cgrpy_handle *handle, cgrpy_binding *binding);
+PyObject *cgrpy_device_of(cgrpy_handle *runtime);
 
 static inline void *cgrpy_pointer(const cgrpy_handle *handle) { return handle != NULL ? handle->pointer : NULL; }
+
+PyObject *cgrpy_finish_work(PyObject *module, PyObject *unused); /* before the interpreter exits */
+bool cgrpy_may_call(void);                                       /* whether this thread may call Python */
+bool cgrpy_may_launch(void);                                     /* if not, there is an exception */
 
 /* A stream of cgr's or of another library; `handle` NULL: it is another's. */
 typedef struct cgrpy_stream {
@@ -210,6 +230,15 @@ const cgrpy_data *cgrpy_held(PyObject *hold);
 PyObject *cgrpy_address(const void *pointer);
 /* A memoryview of the host's memory, which pins the handle; NULL: the memory is copied. */
 PyObject *cgrpy_view(cgrpy_handle *pinned, const void *pointer, char format, int bytes, const int64_t *shape, int dims);
+bool cgrpy_is_array_of(PyObject *object, const cgrpy_handle *runtime);
+/* Lets what is kept for a runtime's graphs not keep the runtime itself, whose memory lives as long as they do. */
+void cgrpy_forget_arrays_of(PyObject *kept, const cgrpy_handle *runtime);
+/* A cgr.Array of the runtime's bytes. */
+PyObject *cgrpy_bytes_array(cgrpy_handle *runtime, void *pointer, uint64_t bytes);
+/* A memoryview of the runtime's memory, for a call; and whether nothing has been kept of it, when the call ends. */
+PyObject *cgrpy_lend(cgrpy_handle *runtime, void *pointer, char format, int bytes, int64_t count, bool writable,
+                     PyObject **array);
+bool cgrpy_take_back(PyObject *array, PyObject *view); /* references to both go */
 PyObject *cgrpy_buffer_array(PyObject *self, PyObject *unused);
 /* Whether it is a cgr.Array; then either *out is its memory or there is an exception. */
 bool cgrpy_array_data(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out);
@@ -245,6 +274,9 @@ PyObject *cgrpy_py_launch_host(PyObject *self, PyObject *const *args, Py_ssize_t
 PyObject *cgrpy_py_validate(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 PyObject *cgrpy_py_runtime_memory(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 PyObject *cgrpy_py_record_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
+PyObject *cgrpy_py_record_info(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
+/* Lets go of the states of backends that plan, after their `destroy` if it is to be called. */
+void cgrpy_drop_states(cgrpy_binding *binding, bool call);
 
 /* -------------------------------------------------------------------------------------------------------------- the step */
 

@@ -246,6 +246,10 @@ static bool set_callable(cgrpy_object *self, const cgrpy_field *field, PyObject 
 }
 
 static bool set_pointer(cgrpy_object *self, const cgrpy_field *field, PyObject *value) {
+  if (self->lent != CGRPY_OWN || field->kind == CGRPY_OBJECT) {
+    PyErr_Format(PyExc_AttributeError, "%s is cgr's to set; what it is an array of can be written, if it is to be", field->name);
+    return false;
+  }
   if (value == Py_None) {
     set_count(self, field, 0);
     return keep_pointer(self, field, NULL, NULL);
@@ -327,10 +331,14 @@ static PyObject *get_structs(const cgrpy_field *field, PyObject *keep) {
 }
 
 static PyObject *get_pointer(cgrpy_object *self, const cgrpy_field *field) {
+  if (self->lent == CGRPY_TAKEN_BACK)
+    return PyErr_Format(PyExc_ValueError, "%s was good during its call alone, which has ended", field->name);
   PyObject *keep = field->keep >= 0 ? self->keeps[field->keep] : NULL;
   const void *pointer = *(const void **)(self->data + field->offset);
   if (field->kind == CGRPY_STRUCTS)
     return get_structs(field, keep);
+  if (field->kind == CGRPY_OBJECT)
+    return Py_NewRef(keep != NULL ? keep : Py_None);
   if (keep != NULL)
     return Py_NewRef(field->kind == CGRPY_DATA ? cgrpy_held(keep)->kept : keep);
   if (pointer == NULL)

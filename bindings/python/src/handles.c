@@ -1,23 +1,22 @@
-/* Devices, streams, events, memory, runtimes and recorders as objects. A handle keeps its parent: what is closed early is ended
- * when the last thing that needs it has gone, so that no order of closing or of garbage collection does harm. */
+/* Devices, streams, events, memory, runtimes and recorders as objects. */
 #include <string.h>
 
-#include "core.h"
+#include "handles.h"
 
 PyTypeObject *cgrpy_handle_types[CGRPY_NUM_HANDLES];
 
-static const char *const kind_names[] = { "device", "stream", "event", "memory", "runtime", "recorder" };
+const char *const cgrpy_kind_names[] = { "device", "stream", "event", "memory", "runtime", "recorder" };
 
 cgrpy_handle *cgrpy_open_any(PyObject *object, cgrpy_handle_kind kind, const char *name) {
   if (object == NULL || !PyObject_TypeCheck(object, cgrpy_handle_types[kind])) {
     PyErr_Format(PyExc_TypeError, "%s is of %R, expected a cgr %s", name, object ? (PyObject *)Py_TYPE(object) : Py_None,
-                 kind_names[kind]);
+                 cgrpy_kind_names[kind]);
     return NULL;
   }
   cgrpy_handle *handle = (cgrpy_handle *)object;
   if (handle->pointer == NULL || handle->closing) {
     PyErr_Format(PyExc_ValueError, kind == CGRPY_HANDLE_RECORDER ? "the recorder is not in its call" : "the %s is closed",
-                 kind_names[kind]);
+                 cgrpy_kind_names[kind]);
     return NULL;
   }
   return handle;
@@ -41,180 +40,14 @@ cgrpy_handle *cgrpy_handle_new(cgrpy_handle_kind kind, void *pointer, cgrpy_hand
   cgrpy_handle *handle = (cgrpy_handle *)PyType_GenericAlloc(cgrpy_handle_types[kind], 0);
   if (handle == NULL)
     return NULL;
-  handle->kind = kind, handle->pointer = pointer;
+  cgrpy_list_handle(handle, kind);
+  handle->pointer = pointer;
   if (parent != NULL) {
     handle->parent = (cgrpy_handle *)Py_NewRef((PyObject *)parent);
     handle->on_host = parent->on_host, handle->stream_ordinal = parent->stream_ordinal;
     cgrpy_pin(parent);
   }
   return handle;
-}
-
-/* ------------------------------------------------------------------------------------------------------------- bindings */
-
-cgrpy_binding *cgrpy_bind(cgrpy_handle *handle) {
-  cgrpy_binding *binding = PyMem_Calloc(1, sizeof *binding);
-  if (binding == NULL) {
-    PyErr_NoMemory();
-    return NULL;
-  }
-  binding->handle = handle, binding->next = handle->bindings;
-  handle->bindings = binding;
-  return binding;
-}
-
-static void end_binding(cgrpy_binding *binding) {
-  for (int i = 0; i < 3; i++)
-    Py_CLEAR(binding->functions[i]);
-  PyMem_Free(binding);
-}
-
-void cgrpy_unbind(cgrpy_handle *handle, cgrpy_binding *binding) {
-  cgrpy_binding **at = &handle->bindings;
-  while (*at != NULL && *at != binding)
-    at = &(*at)->next;
-  if (*at == NULL)
-    return;
-  *at = binding->next;
-  end_binding(binding);
-}
-
-void cgrpy_bindings_end(cgrpy_handle *handle) {
-  while (handle->bindings != NULL)
-    cgrpy_unbind(handle, handle->bindings);
-  handle->record_binding = NULL;
-  Py_CLEAR(handle->record);
-  Py_CLEAR(handle->calls);
-}
-
-/* The stream stays while the runtime lives, or until it launches on another. */
-void cgrpy_set_stream(cgrpy_handle *runtime, cgrpy_handle *stream) {
-  cgrpy_handle *before = runtime->stream;
-  runtime->stream = stream;
-  if (stream != NULL) {
-    Py_INCREF((PyObject *)stream);
-    cgrpy_pin(stream);
-  }
-  if (before != NULL) {
-    cgrpy_unpin(before);
-    Py_DECREF((PyObject *)before);
-  }
-}
-
-/* --------------------------------------------------------------------------------------------------------------- ending */
-
-static cgr_status end_pointer(const cgrpy_handle *handle, void *pointer) {
-  cgr_device *device = cgrpy_pointer(handle->parent);
-  if (handle->borrowed)
-    return CGR_OK;
-  switch (handle->kind) {
-  case CGRPY_HANDLE_DEVICE:
-    return cgr_device_close(pointer);
-  case CGRPY_HANDLE_STREAM:
-    return cgr_stream_destroy(device, pointer);
-  case CGRPY_HANDLE_EVENT:
-    return cgr_event_destroy(device, pointer);
-  case CGRPY_HANDLE_MEMORY:
-    return handle->pinned_memory ? cgr_memory_free_pinned(device, pointer) : cgr_memory_free(device, pointer);
-  case CGRPY_HANDLE_RUNTIME:
-    return cgr_runtime_destroy(pointer);
-  default:
-    return CGR_OK;
-  }
-}
-
-/* What the handle kept goes after it, its parent last. */
-static void drop_kept(cgrpy_handle *handle) {
-  cgrpy_bindings_end(handle);
-  cgrpy_set_stream(handle, NULL);
-  Py_CLEAR(handle->config);
-  cgrpy_handle *parent = handle->parent;
-  handle->parent = NULL;
-  if (parent != NULL) {
-    cgrpy_unpin(parent);
-    Py_DECREF((PyObject *)parent);
-  }
-}
-
-/* Without the GIL: destroying waits for the device, whose work may be functions of Python's. */
-static cgr_status end_handle(cgrpy_handle *handle) {
-  void *pointer = handle->pointer;
-  handle->pointer = NULL, handle->closing = true;
-  PyThreadState *state = PyEval_SaveThread();
-  const cgr_status status = end_pointer(handle, pointer);
-  PyEval_RestoreThread(state);
-  if (status == CGR_OK)
-    drop_kept(handle);
-  else
-    handle->pointer = pointer, handle->closing = false;
-  return status;
-}
-
-/* Where nothing can be raised. What could not be ended stays, with all that it needs. */
-static void end_quietly(cgrpy_handle *handle) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  const cgr_status status = end_handle(handle);
-  if (status != CGR_OK) {
-    for (cgrpy_binding *b = handle->bindings; b != NULL; b = b->next)
-      b->handle = NULL;
-    cgrpy_raise(status);
-    PyErr_WriteUnraisable(NULL);
-  }
-  PyErr_Restore(type, value, traceback);
-}
-
-/* Memory that a runtime holds which is closed, but whose views are still in use. */
-static bool waits_for_a_runtime(const cgrpy_handle *handle) {
-  return handle->kind == CGRPY_HANDLE_MEMORY && handle->parent->deferred > 0;
-}
-
-void cgrpy_unpin(cgrpy_handle *handle) {
-  if (--handle->pins > 0 || !handle->closing || handle->pointer == NULL || waits_for_a_runtime(handle))
-    return;
-  if (handle->kind == CGRPY_HANDLE_RUNTIME && handle->parent != NULL)
-    handle->parent->deferred--;
-  end_quietly(handle);
-}
-
-static int handle_clear(PyObject *self);
-
-/* A runtime that views still need lets go of its functions, which may be what keeps these views: once nothing runs any more. */
-static void defer_runtime(cgrpy_handle *runtime) {
-  cgr_device *device = NULL;
-  cgr_status status = CGR_OK;
-  if (runtime->parent != NULL)
-    runtime->parent->deferred++;
-  if (runtime->launched && runtime->stream == NULL)
-    return; /* on a stream of another library */
-  if (runtime->launched && cgr_runtime_device(runtime->pointer, &device) == CGR_OK) {
-    PyThreadState *state = PyEval_SaveThread();
-    status = cgr_stream_synchronize(device, runtime->stream->pointer);
-    PyEval_RestoreThread(state);
-  }
-  if (status == CGR_OK)
-    handle_clear((PyObject *)runtime);
-}
-
-static PyObject *handle_close(PyObject *self, PyObject *unused) {
-  (void)unused;
-  cgrpy_handle *handle = (cgrpy_handle *)self;
-  if (handle->pointer == NULL || handle->closing)
-    Py_RETURN_NONE;
-  if (handle->users > 0)
-    return PyErr_Format(PyExc_RuntimeError, "the %s is in a call", kind_names[handle->kind]);
-  handle->closing = true;
-  if (handle->pins > 0) {
-    if (handle->kind == CGRPY_HANDLE_RUNTIME)
-      defer_runtime(handle);
-    Py_RETURN_NONE;
-  }
-  const cgr_status status = end_handle(handle);
-  if (status == CGR_ERROR_STATE && waits_for_a_runtime(handle))
-    handle->closing = true; /* its last reference frees it */
-  else if (status != CGR_OK)
-    return cgrpy_raise(status);
-  Py_RETURN_NONE;
 }
 
 static PyObject *handle_enter(PyObject *self, PyObject *unused) {
@@ -224,50 +57,12 @@ static PyObject *handle_enter(PyObject *self, PyObject *unused) {
 
 static PyObject *handle_exit(PyObject *self, PyObject *args) {
   (void)args;
-  return handle_close(self, NULL);
+  return cgrpy_handle_close(self, NULL);
 }
 
 static PyObject *get_closed(PyObject *self, void *unused) {
   (void)unused;
   return PyBool_FromLong(((cgrpy_handle *)self)->pointer == NULL || ((cgrpy_handle *)self)->closing);
-}
-
-static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
-  cgrpy_handle *handle = (cgrpy_handle *)self;
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT((PyObject *)handle->parent);
-  Py_VISIT(handle->config);
-  Py_VISIT(handle->record);
-  Py_VISIT(handle->calls);
-  Py_VISIT((PyObject *)handle->stream);
-  for (cgrpy_binding *b = handle->bindings; b != NULL; b = b->next)
-    for (int i = 0; i < 3; i++)
-      Py_VISIT(b->functions[i]);
-  return 0;
-}
-
-/* Breaks cycles through callbacks. The runtime is not called again but to end it, and that calls none of them. Its graphs still
- * hold the memory that they read, so that stays. */
-static int handle_clear(PyObject *self) {
-  cgrpy_handle *handle = (cgrpy_handle *)self;
-  for (cgrpy_binding *b = handle->bindings; b != NULL; b = b->next)
-    for (int i = 0; i < 3 && !b->memory; i++)
-      Py_CLEAR(b->functions[i]);
-  Py_CLEAR(handle->record);
-  Py_CLEAR(handle->calls);
-  return 0;
-}
-
-static void handle_dealloc(PyObject *self) {
-  cgrpy_handle *handle = (cgrpy_handle *)self;
-  PyTypeObject *type = Py_TYPE(self);
-  PyObject_GC_UnTrack(self);
-  if (handle->pointer != NULL)
-    end_quietly(handle);
-  if (handle->pointer == NULL)
-    drop_kept(handle);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- devices */
@@ -289,6 +84,8 @@ static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     return NULL;
   cgrpy_handle *handle = (cgrpy_handle *)PyType_GenericAlloc(type, 0);
   cgr_device_config fields = CGR_DEVICE_CONFIG_INIT;
+  if (handle != NULL)
+    cgrpy_list_handle(handle, CGRPY_HANDLE_DEVICE);
   if (handle == NULL || !cgrpy_bind_device_config(handle, config, &fields)) {
     Py_XDECREF((PyObject *)handle);
     return NULL;
@@ -297,7 +94,7 @@ static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *keywor
   PyThreadState *state = PyEval_SaveThread();
   const cgr_status status = cgr_device_open(name, &fields, &device);
   PyEval_RestoreThread(state);
-  handle->kind = CGRPY_HANDLE_DEVICE, handle->pointer = device;
+  handle->pointer = device;
   if (status == CGR_OK && read_place(handle, device))
     return (PyObject *)handle;
   Py_DECREF((PyObject *)handle);
@@ -407,7 +204,8 @@ static cgrpy_handle *allocate_runtime(PyTypeObject *type, PyObject *config) {
   cgrpy_handle *handle = (cgrpy_handle *)PyType_GenericAlloc(type, 0);
   if (handle == NULL)
     return NULL;
-  handle->kind = CGRPY_HANDLE_RUNTIME, handle->config = cgrpy_copy(config);
+  cgrpy_list_handle(handle, CGRPY_HANDLE_RUNTIME);
+  handle->config = cgrpy_copy(config);
   PyObject *device = handle->config ? cgrpy_kept((cgrpy_object *)config, "device_handle") : NULL;
   if (device != NULL) {
     handle->parent = (cgrpy_handle *)Py_NewRef(device);
@@ -444,11 +242,7 @@ static PyObject *runtime_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   return NULL;
 }
 
-static PyObject *get_device(PyObject *self, void *unused) {
-  (void)unused;
-  cgrpy_handle *runtime = cgrpy_open_any(self, CGRPY_HANDLE_RUNTIME, "runtime");
-  if (runtime == NULL)
-    return NULL;
+PyObject *cgrpy_device_of(cgrpy_handle *runtime) {
   if (runtime->parent != NULL)
     return Py_NewRef((PyObject *)runtime->parent);
   cgr_device *device = NULL;
@@ -461,10 +255,16 @@ static PyObject *get_device(PyObject *self, void *unused) {
   return (PyObject *)handle;
 }
 
+static PyObject *get_device(PyObject *self, void *unused) {
+  (void)unused;
+  cgrpy_handle *runtime = cgrpy_open_any(self, CGRPY_HANDLE_RUNTIME, "runtime");
+  return runtime != NULL ? cgrpy_device_of(runtime) : NULL;
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- types */
 
 #define CLOSE_METHODS                                                                                                     \
-  { "close", handle_close, METH_NOARGS,                                                                                   \
+  { "close", cgrpy_handle_close, METH_NOARGS,                                                                             \
     "close($self, /)\n--\n\nEnds it, at once or when the last thing that needs it has gone. Closing twice is allowed." }, \
       { "__enter__", handle_enter, METH_NOARGS, NULL }, { "__exit__", handle_exit, METH_VARARGS, NULL }, {                \
     NULL, NULL, 0, NULL                                                                                                   \
@@ -528,9 +328,10 @@ static PyTypeObject *add_type(PyObject *module, const char *name, newfunc make, 
                               const char *doc) {
   PyType_Slot slots[] = {
     { Py_tp_doc, (void *)doc },
-    { Py_tp_dealloc, handle_dealloc },
-    { Py_tp_traverse, handle_traverse },
-    { Py_tp_clear, handle_clear },
+    { Py_tp_dealloc, cgrpy_handle_dealloc },
+    { Py_tp_finalize, cgrpy_handle_finalize },
+    { Py_tp_traverse, cgrpy_handle_traverse },
+    { Py_tp_clear, cgrpy_handle_clear },
     { Py_tp_methods, methods },
     { Py_tp_getset, fields },
     { make != NULL ? Py_tp_new : 0, make },

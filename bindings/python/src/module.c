@@ -17,6 +17,7 @@ static PyObject *module_register(PyObject *module, PyObject *args) {
 PyMODINIT_FUNC PyInit__cgr(void) {
   static PyMethodDef methods[] = {
     { "_register", module_register, METH_VARARGS, NULL },
+    { "_finish_work", cgrpy_finish_work, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL },
   };
   static struct PyModuleDef definition = { PyModuleDef_HEAD_INIT, "cgr._cgr", NULL, -1, methods, NULL, NULL, NULL, NULL };

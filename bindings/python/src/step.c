@@ -80,6 +80,16 @@ static cgrpy_handle *open_for_prepare(PyObject *self, PyObject *batch_object, cg
   return runtime != NULL && fields->num_staged > 0 && !check_staged(runtime, *batch) ? NULL : runtime;
 }
 
+/* Plans on the host are Python's, which may change the batch meanwhile. */
+static cgr_status prepare_over_copy(cgrpy_handle *runtime, cgrpy_object *batch, cgrpy_object *step) {
+  PyObject *copy = cgrpy_copy_whole((PyObject *)batch);
+  if (copy == NULL)
+    return CGR_ERROR_CALLBACK;
+  const cgr_status status = cgr_step_prepare(runtime->pointer, (cgr_batch *)((cgrpy_object *)copy)->data, (cgr_step *)step->data);
+  Py_DECREF(copy);
+  return status;
+}
+
 PyObject *cgrpy_py_prepare(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
   PyObject *a[2];
   cgrpy_object *batch;
@@ -90,7 +100,9 @@ PyObject *cgrpy_py_prepare(PyObject *self, PyObject *const *args, Py_ssize_t nar
   if (step == NULL)
     return NULL;
   cgrpy_forget_pending();
-  const cgr_status status = cgr_step_prepare(runtime->pointer, (cgr_batch *)batch->data, (cgr_step *)step->data);
+  const cgr_status status = runtime->plans_on_host
+                                ? prepare_over_copy(runtime, batch, step)
+                                : cgr_step_prepare(runtime->pointer, (cgr_batch *)batch->data, (cgr_step *)step->data);
   if (status == CGR_OK)
     return (PyObject *)step;
   Py_DECREF((PyObject *)step);
@@ -108,7 +120,7 @@ PyObject *cgrpy_py_prepare_wait(PyObject *self, PyObject *const *args, Py_ssize_
       (a[2] && !cgrpy_i32(a[2], "timeout_ms", &timeout_ms)))
     return NULL;
   cgrpy_handle *runtime = open_for_prepare(self, a[0], &batch);
-  PyObject *copy = runtime ? cgrpy_copy(a[0]) : NULL;
+  PyObject *copy = runtime ? cgrpy_copy_whole(a[0]) : NULL;
   cgrpy_object *step = copy ? take_step(a[3], runtime) : NULL;
   if (step == NULL) {
     Py_XDECREF(copy);
@@ -132,7 +144,8 @@ PyObject *cgrpy_py_prepare_wait(PyObject *self, PyObject *const *args, Py_ssize_
 static PyObject *launch_step(PyObject *runtime_object, PyObject *step_object, PyObject *stream_object) {
   cgrpy_object *step;
   cgrpy_stream stream;
-  if (!cgrpy_to_stream(stream_object, &stream) || !cgrpy_is(step_object, cgrpy_type_step, false, "step", &step))
+  if (!cgrpy_to_stream(stream_object, &stream) || !cgrpy_is(step_object, cgrpy_type_step, false, "step", &step) ||
+      !cgrpy_may_launch())
     return NULL;
   cgrpy_handle *runtime = cgrpy_open(runtime_object, CGRPY_HANDLE_RUNTIME, "runtime");
   if (runtime == NULL)
@@ -141,7 +154,11 @@ static PyObject *launch_step(PyObject *runtime_object, PyObject *step_object, Py
     cgrpy_set_stream(runtime, stream.handle);
   runtime->launched = true;
   cgrpy_forget_pending();
+  Py_INCREF((PyObject *)runtime); /* the step's own reference may go while Python runs */
   const cgr_status status = cgr_step_launch(runtime->pointer, (cgr_step *)step->data, stream.stream);
+  if (((cgr_step *)step->data)->mark.seq > 0)
+    runtime->last = ((cgr_step *)step->data)->mark;
+  Py_DECREF((PyObject *)runtime);
   if (status != CGR_OK)
     return cgrpy_raise(status);
   Py_RETURN_NONE;

@@ -91,7 +91,35 @@ PyObject *cgrpy_copy(PyObject *object) {
     return NULL;
   }
   copy_fields(to, 0, from);
+  to->lent = from->lent;
   return (PyObject *)to;
+}
+
+static PyObject *copy_array(const cgrpy_object *from) {
+  cgrpy_object *to = (cgrpy_object *)cgrpy_new_array(type_index(from->info), from->count, NULL);
+  if (to == NULL)
+    return NULL;
+  memcpy(to->data, from->data, (size_t)from->count * from->info->size);
+  for (Py_ssize_t k = 0; k < from->count * from->info->num_keeps; k++)
+    to->keeps[k] = Py_XNewRef(from->keeps[k]);
+  return (PyObject *)to;
+}
+
+PyObject *cgrpy_copy_whole(PyObject *object) {
+  cgrpy_object *copy = (cgrpy_object *)cgrpy_copy(object);
+  for (int i = 0; copy != NULL && i < copy->info->num_fields; i++) {
+    const cgrpy_field *field = &copy->info->fields[i];
+    if (field->kind != CGRPY_STRUCTS || copy->keeps[field->keep] == NULL)
+      continue;
+    PyObject *array = copy_array((cgrpy_object *)copy->keeps[field->keep]);
+    if (array == NULL) {
+      Py_CLEAR(copy);
+      break;
+    }
+    *(void **)(copy->data + field->offset) = ((cgrpy_object *)array)->data;
+    cgrpy_replace(&copy->keeps[field->keep], array);
+  }
+  return (PyObject *)copy;
 }
 
 PyObject *cgrpy_array_of(PyObject *sequence, int type, const char *name) {

@@ -11,15 +11,17 @@ PAGE = 16
 class Engine:
     """Its next token is the last one plus 1. With `layer`, one layer of cgr's attention runs over zeros."""
 
-    def __init__(self, requests=8, tokens=64, length=128, rows=0, layer=False, call=False, schedule=0, capture=True, **fields):
+    def __init__(self, requests=8, tokens=64, length=128, rows=0, layer=False, call=False, schedule=0, capture=True, backend=0,
+                 **fields):
         self.device = cgr.Device("host", host_schedule=schedule)
         self.stream = self.device.stream()
         self.call, self.raises, self.recorded = call, None, []
         self.layers, self.memory = [], {}
-        rows = rows or requests
+        self.rows, self.mode = rows or requests, fields.get("graph_mode", cgr.GraphMode.FULL_AND_PIECEWISE)
+        rows = self.rows
         num_pages = 2 + rows * (length // PAGE)
         if layer:
-            self.make_layer(tokens, num_pages)
+            self.make_layer(tokens, num_pages, backend)
         self.runtime = cgr.Runtime(
             device=self.device,
             groups=[cgr.Group(num_pages=num_pages)],
@@ -37,7 +39,7 @@ class Engine:
         if capture:
             self.runtime.capture(self.record)
 
-    def make_layer(self, tokens, num_pages):
+    def make_layer(self, tokens, num_pages, backend):
         size = tokens * 16 * 4
         self.memory = {name: self.device.alloc(size) for name in "qkvo"}
         self.memory["cache"] = self.device.alloc(num_pages * 2 * PAGE * 16 * 4)
@@ -45,7 +47,7 @@ class Engine:
             self.device.fill(memory, 0, memory.bytes, self.stream)
         self.stream.synchronize()
         k, v = cgr.kv_view_make_pair(cgr.KvLayout.NHD, self.memory["cache"], cgr.Dtype.FP32, PAGE, 1, 16)
-        self.layers = [cgr.Layer(num_q_heads=1, num_kv_heads=1, head_dim=16, k=k, v=v)]
+        self.layers = [cgr.Layer(num_q_heads=1, num_kv_heads=1, head_dim=16, k=k, v=v, backend=backend)]
 
     def record(self, recorder):
         if self.raises is not None:
