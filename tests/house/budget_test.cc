@@ -55,6 +55,12 @@ TEST(Budget, OfTheTestsLines) {
   EXPECT_LE(lines, 92000u);
 }
 
+TEST(Budget, OfTheBindingsLines) {
+  const size_t lines = LinesOf({ "bindings" }, 600);
+  EXPECT_GT(lines, 3000u) << "the test does not see the bindings";
+  EXPECT_LE(lines, 6000u);
+}
+
 TEST(Budget, OfLinesOfAProgramThatMeasuresOrShows) { EXPECT_GT(LinesOf({ "examples", "profiles" }, 600), 5000u); }
 
 TEST(Budget, OfTheSharedLibrarysBytes) {

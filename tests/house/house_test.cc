@@ -26,26 +26,34 @@ struct Source {
   std::vector<std::string> lines;
 };
 
+std::vector<Source> ReadSources(const std::vector<std::string> &folders, const std::set<std::string> &extensions) {
+  std::vector<Source> found;
+  for (const std::string &folder : folders)
+    for (const auto &entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
+      if (!extensions.count(entry.path().extension()))
+        continue;
+      Source source{ entry.path().lexically_normal().string(), {} };
+      std::ifstream in(entry.path());
+      for (std::string line; std::getline(in, line);)
+        source.lines.push_back(line);
+      found.push_back(source);
+    }
+  std::sort(found.begin(), found.end(), [](const Source &a, const Source &b) { return a.path < b.path; });
+  return found;
+}
+
 // The test's data files: every source of the library.
 const std::vector<Source> &Sources() {
-  static const std::vector<Source> *sources = [] {
-    auto *found = new std::vector<Source>;
-    for (const char *folder : { "include", "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "graphs",
-                                "tracing", "runtime" })
-      for (const auto &entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
-        std::string extension = entry.path().extension();
-        if (extension != ".c" && extension != ".h" && extension != ".cu" && extension != ".cuh")
-          continue;
-        Source source{ entry.path().lexically_normal().string(), {} };
-        std::ifstream in(entry.path());
-        for (std::string line; std::getline(in, line);)
-          source.lines.push_back(line);
-        found->push_back(source);
-      }
-    std::sort(found->begin(), found->end(), [](const Source &a, const Source &b) { return a.path < b.path; });
-    return found;
-  }();
-  return *sources;
+  static const std::vector<Source> sources = ReadSources(
+      { "include", "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "graphs", "tracing", "runtime" },
+      { ".c", ".h", ".cu", ".cuh" });
+  return sources;
+}
+
+// The bindings are on no floor of the library: they use it as engines do.
+const std::vector<Source> &Bindings() {
+  static const std::vector<Source> sources = ReadSources({ "bindings" }, { ".c", ".h", ".py" });
+  return sources;
 }
 
 std::vector<std::string> Includes(const Source &source) {
@@ -321,6 +329,36 @@ TEST(House, TheLibraryNeitherPrintsNorExits) {
   for (const Source &source : Sources())
     for (const std::string &line : source.lines)
       EXPECT_FALSE(std::regex_search(line, banned)) << source.path << ": " << line;
+}
+
+TEST(House, BindingsSeeOnlyPublicHeadersAndTheirOwn) {
+  std::set<std::string> own = { "generated.h" };
+  for (const Source &source : Bindings())
+    own.insert(fs::path(source.path).filename());
+  size_t seen = 0;
+  for (const Source &source : Bindings())
+    for (const std::string &target : Includes(source)) {
+      seen++;
+      EXPECT_TRUE(target.rfind("include/cgr/", 0) == 0 ? fs::exists(target) : own.count(target) > 0)
+          << source.path << " includes " << target;
+    }
+  EXPECT_GT(seen, 20u) << "the test does not see the bindings";
+}
+
+TEST(House, BindingsAreShort) {
+  size_t functions = 0;
+  for (const Source &source : Bindings()) {
+    EXPECT_LE(source.lines.size(), 600u) << source.path;
+    for (const std::string &line : source.lines)
+      EXPECT_LE(line.size(), 140u) << source.path << ": " << line;
+    if (fs::path(source.path).extension() != ".c" || source.path.find("/src/") == std::string::npos)
+      continue;
+    for (const auto &[name, length] : FunctionLengths(source)) {
+      EXPECT_LE(length, 45) << name;
+      functions++;
+    }
+  }
+  EXPECT_GT(functions, 300u) << "the test does not see the functions";
 }
 
 // ------------------------------------------------------------------------------------------------------------ the archive

@@ -155,7 +155,10 @@ DEFAULTS = {
 STRUCT_METHODS = {
     "cgr_step": [
         ("launch", "cgrpy_step_launch", "METH_FASTCALL | METH_KEYWORDS", "stream: Any", "None", "cgr_step_launch"),
-        ("wait", "cgrpy_step_wait", "METH_FASTCALL | METH_KEYWORDS", "timeout_ms: int = -1, result: StepResult | None = None", "StepResult | None", "cgr_step_wait"),
+        (
+            "wait", "cgrpy_step_wait", "METH_FASTCALL | METH_KEYWORDS", "timeout_ms: int = -1, result: StepResult | None = None",
+            "StepResult | None", "cgr_step_wait",
+        ),  # fmt: skip
         ("cancel", "cgrpy_step_cancel", "METH_NOARGS", "", "None", "cgr_step_cancel"),
     ],
     "cgr_buffer_view": [("array", "cgrpy_buffer_array", "METH_NOARGS", "", "Array", "cgr_buffer_get")],
