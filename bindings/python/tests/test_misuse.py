@@ -50,6 +50,8 @@ def things(engine):
         cgr.Key(), cgr.Step(), cgr.StepResult(), cgr.Mark(), cgr.Where(), cgr.Where(lane=9), cgr.Config(), cgr.Capture(), cgr.Layer(),
         cgr.Attention(), cgr.SelfTest(), cgr.PlanInput(num_requests=5), cgr.Metadata(num_requests=2), cgr.Histogram(),
         cgr.Fa3Input(num_requests=4), cgr.FlashinferCascade(num_requests=3), cgr.Label(name="a"), cgr.Dtype.I32, cgr.Buffer.PLAN,
+        cgr.Gather(num_requests=2, kv_indptr=i32), cgr.Measure(num_heads=1, head_dim=8), cgr.PlanStep(rows=i32), cgr.PlanKey(),
+        cgr.Backend(name="a", create=len, destroy=len, plan_host=len, plan=len), engine.runtime.buffer(cgr.Buffer.INPUT_IDS).array(),
     ]  # fmt: skip
 
 
@@ -173,6 +175,41 @@ class Closed(unittest.TestCase):
                 del part
                 gc.collect()
             views[0][:] = 1
+
+    def test_any_order_of_closing_a_backend_that_plans(self):
+        """States that keep the runtime, its memory or each other; all are let go of once."""
+        rng = random.Random(SEED + 4)
+        for _ in range(30):
+            states, kept = [], []
+
+            def create(key, states=states, kept=kept):
+                part = rng.choice((key, key.plan, key.workspace.numpy(), key.device, None))
+                states.append([part, states[-1] if states else None, *rng.sample(kept, min(1, len(kept)))])
+                return states[-1]
+
+            ended = []
+            backend = cgr.Backend(
+                name="a", support=lambda *_: cgr.GraphSupport.ALWAYS, create=create, plan_bytes=64, workspace_bytes=256,
+                destroy=lambda state, ended=ended: ended.append(id(state)), plan_host=lambda state, step: None, record=lambda *_: None,
+            )  # fmt: skip
+            engine = Engine(layer=True, backends=[backend], backend=1, capture=False)
+            kept += [engine.runtime, engine.device, engine.stream]
+            engine.runtime.capture(engine.record)
+            engine.step(cgr.Batch(rows=[engine.open(1)], tokens=[3]))
+            count, parts = len(states), [engine.runtime, engine.stream, engine.device, *engine.memory.values()]
+            del engine, backend, create
+            states.clear(), kept.clear()
+            rng.shuffle(parts)
+            while parts:
+                part = parts.pop()
+                try:
+                    part.close()
+                except cgr.CgrError as error:
+                    self.assertEqual(error.status, cgr.Status.ERROR_STATE)
+                del part
+                gc.collect()
+            gc.collect()
+            self.assertEqual((len(ended), len(set(ended))), (count, count))
 
     def test_closing_inside_a_callback(self):
         raised = []
