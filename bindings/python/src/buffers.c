@@ -46,7 +46,7 @@ static bool holds_array_of(PyObject *object, const cgrpy_handle *runtime) {
   return object != NULL && PyObject_TypeCheck(object, hold_type) && cgrpy_is_array_of(cgrpy_held(object)->kept, runtime);
 }
 
-/* `kept` is a hold, or a copy of a struct, which is nobody else's. */
+/* `kept` is a hold, or a copy of a struct that has no other user. */
 void cgrpy_forget_arrays_of(PyObject *kept, const cgrpy_handle *runtime) {
   if (PyObject_TypeCheck(kept, hold_type)) {
     if (holds_array_of(kept, runtime))

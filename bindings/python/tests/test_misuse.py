@@ -96,7 +96,7 @@ class Random(unittest.TestCase):
                 struct = rng.choice(structs)()
                 fields = [name for name in dir(struct) if not name.startswith("_") and name != "copy"]
                 for field in rng.choices(fields, k=4):
-                    self.call(lambda value, s=struct, f=field: setattr(s, f, value), rng, arguments)
+                    self.call(lambda value, *_, s=struct, f=field: setattr(s, f, value), rng, arguments)
                     repr(getattr(struct, field))
                 repr(struct)
                 struct.copy()
@@ -111,7 +111,7 @@ class Random(unittest.TestCase):
             for _ in range(CASES):
                 batch = cgr.Batch(rows=np.arange(rng.randrange(1, 5), dtype=np.int32))
                 for field in rng.choices(("query_lens", "tokens", "flags", "num_requests", "staged", "forced_key", "variant"), k=2):
-                    self.call(lambda value, f=field: setattr(batch, f, value), rng, arguments)
+                    self.call(lambda value, *_, f=field: setattr(batch, f, value), rng, arguments)
                 try:
                     engine.runtime.prepare(batch, step)
                     step.cancel()
@@ -224,6 +224,52 @@ class Closed(unittest.TestCase):
         engine = Engine(capture=False)
         engine.runtime.capture(record)
         self.assertIn("the runtime is in a call", raised)
+
+
+class Changed(unittest.TestCase):
+    """What Python changes in the midst of a call that uses it."""
+
+    def test_a_configuration_by_check(self):
+        def check(*_):
+            config.backends[0].name = "other"
+            config.layers[0].k = cgr.KvView()
+            config.backends[0].check = config.layers = config.groups = config.backends = None
+            gc.collect()
+
+        with cgr.Device("host") as device, device.alloc(8 * 2 * 16 * 16 * 4) as memory:
+            for use in (cgr.validate, cgr.runtime_memory, cgr.Runtime):
+                k, v = cgr.kv_view_make_pair(cgr.KvLayout.NHD, memory, cgr.Dtype.FP32, 16, 1, 16)
+                config = cgr.Config(
+                    device_handle=device, max_requests=1, max_tokens=8, max_seq_len=16, groups=[cgr.Group(num_pages=8)],
+                    layers=[cgr.Layer(num_q_heads=1, num_kv_heads=1, head_dim=16, k=k, v=v, backend=1)],
+                    backends=[cgr.Backend(name=f"own {use}"[:20], check=check, record=len)],
+                )  # fmt: skip
+                try:
+                    use(config)
+                except cgr.CgrError:
+                    pass
+                self.assertIsNone(config.layers)
+
+    def test_a_step_given_to_another_runtime_in_its_launch(self):
+        other = Engine()
+        others = cgr.Batch(rows=[other.open(1)], tokens=[3])
+        engine, step = Engine(graph_mode=cgr.GraphMode.NONE), cgr.Step()
+        engine.runtime.prepare(cgr.Batch(rows=[engine.open(1)], tokens=[3]), step)
+        enqueue = engine.enqueue_sampler
+
+        def swap(recorder):
+            other.runtime.prepare(others, step)
+            vars(engine).pop("runtime", None)
+            gc.collect()
+            enqueue(recorder)
+
+        engine.enqueue_sampler = swap
+        try:
+            step.launch(engine.stream)
+        except cgr.CgrError as error:
+            self.assertEqual(error.status, cgr.Status.ERROR_STATE)
+        engine.stream.synchronize()
+        other.close()
 
 
 class Threads(unittest.TestCase):

@@ -11,7 +11,7 @@ import unittest
 import weakref
 
 import numpy as np
-from support import PAGE, Engine
+from support import Engine
 
 import cgr
 
@@ -71,7 +71,7 @@ class Planner:
         self.hosts.append(((state.kind, state.num_requests, state.num_tokens), numbers, arrays, bytes(step.plan)))
 
     def told(self, recorder, state=None):
-        """The recorder's info, which names the state and what it was made for."""
+        """The info of the recorder, with the state and its key."""
         info = recorder.info()
         if state is not None:
             assert info.plan_state is state
@@ -460,7 +460,6 @@ class Memory(unittest.TestCase):
                             kept.clear()
 
                 steps(200)
-                state = planner.alive()[0]
                 counts = [sys.getrefcount(s) for s in planner.alive()]
                 tracemalloc.start()
                 steps(20)
@@ -471,7 +470,6 @@ class Memory(unittest.TestCase):
                 grown = [d for d in after.compare_to(before, "filename") if "tracemalloc" not in d.traceback[0].filename]
                 self.assertLess(sum(d.size_diff for d in grown), 2000, grown[:5])
                 self.assertEqual([sys.getrefcount(s) for s in planner.alive()], counts)
-                del state
 
     def test_a_runtime_that_is_dropped_ends_its_states(self):
         for cycle in (False, True):
@@ -501,6 +499,26 @@ class Memory(unittest.TestCase):
         del engine
         gc.collect()
         self.assertIsNone(runtime())
+
+    def test_closing_after_a_launch_on_a_stream_of_others(self):
+        """It may be gone when the runtime is closed, which waits for the step instead."""
+        engine, planner = planning(cgr.GraphMode.NONE, schedule=cgr.HostSchedule.ASYNC)
+        batch, streams = cgr.Batch(rows=[engine.open(1)], tokens=[3]), []
+        planner.inside = lambda name: streams.append(engine.seen_stream) if name == "record" else None
+        record = engine.record
+        engine.seen_stream = None
+
+        def watch(recorder):
+            engine.seen_stream = recorder.info().stream
+            record(recorder)
+
+        engine.runtime.capture(watch)
+        engine.step(batch)
+        engine.runtime.prepare(batch).launch(streams[-1])
+        engine.runtime.close()
+        self.assertEqual(planner.calls.count("destroy"), len(planner.states))
+        self.assertEqual(planner.alive(), [])
+        engine.close()
 
 
 if __name__ == "__main__":
