@@ -274,9 +274,19 @@ static int find_attribute(PyObject *object, const char *name, PyObject **out) {
   return 0;
 }
 
+/* As find_attribute. PyTorch's raises KeyError for a dtype that the interface has no name for, and RuntimeError for a tensor with
+ * gradients: their data_ptr() is as good. */
+static int find_interface(PyObject *object, PyObject **out) {
+  const int there = find_attribute(object, "__cuda_array_interface__", out);
+  if (there >= 0 || (!PyErr_ExceptionMatches(PyExc_KeyError) && !PyErr_ExceptionMatches(PyExc_RuntimeError)))
+    return there;
+  PyErr_Clear();
+  return 0;
+}
+
 static bool data_of_others(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
   PyObject *found;
-  int there = find_attribute(object, "__cuda_array_interface__", &found);
+  int there = find_interface(object, &found);
   bool ok = there > 0 && data_of_interface(found, numbers, bytes, name, out);
   if (there == 0) {
     there = find_attribute(object, "data_ptr", &found);

@@ -1,0 +1,263 @@
+"""PyTorch inside `record`: torch's operations and memory in cgr's graphs. Imported only on request, as cgr.torch.
+
+    record = cgr.torch.Record(device, forward)    # forward(step): plain torch, with cgr.torch.Attention for the layers
+    record.capture(runtime)                       # warms up, then captures
+
+On a GPU torch enqueues on the recorder's stream, and in captures allocates from a pool of its own. On the host device torch
+computes when it is asked to, which is too early: there each operation becomes a host function of the stream. The same `forward`
+serves both.
+"""
+
+import contextlib
+import contextvars
+import gc
+
+import torch
+
+from . import _cgr, enums
+from ._torch_host import Arena, HostOperations
+from .errors import Address
+
+__all__ = ["Attention", "Record", "Step", "attention", "current", "dtype_of", "tensor"]
+
+_DTYPES = {
+    torch.float32: enums.Dtype.FP32,
+    torch.float16: enums.Dtype.FP16,
+    torch.bfloat16: enums.Dtype.BF16,
+    torch.int8: enums.Dtype.I8,
+    torch.int32: enums.Dtype.I32,
+    torch.int64: enums.Dtype.I64,
+    torch.uint8: enums.Dtype.U8,
+}
+for _name, _dtype in (("float8_e4m3fn", enums.Dtype.FP8_E4M3), ("float8_e5m2", enums.Dtype.FP8_E5M2)):
+    if hasattr(torch, _name):
+        _DTYPES[getattr(torch, _name)] = _dtype
+
+_TOKENS = {enums.Buffer.INPUT_IDS, enums.Buffer.POSITIONS, enums.Buffer.SLOT_MAPPING}
+_REQUESTS = {
+    enums.Buffer.SEQ_LENS,
+    enums.Buffer.REQUEST_ROWS,
+    enums.Buffer.KV_LAST_PAGE_LEN,
+    enums.Buffer.LOGITS_INDICES,
+    enums.Buffer.NEXT_TOKENS,
+    enums.Buffer.BLOCK_TABLE,
+    enums.Buffer.CONTEXT_LENS,
+    enums.Buffer.PREFILL_KV_LAST_PAGE_LEN,
+}
+_STARTS = {  # one more than requests
+    enums.Buffer.QUERY_START_LOC,
+    enums.Buffer.KV_INDPTR,
+    enums.Buffer.KV_START_LOC,
+    enums.Buffer.CONTEXT_START_LOC,
+    enums.Buffer.PREFILL_QUERY_START_LOC,
+    enums.Buffer.PREFILL_KV_INDPTR,
+}
+
+_current = contextvars.ContextVar("cgr.torch.current")
+
+
+def dtype_of(dtype):
+    """The cgr.Dtype of a torch.dtype."""
+    if dtype not in _DTYPES:
+        raise TypeError(f"dtype is {dtype}, which cgr does not have; expected one of {', '.join(map(str, _DTYPES))}")
+    return _DTYPES[dtype]
+
+
+def tensor(array):
+    """A torch.Tensor over a cgr.Array or cgr.BufferView, without a copy. It keeps the runtime or memory that it is a part of."""
+    return torch.from_dlpack(array.array() if isinstance(array, _cgr.BufferView) else array)
+
+
+def current():
+    """The Step under way in this thread. RuntimeError outside of a Record's function."""
+    step = _current.get(None)
+    if step is None:
+        raise RuntimeError("no step is being recorded: call this inside the function of a cgr.torch.Record")
+    return step
+
+
+class Step:
+    """What the function of a Record gets: the recorder, its counts, and cgr's buffers as tensors up to the padded counts."""
+
+    def __init__(self, record, recorder):
+        self.record, self.recorder = record, recorder
+        self.info = recorder.info()
+        self.num_tokens, self.num_requests = self.info.num_tokens, self.info.num_requests
+
+    def buffer(self, buffer, index=0):
+        """A persistent buffer. One of tokens or requests ends at the padded count; of others, and of declared ones, it is all."""
+        whole = tensor(self.recorder.buffer(buffer, index))
+        if buffer in _TOKENS:
+            return whole[: self.num_tokens]
+        if buffer in _REQUESTS:
+            return whole[: self.num_requests]
+        return whole[: self.num_requests + 1] if buffer in _STARTS else whole
+
+    @property
+    def input_ids(self):
+        """int32 [num_tokens]"""
+        return self.buffer(enums.Buffer.INPUT_IDS)
+
+    @property
+    def positions(self):
+        """int32 [num_tokens]"""
+        return self.buffer(enums.Buffer.POSITIONS)
+
+    @property
+    def logits_indices(self):
+        """int32 [num_requests]: the token whose hidden state predicts the next one."""
+        return self.buffer(enums.Buffer.LOGITS_INDICES)
+
+    @property
+    def next_tokens(self):
+        """int32 [num_requests], for the sampler to write."""
+        return self.buffer(enums.Buffer.NEXT_TOKENS)
+
+    def call(self, function, *arguments):
+        """Recorder.call: `function(step, *arguments)` at this point of the step; a PIECEWISE graph breaks here, and each of its
+        replays makes the call. The runtime keeps the arguments, so that tensors among them stay where they are.
+        """
+        self.recorder.call(_Call(self.record, function), arguments)
+
+
+class _Call:
+    """Equal ones are one, so that a second capture holds the same call."""
+
+    def __init__(self, record, function):
+        self.record, self.function = record, function
+
+    def __call__(self, recorder, *arguments):
+        self.record.run(self.function, recorder, arguments)
+
+    def __eq__(self, other):
+        return isinstance(other, _Call) and self.record is other.record and self.function == other.function
+
+    def __hash__(self):
+        return hash((id(self.record), self.function))
+
+
+class Record:
+    """A `record` that calls `function(step)`, which uses torch. `device` is the runtime's cgr.Device. The runtime keeps the
+    Record, and the Record keeps the function, with its weights, and the memory of all captures. It serves one runtime.
+    """
+
+    def __init__(self, device, function):
+        info = device.info()
+        self.device, self.function = device, function
+        self.on_host = info.kind == enums.DeviceKind.HOST
+        self.torch_device = torch.device("cpu") if self.on_host else torch.device("cuda", info.ordinal)
+        self._arena = Arena() if self.on_host else None
+        self._pool = None if self.on_host else _make_pool(self.torch_device)
+        self._warming = False
+
+    def __call__(self, recorder):
+        if self._arena is not None:
+            self._arena.rewind()  # steps of one runtime run one after the other, in the same memory
+        self.run(self.function, recorder, (), self._arena)
+
+    def capture(self, runtime, warmup=True, **fields):
+        """Runtime.capture of this record. On a GPU it first waits for torch's work and runs a warm-up, in which cuBLAS and others
+        load what they need: without one a capture may fail.
+        """
+        if not self.on_host:
+            gc.collect()  # what would be freed inside a capture
+            torch.cuda.synchronize(self.torch_device)
+            if warmup:
+                self._warm_up(runtime, fields)
+        runtime.capture(self, **fields)
+
+    def _warm_up(self, runtime, fields):
+        self._warming = True
+        try:
+            runtime.warmup(self, **fields)
+        finally:
+            self._warming = False
+        torch.cuda.synchronize(self.torch_device)
+
+    def run(self, function, recorder, arguments, arena=None):
+        """Calls `function(step, *arguments)` so that torch enqueues on the recorder's stream."""
+        step = Step(self, recorder)
+        with contextlib.ExitStack() as stack:
+            if _current.get(None) is None:  # else a call at once, inside the function
+                for context in self._contexts(step, arena):
+                    stack.enter_context(context)
+            stack.callback(_current.reset, _current.set(step))
+            function(step, *arguments)
+
+    def _contexts(self, step, arena):
+        yield torch.no_grad()
+        if self.on_host:
+            yield HostOperations(self.device, step.info.stream, arena)
+            return
+        yield torch.cuda.device(self.torch_device)
+        if step.info.capturing or self._warming:  # libraries' workspaces of the capture stream are made in the warm-up
+            # Before the stream is current: torch asks for a graph of its own where the current stream captures.
+            yield torch.cuda.use_mem_pool(self._pool, self.torch_device)
+        yield torch.cuda.stream(torch.cuda.ExternalStream(int(step.info.stream), self.torch_device))
+
+
+def _make_pool(device):
+    pool = getattr(torch.cuda, "MemPool", None)
+    if not hasattr(pool, "use_count") or not hasattr(torch.cuda, "use_mem_pool"):
+        raise RuntimeError(f"torch {torch.__version__} has no torch.cuda.MemPool that counts its users; a later one is needed")
+    with torch.cuda.device(device):
+        return pool()
+
+
+# ------------------------------------------------------------------------------------------------------------- attention
+
+
+class Attention(torch.nn.Module):
+    """Layer `layer` of the configuration. forward(q, k, v) is attention(layer, q, k, v)."""
+
+    def __init__(self, layer, out_dtype=None):
+        super().__init__()
+        self.layer, self.out_dtype = layer, out_dtype
+
+    def forward(self, q, k=None, v=None, out=None, lse=None):
+        return attention(self.layer, q, k, v, out=out, lse=lse, out_dtype=self.out_dtype)
+
+    def extra_repr(self):
+        return f"layer={self.layer}"
+
+
+def attention(layer, q, k=None, v=None, *, out=None, lse=None, out_dtype=None, flags=0):
+    """Recorder.attention of the step under way, in the function of a Record. Returns out.
+
+    q is [num_tokens, num_q_heads, head_dim], k [num_tokens, num_kv_heads, head_dim], v the same with head_dim_v; the last dimension
+    is dense, and parts of one tensor are as good as tensors. k and v are None where the layer appends nothing. `out` is made if it
+    is None; `lse` is a float32 [num_tokens, num_q_heads] to be written, or None.
+    """
+    step = current()
+    if out is None and q is not None:
+        out = q.new_empty((q.shape[0], q.shape[1], (q if v is None else v).shape[2]), dtype=out_dtype or q.dtype)
+    views = {"q": q, "k": k, "v": v, "out": out}
+    fields = {name: _view(step, name, t) for name, t in views.items() if t is not None}
+    if lse is not None:
+        fields["lse"] = _lse_view(step, lse)
+    step.recorder.attention(_cgr.Attention(layer=layer, flags=flags, **fields))
+    return out
+
+
+def _check(step, name, t, dims):
+    if t.dim() != dims or t.shape[0] != step.num_tokens:
+        expected = ["num_tokens", "heads", "head_dim"][:dims]
+        raise ValueError(f"{name} has the shape {list(t.shape)}, expected [{', '.join(expected)}] with {step.num_tokens} tokens")
+    if t.device != step.record.torch_device:
+        raise ValueError(f"{name} is on {t.device}, expected {step.record.torch_device}")
+
+
+def _view(step, name, t):
+    _check(step, name, t, 3)
+    tokens, heads, dim = t.shape
+    if dim > 1 and t.stride(2) != 1:
+        raise ValueError(f"{name} has the strides {t.stride()}, expected 1 for its last dimension: make it contiguous")
+    stride_head = t.stride(1) if heads > 1 else dim  # the stride of a single element says nothing
+    stride_token = t.stride(0) if tokens > 1 else heads * stride_head
+    return _cgr.View(data=Address(t.data_ptr()), dtype=dtype_of(t.dtype), stride_token=stride_token, stride_head=stride_head)
+
+
+def _lse_view(step, lse):
+    _check(step, "lse", lse, 2)
+    strides = dict(zip(("stride_token", "stride_head"), lse.stride()))
+    return _cgr.View(data=Address(lse.data_ptr()), dtype=dtype_of(lse.dtype), **strides)
