@@ -159,8 +159,8 @@ class Record:
         """Runtime.capture of this record. On a GPU it first waits for torch's work and runs a warm-up, in which cuBLAS and others
         load what they need: without one a capture may fail.
         """
+        gc.collect()
         if not self.on_host:
-            gc.collect()  # what would be freed inside a capture
             torch.cuda.synchronize(self.torch_device)
             if warmup:
                 self._warm_up(runtime, fields)
@@ -185,6 +185,7 @@ class Record:
             function(step, *arguments)
 
     def _contexts(self, step, arena):
+        yield _no_collection()
         yield torch.no_grad()
         if self.on_host:
             yield HostOperations(self.device, step.info.stream, arena)
@@ -194,6 +195,18 @@ class Record:
             # Before the stream is current: torch asks for a graph of its own where the current stream captures.
             yield torch.cuda.use_mem_pool(self._pool, self.torch_device)
         yield torch.cuda.stream(torch.cuda.ExternalStream(int(step.info.stream), self.torch_device))
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """Garbage may free memory or end a stream, which a capture does not allow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _make_pool(device):
@@ -224,9 +237,9 @@ class Attention(torch.nn.Module):
 def attention(layer, q, k=None, v=None, *, out=None, lse=None, out_dtype=None, flags=0):
     """Recorder.attention of the step under way, in the function of a Record. Returns out.
 
-    q is [num_tokens, num_q_heads, head_dim], k [num_tokens, num_kv_heads, head_dim], v the same with head_dim_v; the last dimension
-    is dense, and parts of one tensor are as good as tensors. k and v are None where the layer appends nothing. `out` is made if it
-    is None; `lse` is a float32 [num_tokens, num_q_heads] to be written, or None.
+    q is [num_tokens, num_q_heads, head_dim], k [num_tokens, num_kv_heads, head_dim], v the same with head_dim_v; the last
+    dimension is dense, and parts of one tensor are as good as tensors. k and v are None where the layer appends nothing. `out` is
+    made if it is None; `lse` is a float32 [num_tokens, num_q_heads] to be written, or None.
     """
     step = current()
     if out is None and q is not None:

@@ -46,6 +46,13 @@ class Guide(unittest.TestCase):
         self.assertLess(mine.count("\n"), 100)
 
 
+class Cycle:
+    """Garbage that only a collection finds."""
+
+    def __del__(self):
+        self.ended.append(1)
+
+
 class Tensor:
     """One of a GPU, as torch shows it, over memory of the host."""
 
@@ -339,6 +346,22 @@ class Steps(unittest.TestCase):
     def test_outside_of_a_record_there_is_none(self):
         q = torch.zeros(1, 2, 16)
         self.assertRaisesRegex(RuntimeError, "no step is being recorded", cgr.torch.Attention(0), q, q, q)
+
+    def test_garbage_waits(self):
+        ended = []
+
+        def record(step):
+            for _ in range(2000):
+                cycle = Cycle()
+                cycle.own, cycle.ended = cycle, ended
+            ended_inside.append(len(ended))
+
+        ended_inside = []
+        with Small(record):
+            self.assertTrue(gc.isenabled())
+        gc.collect()
+        self.assertEqual(set(ended_inside[:1]), {0})
+        self.assertGreaterEqual(len(ended), 2000)
 
     def test_an_exception_is_that_of_the_capture(self):
         def record(step):

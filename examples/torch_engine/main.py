@@ -1,0 +1,75 @@
+"""A small engine in three modes that share model, cache and scheduler: python main.py --mode eager|graph|cgr. See README.md."""
+
+import argparse
+import contextlib
+import random
+import statistics
+import time
+
+import torch
+from engine import RUNNERS, Engine, Limits
+from model import SHAPES, make_model
+from scheduler import Request
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mode", choices=RUNNERS, default="cgr")
+    parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "host", help="cuda:N or host")
+    parser.add_argument("--model", default="tiny", help=f"a folder of Hugging Face's, or random weights: {', '.join(SHAPES)}")
+    parser.add_argument("--requests", type=int, default=24)
+    parser.add_argument("--prompt", type=int, default=100, help="the longest prompt, in tokens; the shortest has a tenth")
+    parser.add_argument("--output", type=int, default=60, help="the most tokens that a request generates; the fewest are half")
+    parser.add_argument("--pages", type=int, default=0, help="of 16 tokens; 0: enough for all requests of a step")
+    parser.add_argument("--max-requests", type=int, default=16, help="in one step")
+    parser.add_argument("--max-tokens", type=int, default=256, help="in one step: longer prompts come in chunks")
+    parser.add_argument("--max-len", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--show", type=int, default=2, help="requests whose tokens are printed")
+    return parser.parse_args()
+
+
+def make_requests(options, vocabulary):
+    numbers = random.Random(options.seed)
+    for tag in range(options.requests):
+        prompt = [numbers.randrange(vocabulary) for _ in range(numbers.randint(max(options.prompt // 10, 1), options.prompt))]
+        yield Request(tag, prompt, numbers.randint(max(options.output // 2, 1), options.output))
+
+
+def make_engine(options):
+    device = torch.device("cpu" if options.device == "host" else options.device)
+    pages = options.pages or 2 + options.max_requests * -(-options.max_len // 16)
+    limits = Limits(pages, max_requests=options.max_requests, max_tokens=options.max_tokens, max_len=options.max_len)
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    model = make_model(options.model, options.max_len, device, dtype, options.seed)
+    return Engine(options.mode, model, limits, device), model
+
+
+def report(engine, requests, seconds):
+    output = sum(len(request.output) for request in requests)
+    prompt = sum(request.prompt_len for request in requests)
+    print(f"{len(requests)} requests, {engine.steps} steps, {engine.scheduler.preempted} times a request was preempted")
+    print(f"{prompt} tokens of prompts and {output} generated in {seconds:.3f} s: {output / seconds:,.0f} generated/s")
+    if engine.launch_seconds:
+        print(f"host time to launch a step of decodes: {statistics.median(engine.launch_seconds) * 1e6:,.1f} us (p50)")
+
+
+def main():
+    options = arguments()
+    with contextlib.ExitStack() as stack:
+        if options.device != "host":
+            device = torch.device(options.device)
+            stack.enter_context(torch.cuda.device(device))
+            stack.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
+        engine, model = make_engine(options)
+        for request in make_requests(options, model.shape.vocabulary):
+            engine.add(request)
+        started = time.perf_counter()
+        requests = sorted(engine.run(), key=lambda request: request.tag)
+        report(engine, requests, time.perf_counter() - started)
+    for request in requests[: options.show]:
+        print(f"request {request.tag}:", *request.output[:16], "...")
+
+
+if __name__ == "__main__":
+    main()
