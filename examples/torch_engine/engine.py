@@ -39,7 +39,7 @@ class Engine:
     def add(self, request):
         self.scheduler.add(request)
 
-    def settle(self):
+    def sync(self):
         """Takes the results of the last step."""
         if self.in_flight is not None:
             (plan, ticket), self.in_flight = self.in_flight, None
@@ -48,7 +48,7 @@ class Engine:
     def run(self):
         """Until all requests have finished."""
         while self.scheduler.busy:
-            plan = self.scheduler.plan(self.settle)
+            plan = self.scheduler.plan(self.sync)
             before, self.in_flight = self.in_flight, None
             if plan is not None:
                 started = time.perf_counter()

@@ -56,14 +56,14 @@ class Scheduler:
     def busy(self):
         return bool(self.waiting or self.running)
 
-    def plan(self, settle):
-        """The next step, or None if nothing can run before results are read. `settle()` waits for the last step and takes its
+    def plan(self, sync):
+        """The next step, or None if nothing can run before results are read. `sync()` waits for the last step and takes its
         results: a page is given away only when no step uses it, and what is computed again must be known.
         """
         budget, chosen, preempted = self.limits.max_tokens, [], self.preempted
         for request in list(self.running):
             count = min(request.length - request.computed, budget)
-            if count > 0 and request in self.running and self.make_room(request, count, settle):
+            if count > 0 and request in self.running and self.make_room(request, count, sync):
                 chosen.append((request, count))
                 budget -= count
         while self.waiting and budget > 0 and len(self.running) < self.limits.max_requests and self.preempted == preempted:
@@ -89,10 +89,10 @@ class Scheduler:
             self.runner.set_pages(request.row, len(request.pages), pages)
             request.pages += pages
 
-    def make_room(self, request, count, settle):
+    def make_room(self, request, count, sync):
         """Pages for so many tokens, if need be those of the request that came last. False if that is this one."""
         if self.missing(request, count) > len(self.free):
-            settle()
+            sync()
         while request in self.running and self.missing(request, count) > len(self.free):
             last = self.running[-1]
             self.release(last)

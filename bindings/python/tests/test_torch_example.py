@@ -87,7 +87,7 @@ class Scheduler(unittest.TestCase):
             s.add(request)
         in_flight = None
 
-        def settle():
+        def sync():
             nonlocal in_flight
             done, in_flight, runner.in_flight = in_flight, None, ()
             if done is not None:
@@ -95,7 +95,7 @@ class Scheduler(unittest.TestCase):
 
         for _ in range(5000):
             if s.busy:
-                plan = s.plan(settle)
+                plan = s.plan(sync)
                 before, in_flight = in_flight, plan and (plan, runner.launch(plan))
                 if plan is None:
                     runner.in_flight = ()
