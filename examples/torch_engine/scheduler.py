@@ -37,6 +37,22 @@ class Plan:
         return len(self.tokens) == len(self.rows) and (self.tokens == LAST).all()
 
 
+def make_plan(chosen):
+    """Of pairs of a request and its number of new tokens."""
+    requests, tokens = [request for request, _ in chosen], []
+    for request, count in chosen:
+        known = request.tokens[request.computed : request.computed + count]
+        tokens += known + [LAST] * (count - len(known))
+    return Plan(
+        requests,
+        np.array([request.row for request in requests], np.int32),
+        np.array([count for _, count in chosen], np.int32),
+        np.array([request.computed for request in requests], np.int32),
+        np.array(tokens, np.int32),
+        np.array([request.computed + count < request.length for request, count in chosen], bool),
+    )
+
+
 class Scheduler:
     """`runner` keeps rows and page tables: open(tag), close(row), set_pages(row, first, pages)."""
 
@@ -77,7 +93,14 @@ class Scheduler:
             self.give_pages(request, count)
             chosen.append((request, count))
             budget -= count
-        return self.make_plan(chosen) if chosen else None
+        if not chosen:
+            return None
+        plan = make_plan(chosen)
+        for request, count in chosen:
+            request.computed += count
+            if request.computed == request.length < request.end - 1:
+                request.length += 1  # a token more, unless the last one is on its way
+        return plan
 
     def missing(self, request, count):
         return -(-(request.computed + count) // self.limits.page_size) - len(request.pages)
@@ -109,26 +132,6 @@ class Scheduler:
         self.runner.close(request.row)
         self.free += request.pages
         request.row, request.pages = None, []
-
-    def make_plan(self, chosen):
-        requests = [request for request, _ in chosen]
-        tokens = []
-        for request, count in chosen:
-            known = request.tokens[request.computed : request.computed + count]
-            tokens += known + [LAST] * (count - len(known))
-        plan = Plan(
-            requests,
-            np.array([request.row for request in requests], np.int32),
-            np.array([count for _, count in chosen], np.int32),
-            np.array([request.computed for request in requests], np.int32),
-            np.array(tokens, np.int32),
-            np.array([request.computed + count < request.length for request, count in chosen]),
-        )
-        for request, count in chosen:
-            request.computed += count
-            if request.computed == request.length < request.end - 1:
-                request.length += 1  # a token more, unless the last one is on its way
-        return plan
 
     def take(self, plan, tokens):
         """The tokens that a step has made, which has completed."""

@@ -3,7 +3,7 @@
 import numpy as np
 import paged
 import torch
-from scheduler import LAST
+from scheduler import LAST, make_plan
 
 RING = 2  # steps whose arrays the device may still read
 
@@ -96,19 +96,26 @@ class GraphRunner(EagerRunner):
 
     def __init__(self, model, cache, limits, device):
         super().__init__(model, cache, limits, device)
-        if not self.on_gpu:
-            raise SystemExit("--mode graph needs a GPU: torch.cuda.graph")
+        self.graphs, self.pool = {}, self.make_pool()
         self.words = torch.zeros_like(self.packed[0], device=device)
-        self.graphs, self.pool = {}, torch.cuda.graph_pool_handle()
         self.sizes = sorted({min(n, limits.max_requests) for n in (1, 2, 4, *range(8, limits.max_requests + 8, 8))})
         self.widths = sorted({min(8 << i, limits.max_pages) for i in range(limits.max_pages.bit_length())})
         for size in reversed(self.sizes):
             for width in reversed(self.widths):
                 self.graphs[size, width] = self.capture(size, width)
 
+    def make_pool(self):
+        if not self.on_gpu:
+            raise SystemExit("--mode graph needs a GPU: torch.cuda.graph")
+        return torch.cuda.graph_pool_handle()
+
+    def send(self, plan, size, width):
+        packed = self.pack(plan, size, size, width)
+        return self.words[: len(packed)].copy_(packed, non_blocking=True)
+
     def capture(self, size, width):
-        words = self.words[: size * (7 + width)]
-        self.forward(words.zero_(), size, size, width)  # over row 0 and page 0, which hold nothing yet
+        words = self.send(make_plan([]), size, width)  # padding alone
+        self.forward(words, size, size, width)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
@@ -120,8 +127,7 @@ class GraphRunner(EagerRunner):
             return super().launch(plan)
         size = next(n for n in self.sizes if n >= len(plan.rows))
         width = next(n for n in self.widths if n >= self.width(plan))
-        packed = self.pack(plan, size, size, width)
-        self.words[: len(packed)].copy_(packed, non_blocking=True)
+        self.send(plan, size, width)
         graph, tokens = self.graphs[size, width]
         graph.replay()
         return self.bring_back(plan, tokens)

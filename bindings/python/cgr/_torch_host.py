@@ -59,7 +59,7 @@ class HostOperations(TorchDispatchMode):
             return self._enqueue_write(func, args, kwargs, written)
         results = self._make_results(func, args, kwargs)
         if func not in _EMPTY:
-            self._enqueue(_Operation(func, args, kwargs, results))
+            self._enqueue(Operation(func, args, kwargs, results))
         return results
 
     def _enqueue(self, operation):
@@ -68,7 +68,7 @@ class HostOperations(TorchDispatchMode):
     def _enqueue_write(self, func, args, kwargs, written):
         if any(r.alias_info is None for r in func._schema.returns):
             raise NotImplementedError(f"{func} writes an argument and makes results, which the host device cannot record")
-        self._enqueue(_Operation(func, args, kwargs, None))
+        self._enqueue(Operation(func, args, kwargs, None))
         count = len(func._schema.returns)
         return None if count == 0 else written[0] if count == 1 else tuple(written)
 
@@ -118,8 +118,8 @@ def _without_data(leaf):
     return torch.device("meta") if isinstance(leaf, torch.device) else leaf
 
 
-class _Operation:
-    """One operation with its tensors, which it keeps. Equal ones are one, so that a second capture holds the same."""
+class Operation:
+    """A call on tensors, which it keeps, as a host function. Equal ones are one, so that a second capture holds the same."""
 
     def __init__(self, func, args, kwargs, results):
         # Tensors of its own: an operation such as unsqueeze_ changes the shape of the one that it is given.
@@ -142,7 +142,7 @@ class _Operation:
             _running.active = False
 
     def __eq__(self, other):
-        return isinstance(other, _Operation) and self._key == other._key
+        return isinstance(other, Operation) and self._key == other._key
 
     def __hash__(self):
         return hash(self._key)

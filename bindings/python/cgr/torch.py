@@ -15,10 +15,10 @@ import gc
 import torch
 
 from . import _cgr, enums
-from ._torch_host import Arena, HostOperations
+from ._torch_host import Arena, HostOperations, Operation
 from .errors import Address
 
-__all__ = ["Attention", "Record", "Step", "attention", "current", "dtype_of", "tensor"]
+__all__ = ["Attention", "Record", "Step", "attention", "current", "dtype_of", "run", "tensor"]
 
 _DTYPES = {
     torch.float32: enums.Dtype.FP32,
@@ -74,6 +74,18 @@ def current():
     if step is None:
         raise RuntimeError("no step is being recorded: call this inside the function of a cgr.torch.Record")
     return step
+
+
+def run(function, *arguments):
+    """`function(*arguments)` as one operation of the step under way: on a GPU at once, with torch on the recorder's stream; on the
+    host device as one host function, which may look at values. It writes into the tensors that it is given; what it returns is
+    dropped.
+    """
+    step = current()
+    if step.record.on_host:
+        step.record.device.launch_host(Operation(function, arguments, {}, None), (), step.info.stream)
+    else:
+        function(*arguments)
 
 
 class Step:
@@ -213,6 +225,7 @@ def _make_pool(device):
     pool = getattr(torch.cuda, "MemPool", None)
     if not hasattr(pool, "use_count") or not hasattr(torch.cuda, "use_mem_pool"):
         raise RuntimeError(f"torch {torch.__version__} has no torch.cuda.MemPool that counts its users; a later one is needed")
+    torch.cuda.init()
     with torch.cuda.device(device):
         return pool()
 

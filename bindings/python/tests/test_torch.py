@@ -1,11 +1,13 @@
 """cgr.torch, on a GPU where torch and the library have one, else on the host device. Most are skipped without torch."""
 
+import contextlib
 import gc
 import math
 import os
 import types
 import unittest
 import weakref
+from unittest import mock
 
 import numpy as np
 from support import ROOT
@@ -265,6 +267,29 @@ class Operations(unittest.TestCase):
                     small.step([5])
                 self.assertEqual(x[0].item(), 14)
 
+    def test_a_function_is_one_operation(self):
+        def sum_above(out, x, least):
+            if ON_HOST:  # a capture on a GPU looks at no values
+                out.numpy()[:] = sum(value for value in x.tolist() if value > least)
+            else:
+                out.copy_(torch.where(x > least, x, 0).sum())
+
+        for schedule in cgr.HostSchedule:
+            x, out = (torch.zeros(n, device="cpu" if ON_HOST else DEVICE) for n in (8, 1))
+
+            def record(step):
+                x.add_(1)
+                cgr.torch.run(sum_above, out, x, 3)
+                out.mul_(10)
+
+            with self.subTest(schedule), Small(record, schedule=schedule) as small:
+                x.copy_(torch.arange(8.0))
+                if not ON_HOST:
+                    torch.cuda.synchronize()
+                for expected in (300, 390):  # ten times 4 + .. + 8, then 4 + .. + 9
+                    small.step([5])
+                    self.assertEqual(out.item(), expected)
+
     def test_what_needs_values_is_refused(self):
         x = torch.arange(8.0, device="cpu" if ON_HOST else DEVICE)
         for function in (lambda step: x.max().item(), lambda step: (x > 3).nonzero()):
@@ -370,6 +395,69 @@ class Steps(unittest.TestCase):
         with Small(record, capture=False) as small:
             self.assertRaisesRegex(KeyError, "weights", small.record.capture, small.runtime)
             self.assertRaises(RuntimeError, cgr.torch.current)
+
+
+@unittest.skipIf(torch is None, "no torch")
+class OnAGpu(unittest.TestCase):
+    """What torch is told, and in which order, where torch.cuda only listens."""
+
+    def setUp(self):
+        self.heard = []
+
+        def context(name):
+            @contextlib.contextmanager
+            def listen(*arguments):
+                self.heard.append(" ".join([name, *(str(a) for a in arguments)]))
+                yield
+                self.heard.append("end of " + name)
+
+            return listen
+
+        pool = type("Pool", (), {"use_count": None, "__str__": lambda _: "P"})
+        listening = dict(init=mock.DEFAULT, synchronize=mock.DEFAULT, MemPool=pool, use_mem_pool=context("pool"))
+        listening |= dict(stream=context("stream"), device=context("device"), ExternalStream=lambda address, _: hex(address))
+        patched = mock.patch.multiple(torch.cuda, **listening)
+        patched.start()
+        self.addCleanup(patched.stop)
+        device = types.SimpleNamespace(info=lambda: types.SimpleNamespace(kind=cgr.DeviceKind.CUDA, ordinal=0))
+        self.record = cgr.torch.Record(device, lambda step: self.heard.append("function"))
+        del self.heard[:]
+
+    def recorder(self, capturing):
+        info = types.SimpleNamespace(num_tokens=1, num_requests=1, capturing=capturing, stream=cgr.Address(0x1234))
+        return types.SimpleNamespace(info=lambda: info, call=lambda call, arguments: call(self.recorder(capturing), *arguments))
+
+    def within(self, *names):
+        begins = ["device cuda:0", "pool P cuda:0", "stream 0x1234"]
+        begins = [begin for begin in begins if begin.split()[0] in names]
+        return begins + ["function"] + ["end of " + begin.split()[0] for begin in reversed(begins)]
+
+    def test_a_capture_allocates_from_the_pool_which_comes_before_the_stream(self):
+        self.record(self.recorder(capturing=1))
+        self.assertEqual(self.heard, self.within("device", "pool", "stream"))
+
+    def test_an_eager_step_allocates_as_usual(self):
+        self.record(self.recorder(capturing=0))
+        self.assertEqual(self.heard, self.within("device", "stream"))
+
+    def test_a_warm_up_comes_first_and_uses_the_pool(self):
+        runtime = mock.Mock()
+        runtime.warmup.side_effect = runtime.capture.side_effect = lambda record, **_: record(self.recorder(capturing=0))
+        self.record.capture(runtime, max_ms=5.0)
+        self.assertEqual(self.heard, self.within("device", "pool", "stream") + self.within("device", "stream"))
+        expected = [mock.call.warmup(self.record, max_ms=5.0), mock.call.capture(self.record, max_ms=5.0)]
+        self.assertEqual(runtime.mock_calls, expected)
+
+    def test_a_call_at_once_is_inside_already(self):
+        self.record.function = lambda step: step.call(lambda inner, x: self.heard.append(f"call {x}"), 7)
+        self.record(self.recorder(capturing=1))
+        expected = self.within("device", "pool", "stream")
+        expected[3] = "call 7"
+        self.assertEqual(self.heard, expected)
+
+    def test_an_old_torch_is_refused(self):
+        with mock.patch.object(torch.cuda, "MemPool", object):
+            self.assertRaisesRegex(RuntimeError, "has no torch.cuda.MemPool", cgr.torch.Record, self.record.device, None)
 
 
 @unittest.skipIf(torch is None, "no torch")
