@@ -11,6 +11,7 @@ serves both.
 import contextlib
 import contextvars
 import gc
+import weakref
 
 import torch
 
@@ -77,9 +78,9 @@ def current():
 
 
 def run(function, *arguments):
-    """`function(*arguments)` as one operation of the step under way: on a GPU at once, with torch on the recorder's stream; on the
-    host device as one host function, which may look at values. It writes into the tensors that it is given; what it returns is
-    dropped.
+    """`function(*arguments)` as one operation of the step under way: on a GPU at once, with torch on the recorder's stream; on
+    the host device as one host function, which may look at values. It writes into the tensors that it is given; what it returns
+    is dropped.
     """
     step = current()
     if step.record.on_host:
@@ -160,7 +161,7 @@ class Record:
         self.torch_device = torch.device("cpu") if self.on_host else torch.device("cuda", info.ordinal)
         self._arena = Arena() if self.on_host else None
         self._pool = None if self.on_host else _make_pool(self.torch_device)
-        self._warming = False
+        self._warming, self._runtime = False, None
 
     def __call__(self, recorder):
         if self._arena is not None:
@@ -171,6 +172,10 @@ class Record:
         """Runtime.capture of this record. On a GPU it first waits for torch's work and runs a warm-up, in which cuBLAS and others
         load what they need: without one a capture may fail.
         """
+        before = self._runtime and self._runtime()
+        if before is not None and before is not runtime and not before.closed:
+            raise ValueError("the record is another runtime's, whose steps use its memory; make one for each runtime")
+        self._runtime = weakref.ref(runtime)
         gc.collect()
         if not self.on_host:
             torch.cuda.synchronize(self.torch_device)

@@ -388,6 +388,15 @@ class Steps(unittest.TestCase):
         self.assertEqual(set(ended_inside[:1]), {0})
         self.assertGreaterEqual(len(ended), 2000)
 
+    def test_a_record_serves_one_runtime(self):
+        limits = dict(max_requests=4, max_tokens=8, max_seq_len=64)
+        with Small(lambda step: step.next_tokens.zero_()) as small:
+            with cgr.Runtime(device=small.device, groups=[cgr.Group(num_pages=8)], **limits) as other:
+                self.assertRaisesRegex(ValueError, "another runtime's", small.record.capture, other)
+                small.record.capture(small.runtime)
+                small.runtime.close()
+                small.record.capture(other)
+
     def test_an_exception_is_that_of_the_capture(self):
         def record(step):
             raise KeyError("weights")
