@@ -2,6 +2,7 @@
 
 import glob
 import json
+import math
 import os
 from dataclasses import dataclass
 
@@ -23,13 +24,14 @@ class Shape:
     epsilon: float = 1e-5
     qk_norm: bool = False  # Qwen3: q and k of each head are normalised
     tied: bool = False  # the head's weights are the embedding's
+    stretch: tuple = ()  # Llama 3.1 and later: factor, low and high frequency factor, original length
 
 
 SHAPES = {
     "tiny": Shape(128, 2, 4, 2, 32, 256, 512),
     "tiny-qwen3": Shape(128, 2, 4, 2, 32, 256, 512, qk_norm=True),
     "qwen3-0.6b": Shape(1024, 28, 16, 8, 128, 3072, 151936, 1e6, 1e-6, qk_norm=True, tied=True),
-    "llama-1b": Shape(2048, 16, 32, 8, 64, 8192, 128256, 5e5, tied=True),
+    "llama-1b": Shape(2048, 16, 32, 8, 64, 8192, 128256, 5e5, tied=True, stretch=(32.0, 1.0, 4.0, 8192)),
     "llama-8b": Shape(4096, 32, 32, 8, 128, 14336, 128256, 5e5),
 }
 
@@ -59,6 +61,15 @@ class Layer(torch.nn.Module):
         return x + self.down(silu(gate) * up)
 
 
+def rotary_frequencies(shape):
+    frequencies = shape.theta ** (torch.arange(0, shape.head_dim, 2, device="cpu") / -shape.head_dim)
+    if not shape.stretch:
+        return frequencies
+    factor, low, high, length = shape.stretch
+    kept = ((length * frequencies / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # fast ones are kept, slow ones divided
+    return frequencies * (kept + (1 - kept) / factor)
+
+
 def rotate(x, cos, sin):
     a, b = x.chunk(2, -1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
@@ -74,7 +85,7 @@ class Model(torch.nn.Module):
         self.head = Linear(shape.hidden, shape.vocabulary, bias=False)
         if shape.tied:
             self.head.weight = self.embed.weight
-        frequencies = shape.theta ** (torch.arange(0, shape.head_dim, 2, device="cpu") / -shape.head_dim)
+        frequencies = rotary_frequencies(shape)
         angles = torch.arange(max_len, device="cpu")[:, None, None] * frequencies  # [max_len, 1, head_dim / 2]
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
@@ -116,8 +127,10 @@ def read_shape(folder):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         c = json.load(file)
     rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
-    if c["model_type"] not in ("llama", "qwen3") or rope.get("rope_type", "default") != "default" or c.get("attention_bias"):
-        raise SystemExit(f"{folder}: expected llama or qwen3 with plain rotary positions and without biases")
+    kind = rope.get("rope_type", "default")
+    if c["model_type"] not in ("llama", "qwen3") or kind not in ("default", "llama3") or c.get("attention_bias"):
+        raise SystemExit(f"{folder}: expected llama or qwen3 with default or llama3 rotary positions and without biases")
+    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     return Shape(
         c["hidden_size"],
         c["num_hidden_layers"],
@@ -130,6 +143,7 @@ def read_shape(folder):
         c["rms_norm_eps"],
         c["model_type"] == "qwen3",
         c.get("tie_word_embeddings", False),
+        tuple(rope[name] for name in names) if kind == "llama3" else (),
     )
 
 

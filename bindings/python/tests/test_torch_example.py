@@ -196,10 +196,13 @@ class Modes(unittest.TestCase):
             self.skipTest("no transformers")
         sizes = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
         sizes |= dict(intermediate_size=96, vocab_size=512, max_position_embeddings=256, initializer_range=0.2)
+        stretch = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
+        stretch |= dict(original_max_position_embeddings=32, rope_theta=10000.0)
         for config, kind in ((LlamaConfig, LlamaForCausalLM), (Qwen3Config, Qwen3ForCausalLM)):
             for tied in (False, True):
                 torch.manual_seed(5)
-                theirs = kind(config(**sizes, tie_word_embeddings=tied, eos_token_id=None, pad_token_id=0)).eval()
+                more = dict(rope_parameters=stretch) if tied and kind is LlamaForCausalLM else {}
+                theirs = kind(config(**sizes, **more, tie_word_embeddings=tied, eos_token_id=None, pad_token_id=0)).eval()
                 with self.subTest(kind.__name__, tied=tied), tempfile.TemporaryDirectory() as folder:
                     theirs.save_pretrained(folder)
                     ours = self.serve("cgr", None, self.prompts(), folder=folder)
