@@ -151,4 +151,4 @@ class Operation:
 def _identity(leaf):
     if isinstance(leaf, torch.Tensor):
         return (leaf.data_ptr(), leaf.dtype, tuple(leaf.shape), leaf.stride())
-    return (type(leaf), leaf)
+    return (type(leaf), repr(leaf) if isinstance(leaf, float) else leaf)  # 0.0 and -0.0 are equal

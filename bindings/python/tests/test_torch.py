@@ -38,6 +38,11 @@ DEVICE = device_name()
 ON_HOST = DEVICE == "host"
 
 
+def setUpModule():
+    if torch is not None:
+        print(f"cgr.torch with torch {torch.__version__} on {DEVICE}", flush=True)
+
+
 class Guide(unittest.TestCase):
     def test_it_has_the_engine(self):
         with open(os.path.join(ROOT, "docs/torch.md"), encoding="utf-8") as file:
@@ -289,6 +294,19 @@ class Operations(unittest.TestCase):
                 for expected in (300, 390):  # ten times 4 + .. + 8, then 4 + .. + 9
                     small.step([5])
                     self.assertEqual(out.item(), expected)
+
+    @unittest.skipUnless(ON_HOST, "of host functions")
+    def test_operations_on_the_same_memory_are_told_apart(self):
+        for one, other in ((0.0, -0.0), (1, 1.0), (2, 3)):
+            factors, x = [one], torch.full((1,), 5.0)
+            out = torch.zeros(1)
+            with Small(lambda step: out.copy_(1 / (x * factors[0])), capture=False) as small:
+                small.record.capture(small.runtime)
+                small.runtime.release_graphs(0)
+                factors[0] = other
+                small.record.capture(small.runtime)
+                small.step([5])
+                self.assertEqual(out.item(), 1 / np.float32(5.0 * other) if other else -math.inf)
 
     def test_what_needs_values_is_refused(self):
         x = torch.arange(8.0, device="cpu" if ON_HOST else DEVICE)
