@@ -107,10 +107,8 @@ static void check_call_dtypes(const question *q) {
 }
 
 /* What attention takes (cgr__scale_is_native). */
-static const char *expected_scale(const cgr_kv_view *view, bool is_v) {
-  if (is_v)
-    return "0, 0, any, any: one for all, or for each head or channel";
-  return "0, 0, any, 0: one for all, or for each head";
+static const char *expected_scale(bool is_v) {
+  return is_v ? "0, 0, any, any: one for all, or for each head or channel" : "0, 0, any, 0: one for all, or for each head";
 }
 
 /* The first thing that keeps K's factors of tokens from being read (cgr__scale_is_of_tokens). */
@@ -154,7 +152,7 @@ static void check_scale(const question *q, const cgr_kv_view *view, const char *
   else if (is_code && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
     REFUSE(q, name, "is %p with strides %lld, %lld, %lld, %lld of page, token, head and d, expected %s", (void *)view->scale,
            (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
-           (long long)view->scale_stride_d, expected_scale(view, is_v));
+           (long long)view->scale_stride_d, expected_scale(is_v));
 }
 
 static void check_dtypes(const question *q) {
