@@ -185,7 +185,7 @@ typedef enum cgr_phase {
   CGR_PHASE_FETCH = 7,     /* of the next step's ring slot; FULL graphs alone */
   CGR_PHASE_EPILOGUE = 8,
   CGR_PHASE_LAYER = 9,     /* from its first attention call to that of the layer that comes next, or to the end of RECORD */
-  CGR_PHASE_APPEND = 10,   /* of a layer; none if a backend of the engine appends while it attends */
+  CGR_PHASE_APPEND = 10,   /* of a layer, with its transform; none if a backend of the engine appends while it attends */
   CGR_PHASE_ATTENTION = 11, /* of a layer */
   CGR_PHASE_COUNT_ = 12
 } cgr_phase;

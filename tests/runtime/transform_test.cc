@@ -8,7 +8,7 @@
 namespace cgr_test {
 namespace {
 
-enum class How { kNot, kInCalls, kBefore }; // who transforms
+enum class How { kNot, kInCalls, kInTimedCalls, kBefore }; // who transforms
 
 class Transform : public EngineTest {
 protected:
@@ -40,7 +40,7 @@ protected:
     e.check_answers = e.check_at_end = false; // the engine's model knows of no transform
     e.keep_outputs = true;
     arrays_ = TransformArrays(e, e.o.layers[0], 32);
-    if (how == How::kInCalls)
+    if (how == How::kInCalls || how == How::kInTimedCalls)
       e.adjust_call = [this](size_t, cgr_attention *call) {
         given_ = TransformOf(call->layer);
         call->transform = &given_;
@@ -94,12 +94,14 @@ protected:
 TEST_P(Transform, InCallsEqualsAKernelBeforePlainOnes) {
   std::vector<std::vector<Outputs>> outputs;
   std::vector<unsigned char> caches, untouched;
-  for (How how : { How::kNot, How::kBefore, How::kInCalls })
+  for (How how : { How::kNot, How::kBefore, How::kInCalls, How::kInTimedCalls })
     for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
       SCOPED_TRACE(std::string(cgr_graph_mode_name(mode)) + ", " + std::to_string(int(how)));
       if (how != How::kInCalls && mode != CGR_MODE_NONE)
         continue;
-      ASSERT_NO_FATAL_FAILURE(Make(how, Options(GetParam(), mode)));
+      EngineOptions options = Options(GetParam(), mode);
+      options.adjust = [how](cgr_config *c) { c->timing = how == How::kInTimedCalls ? CGR_TIMING_LAYERS : CGR_TIMING_OFF; };
+      ASSERT_NO_FATAL_FAILURE(Make(how, options));
       Run(mode);
       ASSERT_FALSE(HasFailure());
       ASSERT_EQ(engine_->kept.size(), 7u);
