@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #define LAST_NUMBERED 10 /* a longer list has no room for numbers: its names are in order */
+#define LAST_LISTED 23   /* nor a still longer one for all names: the first and the last are told */
 
 /* Cut off at the end of the text. */
 static void append(cgr__choices_text *out, size_t *used, const char *text) {
@@ -20,7 +21,12 @@ cgr__choices_text cgr__choices_refusal(const cgr__choices *choices, int64_t valu
                                                   choices->type)
                                : (size_t)snprintf(out.text, sizeof out.text, "is %lld, expected %lld .. %lld, a %s (",
                                                   (long long)value, first, last, choices->type);
-  for (int64_t v = first; v <= last; v = choices->flags ? 2 * v : v + 1) {
+  if (!choices->flags && last - first > LAST_LISTED) {
+    snprintf(entry, sizeof entry, "%s .. ", choices->name(first));
+    append(&out, &used, entry);
+    append(&out, &used, choices->name(last));
+  }
+  for (int64_t v = first; v <= last && (choices->flags || last - first <= LAST_LISTED); v = choices->flags ? 2 * v : v + 1) {
     if (choices->flags || last - first > LAST_NUMBERED)
       snprintf(entry, sizeof entry, "%s%s", v > first ? ", " : "", choices->name(v));
     else

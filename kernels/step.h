@@ -109,6 +109,7 @@ typedef struct cgr__step_args {
   int32_t set;           /* of the key: the length set whose tokens the step has */
   int32_t stamp_stride;  /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   int32_t max_query_len; /* of a request: what the step's kernels were launched for; 0: any number */
+  int32_t reserved;      /* 0 */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */

@@ -44,9 +44,8 @@ TEST_P(CallsRefused, OfABufferAGraphOrAPlace) {
   const auto refused = [&](cgr_status status, const std::string &says, int32_t value, const auto &call) {
     EachRefused({ BadCall{ status, WithValue(says, value), [&] { return call(value); } } });
   };
-  std::string buffers = "cgr_buffer_get: buffer is # ... a cgr_buffer (";
-  for (int32_t i = 0; i < CGR_BUFFER_COUNT_; i++)
-    buffers += std::string(" ... ") + cgr_buffer_name(cgr_buffer(i));
+  const std::string last = cgr_buffer_name(cgr_buffer(CGR_BUFFER_COUNT_ - 1));
+  const std::string buffers = "cgr_buffer_get: buffer is # ... a cgr_buffer (input_ids .. " + last + ")";
   const auto get = [&](int32_t buffer) { return cgr_buffer_get(rt, nullptr, cgr_buffer(buffer), 0, &view); };
   for (int32_t bad : { -1, int32_t(CGR_BUFFER_COUNT_), 99, 1000 })
     refused(kEnum, buffers, bad, get);
