@@ -13,6 +13,7 @@ extern cgr_layer layer;
 extern cgr_kv_view out_k, out_v;
 extern int64_t num_pages;
 extern int32_t *table, *overflow;
+extern float *maxima;
 
 cgr_status block(void) {
 @BLOCK@
