@@ -13,7 +13,7 @@
 _Static_assert(sizeof(cgr__ring_slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one cache line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two cache lines");
-_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 2 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
+_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 3 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
                "the hash reads every byte of the limits: none is between the fields");
 
 static const struct {
@@ -81,6 +81,10 @@ static int32_t num_copies(const cgr__limits *l, int id) {
   return is_asked_for(l, id) ? copies[table[id].copies] : 0;
 }
 
+static int64_t pages_each(const cgr__limits *l, int32_t copy) { return l->pages_each[copy] > 1 ? l->pages_each[copy] : 1; }
+
+int64_t cgr__limits_kernel_pages(const cgr__limits *l, int32_t group) { return l->pages_per_row[group] * pages_each(l, group); }
+
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t copy) {
   const struct {
     int64_t rows, columns;
@@ -93,8 +97,8 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_ROWS] = { (int64_t)l->max_rows + 1, 1 },
     [CGR__SHAPE_ROW_TOKENS] = { (int64_t)l->max_rows + 1, l->token_stride },
     [CGR__SHAPE_ROW_PAGES] = { (int64_t)l->max_rows + 1, l->pages_per_row[copy] },
-    [CGR__SHAPE_REQUEST_PAGES] = { l->max_requests, l->pages_per_row[copy] },
-    [CGR__SHAPE_BATCH_PAGES] = { (int64_t)l->max_requests * l->pages_per_row[copy], 1 },
+    [CGR__SHAPE_REQUEST_PAGES] = { l->max_requests, cgr__limits_kernel_pages(l, copy) },
+    [CGR__SHAPE_BATCH_PAGES] = { l->max_requests * cgr__limits_kernel_pages(l, copy), 1 },
     [CGR__SHAPE_PLAN] = { l->plan_words, 1 },
     [CGR__SHAPE_PLAN_COUNTERS] = { l->plan_counters, 1 },
     [CGR__SHAPE_PARTIAL_OUT] = { l->partial_vectors, l->partial_dim },
@@ -217,6 +221,8 @@ static int64_t first_value(const cgr__limits *limits, int32_t padding, int32_t c
   switch (padding) {
   case CGR__PADDING_TRASH:
     return limits->trash_page[copy];
+  case CGR__PADDING_KERNEL_TRASH:
+    return limits->trash_page[copy] * pages_each(limits, copy);
   case CGR__PADDING_ROW:
     return limits->max_rows;
   case CGR__PADDING_REPEAT:

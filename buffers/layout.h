@@ -21,6 +21,7 @@ typedef struct cgr__limits {
   int32_t max_lens[CGR__MAX_SETS];        /* tokens of a row in each length set */
   int32_t pages_per_row[CGR__MAX_GROUPS]; /* P */
   int32_t trash_page[CGR__MAX_GROUPS];    /* read-trash */
+  int32_t pages_each[CGR__MAX_GROUPS];    /* n: pages of backends in one of a group's; 0: 1 */
   int32_t token_stride;                   /* 1 + k: tokens that a request can sample in one step */
   int32_t ring_depth, max_changes;
   int64_t stamp_stride;                 /* words of the timestamps of a step (kernels/stamp.h); 0: none are taken */
@@ -70,6 +71,8 @@ typedef struct cgr__buffer_shape {
   int32_t copies;  /* 0: it was not asked for */
   int32_t padding; /* a number or CGR__PADDING_* */
 } cgr__buffer_shape;
+/* Pages of a row for backends: P * n. */
+int64_t cgr__limits_kernel_pages(const cgr__limits *limits, int32_t group);
 cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *limits, int id, int32_t copy);
 
 /* Lays everything out. CGR_ERROR_INVALID_ARGUMENT when a buffer exceeds 2^43 elements, or all buffers or the rings 2^46 bytes.

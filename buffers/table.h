@@ -6,7 +6,7 @@
  * - id, field: enumerator and name; a public buffer has the same id in cgr_buffer.
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
- *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P], BATCH_PAGES [R * P]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
+ *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P * n], BATCH_PAGES [R * P * n]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
  *   plans ask; RING_SLOT, a ring slot without the sections of declared buffers; STAMPS, a row of
  *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
@@ -14,9 +14,9 @@
  * the same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that was not asked for has no copies;
  *   WRITTEN, by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
- *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; ROW: the padding row;
- *   NONE: they are never read, first 0. (For buffers of pages it determines only the first fill: kernels/on_demand.h says how far
- *   they are written.) */
+ *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; KERNEL_TRASH: the
+ * first of its n; ROW: the padding row; NONE: they are never read, first 0. (For buffers of pages it determines only the first
+ * fill: kernels/on_demand.h says how far they are written.) */
 #ifndef CGR_BUFFERS_TABLE_H
 #define CGR_BUFFERS_TABLE_H
 
@@ -24,7 +24,13 @@
 
 #include "base/limits.h"
 
-enum { CGR__PADDING_REPEAT = -1000, CGR__PADDING_TRASH = -1001, CGR__PADDING_ROW = -1002, CGR__PADDING_NONE = -1003 };
+enum {
+  CGR__PADDING_REPEAT = -1000,
+  CGR__PADDING_TRASH = -1001,
+  CGR__PADDING_ROW = -1002,
+  CGR__PADDING_NONE = -1003,
+  CGR__PADDING_KERNEL_TRASH = -1004
+};
 
 enum cgr__shape {
   CGR__SHAPE_SCALARS,
@@ -69,8 +75,8 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAN
   X(NEXT_TOKENS,              next_tokens,              I32,  REQUEST_TOKENS, ONE,   WRITTEN, CGR__PADDING_NONE)    \
   X(COUNTS,                   counts,                   I32,  SCALARS,        ONE,   PLANNED, 0)                    \
   X(PLAN,                     plan,                     I32,  PLAN,           ONE,   PLANNED, CGR__PADDING_NONE)    \
-  X(KV_INDICES,               kv_indices,               I32,  BATCH_PAGES,    GROUP, ON_DEMAND, CGR__PADDING_TRASH)   \
-  X(BLOCK_TABLE,              block_table,              I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_TRASH)   \
+  X(KV_INDICES,               kv_indices,               I32,  BATCH_PAGES,    GROUP, ON_DEMAND, CGR__PADDING_KERNEL_TRASH) \
+  X(BLOCK_TABLE,              block_table,              I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_KERNEL_TRASH) \
   X(KV_START_LOC,             kv_start_loc,             I32,  REQUESTS_1,     SET,   ON_DEMAND, CGR__PADDING_REPEAT)  \
   X(CONTEXT_LENS,             context_lens,             I32,  REQUESTS,       ONE,   ON_DEMAND, 0)                    \
   X(CONTEXT_START_LOC,        context_start_loc,        I32,  REQUESTS_1,     ONE,   ON_DEMAND, CGR__PADDING_REPEAT)  \
@@ -79,7 +85,7 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAN
   X(PREFILL_KV_LAST_PAGE_LEN, prefill_kv_last_page_len, I32,  REQUESTS,       GROUP, ON_DEMAND, 1)                    \
   X(PREFILL_SEQ_LENS,         prefill_seq_lens,         I32,  REQUESTS,       SET,   ON_DEMAND, 0)                    \
   X(PREFILL_KV_START_LOC,     prefill_kv_start_loc,     I32,  REQUESTS_1,     SET,   ON_DEMAND, CGR__PADDING_REPEAT)  \
-  X(PREFILL_BLOCK_TABLE,      prefill_block_table,      I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_TRASH)   \
+  X(PREFILL_BLOCK_TABLE,      prefill_block_table,      I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_KERNEL_TRASH) \
   X(REQUEST_FLAGS,            request_flags,            I32,  REQUESTS,       ONE,   STAGED,  0)                    \
   X(STEP_STATE,               step_state,               I64,  SCALARS,        ONE,   STATE,   0)                    \
   X(BLOCK_EXTENTS,            block_extents,            I32,  REQUESTS,       GROUP, STATE,   0)                    \

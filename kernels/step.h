@@ -78,7 +78,7 @@ typedef struct cgr__group_geometry {
   int64_t num_pages;
   int64_t page_table_stride; /* elements */
   int32_t length_set;        /* whose tokens its pages hold */
-  int32_t reserved;
+  int32_t kernel_page_size;  /* of the pages that backends read: a power of two below page_size; 0: page_size */
 } cgr__group_geometry;
 
 /* A declared buffer whose rows travel as changes. */
@@ -164,7 +164,7 @@ typedef struct cgr__step_args {
  *                   state->padding_token).
  *   P20 counts      With a threshold in `split` the counts of decodes are those of base/split.h, of the real requests; else 0.
  *                   CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused.
- *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / page_size).
+ *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / kernel_page_size).
  *                   logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
  *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size
  *                   with page = page_table[row][position / page_size]. A page that P12 refuses, in an engine's own table too,

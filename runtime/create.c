@@ -121,6 +121,7 @@ static void make_group_args(cgr_runtime *rt, int32_t i) {
   const cgr_group *g = &rt->setup.groups[i];
   cgr__group_geometry *a = &rt->lane.args.group[i];
   a->page_size = g->page_size;
+  a->kernel_page_size = g->kernel_page_size < g->page_size ? g->kernel_page_size : 0;
   a->read_trash_page = g->read_trash_page;
   a->write_trash_page = g->write_trash_page;
   a->engine_table = g->page_table != NULL;
@@ -213,7 +214,8 @@ static void make_on_demand_group(cgr_runtime *rt, int32_t i) {
   g->kv_last_page_len = b->kv_last_page_len;
   g->kv_indices = b->kv_indices;
   g->block_table = b->block_table;
-  g->block_table_stride = rt->setup.limits.pages_per_row[i];
+  g->pages_each = rt->setup.limits.pages_each[i];
+  g->block_table_stride = cgr__limits_kernel_pages(&rt->setup.limits, i);
   g->block_extents = b->block_extents;
   g->prefill_block_table = b->prefill_block_table;
   g->prefill_block_extents = b->prefill_block_extents;

@@ -95,7 +95,13 @@ CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads,
  * padding and holds the read-trash page everywhere. A step reads the rows of its requests from its first kernel to its last, so
  * the engine writes them in stream order before the step, or while no step that uses them is in flight. The host then cannot
  * check page numbers; guards on the device do (CGR_GUARD_PAGE). Entries of pages that no layer sees any more may be anything,
- * unless on-demand buffers or the engine's kernels read them; the read-trash page is good for all. */
+ * unless on-demand buffers or the engine's kernels read them; the read-trash page is good for all.
+ *
+ * Backends' kernels may have smaller pages than the group. With n = page_size / kernel_page_size, a page p of the group is then
+ * their pages p * n .. p * n + n - 1: CGR_BUFFER_KV_INDICES, _BLOCK_TABLE and _PREFILL_BLOCK_TABLE list those, and _KV_INDPTR,
+ * _KV_LAST_PAGE_LEN and the prefills' buffers of these names count them. All else, and the library's own attention, has pages of page_size. A layer
+ * whose backend has no CGR_BACKEND_APPENDS then needs stride_page = page_size * stride_token in k and v, and in factors, so that
+ * these pages follow each other (not several heads in HND); a backend that appends may divide a page as its kernels like. */
 typedef struct cgr_group {
   uint32_t size;
   int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
@@ -108,7 +114,8 @@ typedef struct cgr_group {
   int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; for a group of another length
                                 set, with its max_other_lens */
   int32_t length_set;        /* whose tokens its pages hold; the same for all its layers with a cache; 0: the sequences */
-  int32_t reserved;          /* 0 */
+  int32_t kernel_page_size;  /* tokens of a page for an engine's backends: page_size, or a power of two that divides it; 0:
+                                page_size. Smaller ones need one stride of tokens, see above */
 } cgr_group;
 #define CGR_GROUP_INIT { (uint32_t)sizeof(cgr_group), 0, 0, 0, 0, NULL, 0, 0, 0 }
 

@@ -36,10 +36,11 @@ typedef struct cgr_backend_needs {
   uint32_t cache_dtypes;       /* further ones of K and V in the cache */
   uint32_t out_dtypes;         /* further ones of out: fp8_e4m3 and fp4_e2m1 (nvfp4) are fused quantisation */
   int32_t preferred_layout;    /* the one that is fastest; 0: none is */
-  int32_t page_multiple;       /* page sizes are multiples of it, if none are listed; 0: any */
+  int32_t page_multiple;       /* page sizes are multiples of it, if none are listed; 0: any. Those of an engine's backend are a
+                                  group's kernel_page_size, those of the library's own kernels its page_size */
   int32_t max_page_size;       /* 0: any */
   int32_t preferred_page_size; /* 0: none is */
-  int32_t page_sizes[8];       /* those of a group that they take, a 0 after the last; none: by the numbers above */
+  int32_t page_sizes[8];       /* those that they take, a 0 after the last; none: by the numbers above */
   int32_t head_dim_multiple;   /* head dims of q and k are multiples of it, if none are listed; 0: any */
   int32_t min_head_dim;        /* 0: any */
   int32_t max_head_dim;        /* 0: any */

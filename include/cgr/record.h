@@ -28,7 +28,8 @@ typedef enum cgr_buffer {
   CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
                                   read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
   CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from that of its first token on,
-                                  whether it still has them or not; padding repeats the last value */
+                                  whether it still has them or not; padding repeats the last value. These pages and those below
+                                  have kernel_page_size tokens (cgr_group); n of them are one of the page table's */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
@@ -40,12 +41,12 @@ typedef enum cgr_buffer {
   CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
 
   /* On demand, see below. */
-  CGR_BUFFER_KV_INDICES,       /* i32 [R * P] per group: the pages of one request after the other, page p of request i at
-                                  kv_indptr[i] + p; the read-trash page in place of one that the request has given back. Written
-                                  only up to kv_indptr[R]. What follows is not padding: the read-trash page or pages of earlier
-                                  batches, but always pages of the pool */
-  CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P] per group: page_table in the order of the batch. After a request's own pages, and in
-                                  padded requests, the read-trash page, to the end of the row */
+  CGR_BUFFER_KV_INDICES,       /* i32 [R * P * n] per group: the pages of one request after the other, page p of request i at
+                                  kv_indptr[i] + p: page_table[row][p / n] * n + p % n; the read-trash page's in place of one that
+                                  the request has given back. Written only up to kv_indptr[R]. What follows is not padding: the
+                                  read-trash page's or pages of earlier batches, but always pages of the pool */
+  CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P * n] per group: the same pages, a row for each request. After its own pages, and in
+                                  padded requests, the read-trash page's first one, to the end of the row */
   CGR_BUFFER_KV_START_LOC,     /* i32 [R+1] per length set: running sum of seq_lens; padding repeats the last value */
   CGR_BUFFER_CONTEXT_LENS,     /* i32 [R] tokens before this step: seq_lens of its length set without the new ones; padding 0 */
   CGR_BUFFER_CONTEXT_START_LOC, /* i32 [R+1] running sum of context_lens; padding repeats the last value */
@@ -57,8 +58,8 @@ typedef enum cgr_buffer {
   CGR_BUFFER_PREFILL_SEQ_LENS,         /* i32 [R] per length set: seq_lens of the same requests; padding 0 */
   CGR_BUFFER_PREFILL_KV_START_LOC,     /* i32 [R+1] per length set: running sum of prefill_seq_lens, begins with 0; padding
                                           repeats the last value */
-  CGR_BUFFER_PREFILL_BLOCK_TABLE,      /* i32 [R][P] per group: rows of block_table of the same requests; padding: the read-trash
-                                          page */
+  CGR_BUFFER_PREFILL_BLOCK_TABLE,      /* i32 [R][P * n] per group: rows of block_table of the same requests; padding: the
+                                          read-trash page's first one */
   CGR_BUFFER_COUNT_,
   CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */
 } cgr_buffer;

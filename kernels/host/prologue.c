@@ -201,6 +201,7 @@ static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
   const cgr__group_geometry *group = &args->group[g];
   const cgr__group_buffers *buffers = &args->buffers.group[g];
   cgr_metadata_group m = { .page_size = group->page_size, .num_pages = group->num_pages };
+  m.kernel_page_size = group->kernel_page_size;
   m.read_trash_page = group->read_trash_page;
   m.write_trash_page = group->write_trash_page;
   m.page_table = buffers->page_table;

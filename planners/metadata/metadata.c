@@ -81,10 +81,10 @@ static int32_t write_request(const fill *f, int32_t i) {
   m->logits_indices[i] = query_len > 0 ? m->query_start_loc[i + 1] - 1 : 0;
   for (int32_t k = 0; k < m->num_groups; k++) {
     const cgr_metadata_group *group = &m->groups[k];
-    int32_t seq_len = all.in[set_of(f, k)];
-    int64_t pages = ((int64_t)seq_len + group->page_size - 1) / group->page_size;
+    int32_t seq_len = all.in[set_of(f, k)], size = cgr__kernel_page_size(group);
+    int64_t pages = ((int64_t)seq_len + size - 1) / size;
     group->kv_indptr[i + 1] = (int32_t)(group->kv_indptr[i] + pages);
-    group->kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % group->page_size + 1 : 1;
+    group->kv_last_page_len[i] = seq_len > 0 ? (seq_len - 1) % size + 1 : 1;
   }
   return all.in[f->set];
 }

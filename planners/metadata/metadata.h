@@ -24,6 +24,11 @@ typedef struct cgr__metadata_sets {
   int32_t group_set[CGR__MAX_GROUPS];
 } cgr__metadata_sets;
 
+/* Tokens of the pages that kv_indptr counts and that are listed on demand. */
+static inline int32_t cgr__kernel_page_size(const cgr_metadata_group *group) {
+  return group->kernel_page_size > 0 ? group->kernel_page_size : group->page_size;
+}
+
 /* Writes every output of `m` for [0, padded_requests) and [0, padded_tokens). `m->query_start_loc` [num_requests + 1] holds the
  * real starts already: it begins at 0, does not decrease and ends at `num_tokens`; `m->request_rows` [num_requests] the rows.
  * query_lens and rows are not read. `sets`: NULL: none but set 0. `token_stride`: elements of row_last_tokens from row to row.

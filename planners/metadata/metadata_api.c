@@ -27,14 +27,23 @@ static cgr_status check_groups(const cgr_metadata *m) {
                      (const void *)m->groups);
   for (int32_t i = 0; i < m->num_groups; i++) {
     const cgr_metadata_group *g = &m->groups[i];
-    if (g->reserved != 0)
-      return cgr__fail(CGR_ERROR_NEWER_STRUCT, "cgr_metadata_build: groups[%d].reserved is %d, expected 0", i, g->reserved);
     bool missing = (m->padded_tokens > 0 && !g->slot_mapping) || (m->padded_requests > 0 && !g->kv_last_page_len);
     if (!g->page_table || !g->kv_indptr || missing)
       return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_metadata_build: groups[%d] has a NULL pointer, expected four addresses", i);
     if (g->page_size < 1)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: groups[%d].page_size is %d, expected at least 1", i,
                        g->page_size);
+    if (g->kernel_page_size < 0 || (g->kernel_page_size > 0 && g->page_size % g->kernel_page_size != 0))
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_metadata_build: groups[%d].kernel_page_size is %d, expected 0 (page_size) or a divisor of page_size "
+                       "(%d)",
+                       i, g->kernel_page_size, g->page_size);
+    if (g->num_pages > INT32_MAX / (g->page_size / cgr__kernel_page_size(g)) && cgr__kernel_page_size(g) < g->page_size)
+      return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                       "cgr_metadata_build: groups[%d].num_pages is %lld, expected at most %d, with %d pages of kernel_page_size "
+                       "in each",
+                       i, (long long)g->num_pages, INT32_MAX / (g->page_size / cgr__kernel_page_size(g)),
+                       g->page_size / cgr__kernel_page_size(g));
   }
   return CGR_OK;
 }
@@ -79,12 +88,12 @@ static cgr_status check_metadata(const cgr_metadata *m) {
 /* Sequences as long as max_seq_len keep the running sum of pages inside 32 bits; rows that a guard will refuse count for none. */
 static cgr_status check_sums(const cgr_metadata *m) {
   for (int32_t g = 0; g < m->num_groups; g++) {
-    int64_t pages = 0;
+    int64_t pages = 0, size = cgr__kernel_page_size(&m->groups[g]);
     for (int32_t i = 0; i < m->num_requests; i++) {
       bool good = m->rows[i] >= 0 && m->rows[i] < m->max_rows && m->row_computed[m->rows[i]] >= 0;
       int64_t length = good ? (int64_t)m->row_computed[m->rows[i]] + m->query_lens[i] : 0;
       if (length <= m->max_seq_len)
-        pages += (length + m->groups[g].page_size - 1) / m->groups[g].page_size;
+        pages += (length + size - 1) / size;
     }
     CGR__TRY(cgr__metadata_check_pages(m, g, pages));
     if (pages > INT32_MAX)

@@ -36,12 +36,13 @@ static cgr_status check_threshold(const cgr_metadata *m) {
 
 static cgr_status check_group(const cgr_metadata *m, int32_t i) {
   const cgr_metadata_on_demand *d = &m->on_demand[i];
-  int64_t size = m->groups[i].page_size, pages = m->max_seq_len > 0 ? ((int64_t)m->max_seq_len + size - 1) / size : 0;
+  int64_t size = cgr__kernel_page_size(&m->groups[i]),
+          pages = m->max_seq_len > 0 ? ((int64_t)m->max_seq_len + size - 1) / size : 0;
   if ((d->block_table || prefill_table_of(m, i)) && d->block_table_stride < pages)
     return cgr__fail(
         CGR_ERROR_INVALID_ARGUMENT,
-        "cgr_metadata_build: on_demand[%d].block_table_stride is %lld, expected at least %lld (max_seq_len / page_size)", i,
-        (long long)d->block_table_stride, (long long)pages);
+        "cgr_metadata_build: on_demand[%d].block_table_stride is %lld, expected at least %lld (max_seq_len / kernel_page_size)",
+        i, (long long)d->block_table_stride, (long long)pages);
   if (d->kv_indices && d->max_kv_indices < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_metadata_build: on_demand[%d].max_kv_indices is %lld, expected at least 0",
                      i, (long long)d->max_kv_indices);
@@ -117,6 +118,7 @@ static cgr__on_demand_group group_of(const cgr_metadata *m, int32_t i) {
   g.num_pages = from->num_pages;
   g.read_trash_page = from->read_trash_page;
   g.write_trash_page = from->write_trash_page;
+  g.pages_each = from->page_size / cgr__kernel_page_size(from);
   g.kv_indptr = from->kv_indptr;
   g.kv_last_page_len = from->kv_last_page_len;
   g.kv_indices = d->kv_indices;

@@ -39,11 +39,11 @@ void cgr__on_demand_fill(const cgr__on_demand *d, int32_t num_decodes) {
     d->prefill_query_start_loc[j] = cgr__prefill_query_start(d, num_decodes, j);
 }
 
-/* The read-trash page from `count` on; `extent`: NULL, or up to where there may be anything else. */
+/* The read-trash page's first from `count` on; `extent`: NULL, or up to where there may be anything else. */
 static void clear_row(const cgr__on_demand_group *g, int32_t *row, int32_t count, int32_t *extent) {
   int64_t end = extent ? *extent : g->block_table_stride;
   for (int64_t p = count; p < end; p++)
-    row[p] = g->read_trash_page;
+    row[p] = cgr__block_padding(g);
   if (extent)
     *extent = count;
 }
@@ -59,15 +59,15 @@ static void fill_pages(const cgr__on_demand *d, const cgr__on_demand_group *g, i
   for (int32_t p = 0; p < (list || table ? count : of_prefill); p++) {
     int32_t page = cgr__page_entry(g, row, p);
     if (!cgr__page_is_readable(g, page)) {
-      refused(context, CGR_GUARD_PAGE, row, p, page);
+      refused(context, CGR_GUARD_PAGE, row, cgr__page_index(g, p), page);
       page = g->read_trash_page;
     }
     if (list)
-      list[p] = page;
+      list[p] = cgr__kernel_page(g, page, p);
     if (table)
-      table[p] = page;
+      table[p] = cgr__kernel_page(g, page, p);
     if (prefills && p < of_prefill)
-      prefills[p] = page;
+      prefills[p] = cgr__kernel_page(g, page, p);
   }
   if (table)
     clear_row(g, table, count, g->block_extents ? &g->block_extents[i] : NULL);

@@ -32,6 +32,8 @@ typedef struct cgr__on_demand_group {
   int32_t *prefill_kv_indptr;        /* out, [B + 1] */
   int32_t *prefill_kv_last_page_len; /* out, [B] */
   int32_t read_trash_page, write_trash_page;
+  int32_t pages_each; /* n: pages of kv_indptr in one of page_table; 0: 1 */
+  int32_t reserved;
 } cgr__on_demand_group;
 
 /* Of the whole batch. */
@@ -83,10 +85,24 @@ CGR__HOST_DEVICE int32_t cgr__prefill_row(const cgr__on_demand *d, int32_t num_d
   return i >= num_decodes ? i - num_decodes : d->padded_requests - num_decodes + i;
 }
 
-/* Entry p of a row of the page table; -1 where it has none. */
-CGR__HOST_DEVICE int32_t cgr__page_entry(const cgr__on_demand_group *g, int32_t row, int32_t p) {
-  return p < g->page_table_stride ? g->page_table[row * g->page_table_stride + p] : -1;
+/* The index in the page table of page p of a request, which counts n to each of the table's. */
+CGR__HOST_DEVICE int32_t cgr__page_index(const cgr__on_demand_group *g, int32_t p) {
+  return g->pages_each > 1 ? (int32_t)((uint32_t)p / (uint32_t)g->pages_each) : p;
 }
+
+/* What the page table has of page p of a request; -1 where it has nothing. */
+CGR__HOST_DEVICE int32_t cgr__page_entry(const cgr__on_demand_group *g, int32_t row, int32_t p) {
+  int32_t index = cgr__page_index(g, p);
+  return index < g->page_table_stride ? g->page_table[row * g->page_table_stride + index] : -1;
+}
+
+/* Page p of a request, which is one of the n in `page` of the table. */
+CGR__HOST_DEVICE int32_t cgr__kernel_page(const cgr__on_demand_group *g, int32_t page, int32_t p) {
+  return g->pages_each > 1 ? page * g->pages_each + (p - cgr__page_index(g, p) * g->pages_each) : page;
+}
+
+/* What a row of block_table holds after a request's pages. */
+CGR__HOST_DEVICE int32_t cgr__block_padding(const cgr__on_demand_group *g) { return cgr__kernel_page(g, g->read_trash_page, 0); }
 
 /* Whether kernels may read the page. */
 CGR__HOST_DEVICE bool cgr__page_is_readable(const cgr__on_demand_group *g, int32_t page) {

@@ -134,6 +134,8 @@ void cgr__check_kv_view(const cgr__setup *setup, const cgr_layer *layer, int32_t
                         cgr__findings *findings);
 bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_t index, const cgr_kv_view *view,
                          const char *name, cgr__findings *findings);
+/* Whether pages of kernel_page_size are pages of the views, for layers whose backend reads what cgr's append writes. */
+void cgr__check_kernel_pages(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *findings);
 bool cgr__check_no_scale_strides(const cgr_kv_view *view, int32_t index, const char *name, cgr__findings *findings);
 /* overlaps.c: all that layers are given, against each other. */
 void cgr__check_overlaps(const cgr__setup *setup, cgr__findings *findings);

@@ -6,7 +6,9 @@
 #define LEAST_PAGES 3 /* the trash pages and one more */
 
 const cgr_group *cgr__group_of(const cgr__setup *setup, int32_t i) {
-  static const cgr_group least = { .page_size = CGR__PAGE_SIZE_UNIT, .num_pages = LEAST_PAGES };
+  static const cgr_group least = { .page_size = CGR__PAGE_SIZE_UNIT,
+                                   .num_pages = LEAST_PAGES,
+                                   .kernel_page_size = CGR__PAGE_SIZE_UNIT };
   bool known = i >= 0 && i < setup->config.num_groups && i < CGR__MAX_GROUPS && setup->groups[i].size != 0;
   return known ? &setup->groups[i] : &least;
 }
@@ -19,6 +21,24 @@ static void check_trash_pages(const cgr_group *g, int32_t i, cgr__findings *f) {
   if (g->read_trash_page == g->write_trash_page)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "write_trash_page").name,
                       "is %d, expected another page than read_trash_page", g->write_trash_page);
+}
+
+/* A bad one becomes page_size. `most`: the group with its largest page size and number of pages. */
+static void check_kernel_pages(cgr_group *g, const cgr_group *most, int32_t i, cgr__findings *f) {
+  const int32_t size = g->kernel_page_size, each = size > 0 ? g->page_size / size : 1;
+  const bool paged = most->page_size == g->page_size; /* else the page size has a finding */
+  if (paged && (size < 1 || g->page_size % size != 0 || (size != g->page_size && (size & (size - 1)) != 0))) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "kernel_page_size").name,
+                      "is %d, expected a power of two that divides page_size (%d), or 0 (page_size)", size, g->page_size);
+    g->kernel_page_size = g->page_size;
+  } else if (!paged) {
+    g->kernel_page_size = g->page_size;
+  } else if (g->num_pages > INT32_MAX / each) {
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("groups", i, "num_pages").name,
+                      "is %lld, expected at most %d, with %d pages of kernel_page_size (%d) in each", (long long)g->num_pages,
+                      INT32_MAX / each, each, size);
+    g->num_pages = INT32_MAX / each;
+  }
 }
 
 /* `pages`: of a row with the most tokens that it may have in the group's length set. */
@@ -62,15 +82,16 @@ static void check_group_numbers(cgr__setup *setup, int32_t i, cgr__findings *f) 
     most.num_pages = INT32_MAX;
     g->num_pages = LEAST_PAGES;
   }
-  cgr__findings_add_used(f, cgr__field_of("groups", i, "reserved").name, g->reserved);
+  check_kernel_pages(g, &most, i, f);
   cgr__read_length_set(setup, cgr__field_of("groups", i, "length_set").name, &g->length_set, f);
   int64_t pages = ((int64_t)cgr__max_len(&setup->config, g->length_set) + most.page_size - 1) / most.page_size;
   check_trash_pages(&most, i, f);
-  check_group_pages(&setup->config, g->length_set, pages, f);
+  check_group_pages(&setup->config, g->length_set, pages * (g->page_size / g->kernel_page_size), f);
   check_table(g, pages, i, f);
   setup->pool_tokens[i] = (most.num_pages - 2) * most.page_size;
   setup->limits.pages_per_row[i] = (int32_t)pages;
   setup->limits.trash_page[i] = g->read_trash_page;
+  setup->limits.pages_each[i] = g->page_size / g->kernel_page_size;
 }
 
 static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
@@ -79,6 +100,8 @@ static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
     return;
   if (g->page_size == 0)
     g->page_size = CGR__PAGE_SIZE_UNIT;
+  if (g->kernel_page_size == 0)
+    g->kernel_page_size = g->page_size;
   if (g->read_trash_page == 0 && g->write_trash_page == 0)
     g->write_trash_page = 1;
   check_group_numbers(setup, i, f);

@@ -314,6 +314,7 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
     check_layer_cache(setup, l, i, f);
   if (!has_scale)
     check_default_scale(setup, l, i, f);
+  cgr__check_kernel_pages(setup, l, i, f);
   cgr__check_needs(setup, l, i, f);
 }
 

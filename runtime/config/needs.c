@@ -246,10 +246,11 @@ static void check_cache(const comparison *c) {
   const cgr_layer *l = c->layer;
   const allowed pages = allowed_page_sizes(c->needs);
   const cgr_group *group = cgr__group_of(c->setup, l->group);
+  const bool differ = group->kernel_page_size != group->page_size;
   char what[48];
-  snprintf(what, sizeof what, "%d, whose page_size is ", l->group);
+  snprintf(what, sizeof what, "%d, whose %s is ", l->group, differ ? "kernel_page_size" : "page_size");
   if (l->group >= 0 && group->size != 0)
-    check_number(c, "group", what, group->page_size, &pages);
+    check_number(c, "group", what, group->kernel_page_size, &pages);
   check_layout(c, &l->k, "k");
   check_layout(c, &l->v, "v");
 }

@@ -169,3 +169,30 @@ bool cgr__check_kv_scale(const cgr__setup *setup, const cgr_layer *layer, int32_
     check_scale_places(layer, cgr__group_of(setup, layer->group), view, field.name, f);
   return f->count == before;
 }
+
+/* -------------------------------------------------------------------------------------------------------- kernel pages */
+
+/* Whether a page's tokens go on from one to the next at one stride, and from page to page, so that a part of a page is a page. */
+static void check_runs_on(int64_t page, int64_t token, const cgr_group *group, cgr__field field, cgr__findings *f) {
+  if (page != token * group->page_size)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name,
+                      "is %lld, expected %lld, page_size (%d) times the stride of a token, as kernel_page_size is %d: pages of "
+                      "the backend's follow each other",
+                      (long long)page, (long long)token * group->page_size, group->page_size, group->kernel_page_size);
+}
+
+void cgr__check_kernel_pages(const cgr__setup *setup, const cgr_layer *layer, int32_t index, cgr__findings *f) {
+  const cgr_group *group = cgr__group_of(setup, layer->group);
+  const bool own = layer->backend > 0 && layer->backend <= setup->config.num_backends;
+  if (group->kernel_page_size == group->page_size || (layer->flags & CGR_LAYER_NO_CACHE) || !own ||
+      (setup->backends[layer->backend].flags & CGR_BACKEND_APPENDS))
+    return;
+  for (int i = 0; i < 2; i++) {
+    const cgr_kv_view *view = i == 0 ? &layer->k : &layer->v;
+    const char *const name = i == 0 ? "k" : "v", *const field = i == 0 ? "k.stride_page" : "v.stride_page";
+    if (view->stride_page != 0) /* else it has a finding */
+      check_runs_on(view->stride_page, view->stride_token, group, cgr__field_of("layers", index, field), f);
+    if (view->scale)
+      check_runs_on(view->scale_stride_page, view->scale_stride_token, group, stride_field(index, name, 0), f);
+  }
+}

@@ -76,10 +76,11 @@ double PaddingOf(const cgr__limits &l, int id, int32_t copy) {
   case CGR_BUFFER_REQUEST_ROWS:
     return l.max_rows;
   case CGR_BUFFER_PAGE_TABLE:
+    return l.trash_page[copy];
   case CGR_BUFFER_KV_INDICES:
   case CGR_BUFFER_BLOCK_TABLE:
   case CGR_BUFFER_PREFILL_BLOCK_TABLE:
-    return l.trash_page[copy];
+    return l.trash_page[copy] * std::max(l.pages_each[copy], 1);
   case CGR_BUFFER_KV_LAST_PAGE_LEN:
   case CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN:
     return 1;
@@ -135,6 +136,7 @@ TEST(FirstFill, LeavesOutWhatBeginsAsZeros) {
   cgr__limits l = RandomLimits(random);
   for (int32_t g = 0; g < CGR__MAX_GROUPS; g++)
     l.trash_page[g] = 0;
+  l.on_demand &= ~CGR_ON_DEMAND(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN); // begins as ones
   cgr__declared zero = RandomDeclared(random, l, 0), one = RandomDeclared(random, l, 1);
   zero.padding = 0;
   one.dtype = CGR_DTYPE_I32;

@@ -1,6 +1,7 @@
 // Limits for a layout of buffers, and what the public header says of each buffer under them.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -23,6 +24,7 @@ inline cgr__limits RandomLimits(Random &random) {
   for (int32_t g = 0; g < l.num_groups; g++) {
     l.pages_per_row[g] = (l.max_lens[0] + (16 << g % 3) - 1) / (16 << g % 3);
     l.trash_page[g] = random.Pick32(0, 5);
+    l.pages_each[g] = random.OneIn(2) ? random.Pick32(0, 1) : random.Pick32(2, 64);
   }
   l.token_stride = random.Pick32(1, 5);
   l.ring_depth = random.Pick32(CGR__MIN_RING_DEPTH, 8);
@@ -55,6 +57,7 @@ inline int64_t InboxWords(const cgr__limits &l) {
 
 inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t group) {
   const int64_t r = l.max_requests, t = l.max_tokens, m = l.max_rows, p = l.pages_per_row[group], k = l.token_stride - 1;
+  const int64_t n = std::max(l.pages_each[group], 1);
   const cgr_dtype i32 = CGR_DTYPE_I32, i64 = CGR_DTYPE_I64, fp32 = CGR_DTYPE_FP32;
   const int32_t groups = l.num_groups, sets = l.num_sets;
   const auto asked = [&](cgr_buffer buffer, int32_t copies) { return (l.on_demand & CGR_ON_DEMAND(buffer)) != 0 ? copies : 0; };
@@ -75,8 +78,8 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
     { CGR_BUFFER_NEXT_TOKENS, "next_tokens", i32, r, 1 + k, 1 },
     { CGR_BUFFER_COUNTS, "counts", i32, 16, 1, 1 },
     { CGR_BUFFER_PLAN, "plan", i32, l.plan_words, 1, 1 },
-    { CGR_BUFFER_KV_INDICES, "kv_indices", i32, r * p, 1, asked(CGR_BUFFER_KV_INDICES, groups) },
-    { CGR_BUFFER_BLOCK_TABLE, "block_table", i32, r, p, asked(CGR_BUFFER_BLOCK_TABLE, groups) },
+    { CGR_BUFFER_KV_INDICES, "kv_indices", i32, r * p * n, 1, asked(CGR_BUFFER_KV_INDICES, groups) },
+    { CGR_BUFFER_BLOCK_TABLE, "block_table", i32, r, p * n, asked(CGR_BUFFER_BLOCK_TABLE, groups) },
     { CGR_BUFFER_KV_START_LOC, "kv_start_loc", i32, r + 1, 1, asked(CGR_BUFFER_KV_START_LOC, sets) },
     { CGR_BUFFER_CONTEXT_LENS, "context_lens", i32, r, 1, asked(CGR_BUFFER_CONTEXT_LENS, 1) },
     { CGR_BUFFER_CONTEXT_START_LOC, "context_start_loc", i32, r + 1, 1, asked(CGR_BUFFER_CONTEXT_START_LOC, 1) },
@@ -87,7 +90,7 @@ inline std::vector<ExpectedBuffer> ExpectedBuffers(const cgr__limits &l, int32_t
       asked(CGR_BUFFER_PREFILL_KV_LAST_PAGE_LEN, groups) },
     { CGR_BUFFER_PREFILL_SEQ_LENS, "prefill_seq_lens", i32, r, 1, asked(CGR_BUFFER_PREFILL_SEQ_LENS, sets) },
     { CGR_BUFFER_PREFILL_KV_START_LOC, "prefill_kv_start_loc", i32, r + 1, 1, asked(CGR_BUFFER_PREFILL_KV_START_LOC, sets) },
-    { CGR_BUFFER_PREFILL_BLOCK_TABLE, "prefill_block_table", i32, r, p, asked(CGR_BUFFER_PREFILL_BLOCK_TABLE, groups) },
+    { CGR_BUFFER_PREFILL_BLOCK_TABLE, "prefill_block_table", i32, r, p * n, asked(CGR_BUFFER_PREFILL_BLOCK_TABLE, groups) },
     { CGR__BUFFER_REQUEST_FLAGS, "request_flags", i32, r, 1, 1 },
     { CGR__BUFFER_STEP_STATE, "step_state", i64, 16, 1, 1 },
     { CGR__BUFFER_BLOCK_EXTENTS, "block_extents", i32, r, 1, asked(CGR_BUFFER_BLOCK_TABLE, groups) },

@@ -41,6 +41,7 @@ std::vector<FormatOptions> AllFormats() {
 struct Case {
   DeviceParam device;
   FormatOptions format;
+  int32_t page_size = 16; // of the group; the kernels' is 16
 };
 void PrintTo(const Case &c, std::ostream *os) { *os << c.format.name << " on " << c.device.Label(); }
 
@@ -68,7 +69,11 @@ protected:
     options.max_rows = 10;
     options.max_seq_len = 400;
     options.num_pages = 280;
+    options.page_size = GetParam().page_size;
     options.adjust = [this, shrink](cgr_config *config) {
+      group_ = config->groups[0];
+      group_.kernel_page_size = 16;
+      config->groups = &group_;
       layers_.assign(config->layers, config->layers + config->num_layers);
       for (cgr_layer &layer : layers_)
         layer.backend = 1;
@@ -177,6 +182,7 @@ protected:
   }
 
   std::unique_ptr<Random> random_;
+  cgr_group group_;
   std::vector<cgr_layer> layers_;
   std::unique_ptr<FormatBackend> format_; // outlives the engine
   FormatBackend *backend_ = nullptr;
@@ -272,10 +278,13 @@ std::vector<Case> Cases() {
   for (const DeviceParam &device : { HostParam(CGR_SCHEDULE_ASYNC), HostParam(CGR_SCHEDULE_LATEST), CudaParam() })
     for (const FormatOptions &format : AllFormats())
       cases.push_back({ device, format });
+  for (const FormatOptions &format : AllFormats())
+    cases.push_back({ HostParam(CGR_SCHEDULE_LATEST), format, 64 });
   return cases;
 }
 std::string CaseLabel(const ::testing::TestParamInfo<Case> &made) {
-  return made.param.format.name + "_" + made.param.device.Label();
+  const std::string pages = made.param.page_size == 16 ? "" : "_in_pages_of_" + std::to_string(made.param.page_size);
+  return made.param.format.name + "_" + made.param.device.Label() + pages;
 }
 INSTANTIATE_TEST_SUITE_P(Formats, FormatReplay, ::testing::ValuesIn(Cases()), CaseLabel);
 

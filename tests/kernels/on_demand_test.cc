@@ -17,7 +17,11 @@ constexpr int32_t kPoison = int32_t(0xA5A5A5A5u), kReadTrash = 3, kWriteTrash = 
 
 struct GroupShape {
   int32_t page_size, pages_per_row;
-  int64_t stride; // of the page table: at least as many
+  int64_t stride;         // of the page table: at least as many
+  int32_t pages_each = 1; // of backends
+
+  int32_t size() const { return page_size / pages_each; } // of those
+  int32_t width() const { return pages_per_row * pages_each; }
 };
 
 struct Shape {
@@ -41,7 +45,12 @@ Shape RandomShape(Random &random) {
     const int32_t size =
         std::array<int32_t, 8>{ 16, 32, 48, 64, 96, 256, 1024, 1 }[size_t(random.Pick(0, s.max_seq_len > 1000 ? 6 : 7))];
     const int32_t pages = (s.max_seq_len + size - 1) / size;
-    s.groups.push_back({ size, pages, pages + (random.OneIn(2) ? 0 : random.Pick(1, 7)) });
+    std::vector<int32_t> each = { 1 };
+    for (int32_t small : { 1, 16, 32, 64, 128 })
+      if (size % small == 0 && (small > 1 || s.max_requests < 20) && s.max_seq_len < 1000)
+        each.push_back(size / small);
+    s.groups.push_back({ size, pages, pages + (random.OneIn(2) ? 0 : random.Pick(1, 7)),
+                         each[size_t(random.Pick(0, int64_t(each.size()) - 1))] });
   }
   if (s.max_seq_len > 1000)
     s.max_rows = s.max_requests = std::min(s.max_requests, 12);
@@ -87,8 +96,8 @@ Batch RandomBatch(Random &random, const Shape &s) {
   for (const GroupShape &g : s.groups) {
     Words indptr = { 0 }, last;
     for (int32_t length : b.lens[0]) {
-      indptr.push_back(indptr.back() + (length + g.page_size - 1) / g.page_size);
-      last.push_back(length == 0 ? 1 : (length - 1) % g.page_size + 1);
+      indptr.push_back(indptr.back() + (length + g.size() - 1) / g.size());
+      last.push_back(length == 0 ? 1 : (length - 1) % g.size() + 1);
     }
     b.indptr.push_back(indptr);
     b.last.push_back(last);
@@ -115,10 +124,11 @@ struct Output {
 struct GroupBuffers {
   GroupBuffers(Bench &bench, const Shape &s, const GroupShape &g, Random &random)
       : table(bench, Table(s, g, random)), indptr(bench, size_t(s.max_requests) + 1), last(bench, size_t(s.max_requests)),
-        kv_indices(bench, Words(size_t(s.max_requests) * size_t(g.pages_per_row), kPoison), s.Asks(CGR_BUFFER_KV_INDICES)),
-        block_table(bench, Words(size_t(s.max_requests) * size_t(g.pages_per_row), kReadTrash), s.Asks(CGR_BUFFER_BLOCK_TABLE)),
+        kv_indices(bench, Words(size_t(s.max_requests) * size_t(g.width()), kPoison), s.Asks(CGR_BUFFER_KV_INDICES)),
+        block_table(bench, Words(size_t(s.max_requests) * size_t(g.width()), kReadTrash * g.pages_each),
+                    s.Asks(CGR_BUFFER_BLOCK_TABLE)),
         extents(bench, Words(size_t(s.max_requests), 0), s.Asks(CGR_BUFFER_BLOCK_TABLE) && !s.stateless),
-        prefill_table(bench, Words(size_t(s.max_requests) * size_t(g.pages_per_row), kReadTrash),
+        prefill_table(bench, Words(size_t(s.max_requests) * size_t(g.width()), kReadTrash * g.pages_each),
                       s.Asks(CGR_BUFFER_PREFILL_BLOCK_TABLE)),
         prefill_extents(bench, Words(size_t(s.max_requests), 0), s.Asks(CGR_BUFFER_PREFILL_BLOCK_TABLE) && !s.stateless),
         prefill_indptr(bench, Words(size_t(s.max_requests) + 1, kPoison), s.Asks(CGR_BUFFER_PREFILL_KV_INDPTR)),
@@ -233,16 +243,18 @@ private:
     GroupBuffers &g = *groups_[index];
     const GroupShape &shape = s_.groups[index];
     const Words table = g.table.Get();
-    const size_t n = size_t(b.padded_requests), width = size_t(shape.pages_per_row);
+    const size_t n = size_t(b.padded_requests), width = size_t(shape.width());
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
-      const size_t count = size_t((b.lens[0][i] + shape.page_size - 1) / shape.page_size);
+      const size_t count = size_t((b.lens[0][i] + shape.size() - 1) / shape.size());
       for (size_t p = 0; p < width; p++) {
-        int32_t page = p < count ? table[size_t(b.rows[i]) * size_t(shape.stride) + p] : kReadTrash;
+        const int32_t token = p < count ? int32_t(p) * shape.size() : 0; // the first one of the page
+        int32_t page = p < count ? table[size_t(b.rows[i]) * size_t(shape.stride) + size_t(token / shape.page_size)] : kReadTrash;
         page = page < 0 || page >= kPages || page == kWriteTrash ? kReadTrash : page;
-        g.block_table.want[i * width + p] = page;
+        const int32_t entry = (page * shape.page_size + token % shape.page_size) / shape.size();
+        g.block_table.want[i * width + p] = entry;
         if (p < count)
-          g.kv_indices.want[at++] = page;
+          g.kv_indices.want[at++] = entry;
       }
       g.extents.want[i] = int32_t(count);
     }
@@ -254,7 +266,7 @@ private:
       if (first + j < n)
         std::copy(from, from + ptrdiff_t(width), to);
       else
-        std::fill_n(to, width, kReadTrash);
+        std::fill_n(to, width, kReadTrash * shape.pages_each);
       g.prefill_extents.want[j] = first + j < n ? g.extents.want[first + j] : 0;
     }
     for (size_t j = 0; j <= n; j++) {
@@ -299,7 +311,8 @@ private:
       to.kv_last_page_len = from.last.data();
       to.kv_indices = from.kv_indices.data();
       to.block_table = from.block_table.data();
-      to.block_table_stride = s_.groups[g].pages_per_row;
+      to.block_table_stride = s_.groups[g].width();
+      to.pages_each = s_.groups[g].pages_each == 1 ? 0 : s_.groups[g].pages_each;
       to.block_extents = from.extents.data();
       to.prefill_block_table = from.prefill_table.data();
       to.prefill_block_extents = from.prefill_extents.data();
@@ -337,6 +350,25 @@ TEST_P(KernelOnDemand, WritesWhatFollowsFromEachBatch) {
   }
 }
 
+// Every page size of a group, in pages of every size that kernels take.
+TEST_P(KernelOnDemand, PagesOfKernelsAreThoseOfTheGroupsPages) {
+  SeededRandom random;
+  for (int32_t size : { 16, 32, 64, 128 })
+    for (int32_t page = size; page <= 1024; page += size) {
+      SCOPED_TRACE("pages of " + std::to_string(page) + ", of which kernels have " + std::to_string(size));
+      const int32_t longest = 1 + random.Pick32(0, 3) * page + random.Pick32(0, page - 1), pages = (longest + page - 1) / page;
+      Shape shape = { 6, 8, longest, { { page, pages, pages + 1, page / size } } };
+      World world(*bench_, shape, random);
+      for (int step = 0; step < 4; step++) {
+        const Batch batch = RandomBatch(random, shape);
+        world.Run(batch);
+        world.Expect(batch);
+        ASSERT_EQ(world.Error().error, CGR_GUARD_NONE);
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+}
+
 // By hand, as a second check: requests of 3 pages, none, 1 page (a prefill of 5 tokens after 4), and padding.
 TEST_P(KernelOnDemand, OfASmallBatchAsByHand) {
   Random random(1);
@@ -355,6 +387,17 @@ TEST_P(KernelOnDemand, OfASmallBatchAsByHand) {
   EXPECT_EQ(world.group(0).prefill_indptr.there->Get(), (Words{ 3, 4, 4, 4, 4 }));
   EXPECT_EQ(world.group(0).prefill_last.there->Get(), (Words{ 9, 1, 1, 1 }));
   EXPECT_EQ(world.group(0).prefill_table.there->Get(), (Words{ 51, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3 }));
+  Shape small = { 4, 6, 64, { { 32, 2, 2, 2 } } }; // the same lengths, in pages of 32
+  World halves(*bench_, small, random);
+  Words large(14, 9);
+  large[2 * 2 + 0] = 21, large[2 * 2 + 1] = -1, large[2 * 5 + 0] = 51;
+  halves.group(0).table.Put(large);
+  halves.Run(batch);
+  line = halves.group(0).block_table.there->Get();
+  EXPECT_EQ(line, (Words{ 42, 43, 6, 6, 6, 6, 6, 6, 102, 6, 6, 6, 6, 6, 6, 6 }));
+  line = halves.group(0).prefill_table.there->Get();
+  EXPECT_EQ(line, (Words{ 102, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6 }));
+  EXPECT_EQ(halves.Error().index, 1);
   for (size_t set = 1; set < CGR__MAX_SETS; set++)
     batch.lens[set].assign(4, 0);
   world.Expect(batch);
@@ -363,20 +406,21 @@ TEST_P(KernelOnDemand, OfASmallBatchAsByHand) {
 // The worst state that a row may be in: an earlier request had all of its pages.
 TEST_P(KernelOnDemand, ClearsWhatLongerRequestsHaveLeft) {
   SeededRandom random;
-  const Shape shape = { 5, 5, 40000, { { 16, 2500, 2503 } } };
+  const Shape shape = { 5, 5, 40000, { { 16, 2500, 2503 }, { 64, 625, 626, 4 } } }; // kernels have pages of 16 in both
   World world(*bench_, shape, random);
   int32_t decodes = 0; // in turn: prefills move to other rows of their table
   for (int32_t length : { 40000, 0, 40000, 1, 39985, 16, 17, 40000 }) {
     decodes = (decodes + 2) % 6;
     Batch batch = { 5, 5, decodes, { 4, 2, 0, 1, 3 }, { 0, 1, 2, 3, 4, 5 }, {}, {}, {} };
-    batch.indptr = { { 0 } };
-    batch.last = { {} };
+    Words indptr = { 0 }, last;
     for (Words &lens : batch.lens)
       lens.assign(5, length);
     for (int i = 0; i < 5; i++) {
-      batch.indptr[0].push_back(batch.indptr[0].back() + (length + 15) / 16);
-      batch.last[0].push_back(length == 0 ? 1 : (length - 1) % 16 + 1);
+      indptr.push_back(indptr.back() + (length + 15) / 16);
+      last.push_back(length == 0 ? 1 : (length - 1) % 16 + 1);
     }
+    batch.indptr = { indptr, indptr };
+    batch.last = { last, last };
     world.Run(batch);
     world.Expect(batch);
     ASSERT_FALSE(HasFailure()) << length;
@@ -397,14 +441,15 @@ TEST_P(KernelOnDemand, UnreadablePagesAreReportedAndReplaced) {
       i++;
     const int32_t p = random.Pick32(0, batch.indptr[0][i + 1] - 1), row = batch.rows[i];
     Words table = world.group(0).table.Get();
-    table[size_t(row) * size_t(shape.groups[0].stride) + size_t(p)] = bad;
+    const int32_t index = p / shape.groups[0].pages_each;
+    table[size_t(row) * size_t(shape.groups[0].stride) + size_t(index)] = bad;
     world.group(0).table.Put(table);
     world.Run(batch);
     world.Expect(batch);
     const cgr__step_error error = world.Error();
     EXPECT_EQ(error.error, CGR_GUARD_PAGE);
     EXPECT_EQ(error.row, row);
-    EXPECT_EQ(error.index, p);
+    EXPECT_EQ(error.index, index);
     EXPECT_EQ(error.value, bad);
   }
 }

@@ -171,22 +171,33 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
   }
 }
 
-// Page sizes that are no powers of two, and the largest.
+// Page sizes that are no powers of two, the largest, and pages of backends inside of them, whatever the step: decodes also take
+// the short way.
 TEST_P(KernelPrologue, RandomStepsOfEveryPageSizeFollowTheModel) {
-  const std::pair<int32_t, int32_t> sizes[] = { { 48, 1024 }, { 80, 96 }, { 256, 112 }, { 1008, 16 } };
-  for (const auto &[first, second] : sizes) {
-    Walk walk;
-    walk.limits = TwoGroups();
-    walk.limits.max_seq_len = 2100;
-    for (StepGroup &group : walk.limits.groups) {
-      group.page_size = &group == &walk.limits.groups[0] ? first : second;
-      group.stride = (walk.limits.max_seq_len + group.page_size - 1) / group.page_size;
+  struct Sizes {
+    int32_t first, second, of_kernel[2];
+  };
+  const Sizes sizes[] = { { 48, 1024, { 0, 0 } },    { 80, 96, { 0, 0 } },    { 256, 112, { 0, 0 } },  { 1008, 16, { 0, 0 } },
+                          { 48, 1024, { 16, 128 } }, { 80, 96, { 16, 32 } },  { 256, 112, { 64, 0 } }, { 1024, 64, { 16, 1 } },
+                          { 1008, 16, { 2, 8 } },    { 512, 32, { 256, 16 } } };
+  for (const auto &[first, second, of_kernel] : sizes)
+    for (bool decodes : { false, true }) {
+      Walk walk;
+      walk.limits = TwoGroups();
+      walk.limits.max_seq_len = 2100;
+      for (size_t g = 0; g < 2; g++) {
+        StepGroup &group = walk.limits.groups[g];
+        group.page_size = g == 0 ? first : second;
+        group.kernel_page_size = of_kernel[g];
+        group.stride = (walk.limits.max_seq_len + group.page_size - 1) / group.page_size;
+      }
+      walk.seed = uint64_t(first);
+      walk.decodes = decodes;
+      SCOPED_TRACE(std::to_string(first) + " and " + std::to_string(second) + ", of which backends have " +
+                   std::to_string(of_kernel[0]) + " and " + std::to_string(of_kernel[1]));
+      RandomWalk(*bench_, walk).Run();
+      ASSERT_FALSE(HasFailure());
     }
-    walk.seed = uint64_t(first);
-    SCOPED_TRACE(std::to_string(first) + " and " + std::to_string(second));
-    RandomWalk(*bench_, walk).Run();
-    ASSERT_FALSE(HasFailure());
-  }
 }
 
 // Repeated batches with one token for each request, of any size around those of a warp and a block.

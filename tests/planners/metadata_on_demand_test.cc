@@ -19,10 +19,12 @@ using Ints = std::vector<int32_t>;
 constexpr int32_t kPoison = 0x6b6b6b6b, kMaxSeqLen = 300, kPages = 1000, kReadTrash = 2, kWriteTrash = 4;
 
 struct Group {
-  int32_t page_size;
-  int64_t stride, width; // of the page table and of the block table
+  int32_t page_size, pages_each; // of kernels
+  int64_t stride, width;         // of the page table and of the block table
   Ints table, kv_indptr, last, kv_indices, block_table, prefill_indptr, prefill_last, prefill_table;
   std::vector<int64_t> slots;
+
+  int32_t Size() const { return page_size / pages_each; }
 };
 
 struct Case {
@@ -60,8 +62,11 @@ struct Case {
     for (int32_t k = 0; k < num_groups; k++) {
       Group g;
       g.page_size = random.OneIn(2) ? 16 * random.Pick32(1, 64) : random.Pick32(1, 70);
-      g.width = (kMaxSeqLen + g.page_size - 1) / g.page_size + random.Pick32(0, 2);
-      g.stride = g.width + random.Pick32(0, 2);
+      g.pages_each = 1;
+      for (int32_t size = random.Pick32(1, g.page_size); size < g.page_size && g.pages_each == 1; size++)
+        g.pages_each = g.page_size % size == 0 ? g.page_size / size : 1;
+      g.stride = (kMaxSeqLen + g.page_size - 1) / g.page_size + random.Pick32(0, 2);
+      g.width = (kMaxSeqLen + g.Size() - 1) / g.Size() + random.Pick32(0, 2);
       for (int64_t i = 0; i < max_rows * g.stride; i++)
         g.table.push_back(random.Pick32(5, kPages - 1));
       groups.push_back(g);
@@ -73,7 +78,7 @@ struct Case {
   int64_t PagesOf(const Group &g) const {
     int64_t pages = 0;
     for (size_t i = 0; i < rows.size(); i++)
-      pages += (computed[size_t(rows[i])] + query_lens[i] + g.page_size - 1) / g.page_size;
+      pages += (computed[size_t(rows[i])] + query_lens[i] + g.Size() - 1) / g.Size();
     return pages;
   }
   // Outputs of exactly their size, poisoned.
@@ -98,8 +103,8 @@ struct Case {
       g.block_table.assign(r * size_t(g.width), kPoison);
       g.prefill_table.assign(r * size_t(g.width), kPoison);
       prefill_tables.push_back(g.prefill_table.data());
-      bound.push_back({ g.page_size, kReadTrash, kWriteTrash, 0, kPages, g.table.data(), g.stride, g.slots.data(),
-                        g.kv_indptr.data(), g.last.data() });
+      bound.push_back({ g.page_size, kReadTrash, kWriteTrash, g.pages_each == 1 ? 0 : g.Size(), kPages, g.table.data(), g.stride,
+                        g.slots.data(), g.kv_indptr.data(), g.last.data() });
       on_demand.push_back({ g.kv_indices.data(), int64_t(g.kv_indices.size()), g.block_table.data(), g.width,
                             g.prefill_indptr.data(), g.prefill_last.data() });
     }
@@ -167,8 +172,10 @@ struct Case {
     for (size_t i = 0; i < b; i++) {
       const int32_t length = i < n ? computed[size_t(rows[i])] + query_lens[i] : 0;
       for (size_t p = 0; p < width; p++) {
-        const bool own = int32_t(p) * g.page_size < length;
-        const int32_t page = own ? g.table[size_t(rows[i]) * size_t(g.stride) + p] : kReadTrash;
+        const int32_t token = int32_t(p) * g.Size(); // the first of the page
+        const bool own = token < length;
+        const int32_t of_table = own ? g.table[size_t(rows[i]) * size_t(g.stride) + size_t(token / g.page_size)] : kReadTrash;
+        const int32_t page = own ? (of_table * g.page_size + token % g.page_size) / g.Size() : kReadTrash * g.pages_each;
         ASSERT_EQ(g.block_table[i * width + p], page);
         if (own) {
           ASSERT_EQ(g.kv_indices[at++], page);
@@ -181,7 +188,8 @@ struct Case {
       if (j < b) {
         ASSERT_EQ(g.prefill_last[j], first + j < b ? g.last[first + j] : 1);
         for (size_t p = 0; p < width; p++)
-          ASSERT_EQ(g.prefill_table[j * width + p], first + j < b ? g.block_table[(first + j) * width + p] : kReadTrash);
+          ASSERT_EQ(g.prefill_table[j * width + p],
+                    first + j < b ? g.block_table[(first + j) * width + p] : kReadTrash * g.pages_each);
       }
     }
   }
@@ -267,19 +275,26 @@ TEST(MetadataOnDemand, EachIsOptional) {
 
 TEST(MetadataOnDemand, UnreadablePagesAreReportedAndReplaced) {
   Random random(5);
-  for (int32_t bad : { -1, kPages, INT32_MAX, INT32_MIN, kWriteTrash }) {
+  for (int n = 0; n < 10; n++) {
+    const int32_t bads[] = { -1, kPages, INT32_MAX, INT32_MIN, kWriteTrash }, bad = bads[n % 5];
+    const bool is_prefill = n >= 5;
     Case c(random, 1, 1);
     while (c.groups[0].page_size > kMaxSeqLen / 2) // a row has two pages
       c = Case(random, 1, 1);
-    c.query_lens = { 1 };
-    c.computed[size_t(c.rows[0])] = 3 * c.groups[0].page_size < kMaxSeqLen ? 3 * c.groups[0].page_size : kMaxSeqLen - 1;
-    c.padded_tokens = 2;
+    const int32_t query = is_prefill ? c.threshold + 1 : 1;
+    c.query_lens = { query };
+    c.computed[size_t(c.rows[0])] = std::min(3 * c.groups[0].page_size, kMaxSeqLen - query);
+    c.padded_tokens = query + 1;
     c.Bind();
     c.groups[0].table[size_t(c.rows[0]) * size_t(c.groups[0].stride) + 1] = bad; // not a page of a new token
     ExpectMessage(cgr_metadata_build(&c.m), CGR_ERROR_STEP,
                   { cgr_guard_error_name(CGR_GUARD_PAGE), "index 1", std::to_string(bad) });
-    EXPECT_EQ(c.groups[0].kv_indices[1], kReadTrash);
-    EXPECT_EQ(c.groups[0].block_table[1], kReadTrash);
+    for (int32_t p = 0; p < c.groups[0].pages_each && p < c.PagesOf(c.groups[0]) - c.groups[0].pages_each; p++) {
+      const size_t at = size_t(c.groups[0].pages_each + p);
+      EXPECT_EQ(c.groups[0].kv_indices[at], kReadTrash * c.groups[0].pages_each + p);
+      EXPECT_EQ(c.groups[0].block_table[at], kReadTrash * c.groups[0].pages_each + p);
+      EXPECT_EQ(c.groups[0].prefill_table[at], kReadTrash * c.groups[0].pages_each + (is_prefill ? p : 0));
+    }
   }
 }
 
@@ -295,7 +310,7 @@ TEST(MetadataOnDemand, RefusedRequestsAreEmpty) {
   EXPECT_EQ(c.context[1], 0);
   EXPECT_EQ(c.kv_starts[2], c.kv_starts[1]);
   for (int64_t p = 0; p < c.groups[0].width; p++)
-    EXPECT_EQ(c.groups[0].block_table[size_t(c.groups[0].width + p)], kReadTrash);
+    EXPECT_EQ(c.groups[0].block_table[size_t(c.groups[0].width + p)], kReadTrash * c.groups[0].pages_each);
 }
 
 struct MetadataOnDemandRefusals : ::testing::Test {
@@ -316,7 +331,7 @@ TEST_F(MetadataOnDemandRefusals, Room) {
   c.on_demand[0].max_kv_indices = -1;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[0].max_kv_indices is -1" });
   for (bool of_prefills : { false, true }) {
-    c.on_demand[1].block_table_stride = (kMaxSeqLen - 1) / c.groups[1].page_size;
+    c.on_demand[1].block_table_stride = (kMaxSeqLen - 1) / c.groups[1].Size();
     (of_prefills ? c.on_demand[1].block_table : c.prefill_tables[1]) = nullptr;
     Expect(CGR_ERROR_INVALID_ARGUMENT, { "on_demand[1].block_table_stride" });
   }

@@ -18,12 +18,14 @@ constexpr int32_t kPoison = 0x6b6b6b6b;
 
 // One group, whose table has exactly max_rows rows: the padding row is not read.
 struct Group {
-  int32_t page_size, stride, read_trash, write_trash;
+  int32_t page_size, stride, read_trash, write_trash, kernel_page_size = 0;
   std::vector<int32_t> page_table, kv_indptr, last_page_len;
   std::vector<int64_t> slots;
 
   Group(Random &random, int32_t index, int32_t max_rows) {
     page_size = index == 0 ? 16 * random.Pick32(1, 10) : random.OneIn(2) ? random.Pick32(1, 70) : 16 * random.Pick32(1, 64);
+    for (int32_t size = random.Pick32(1, page_size); size < page_size && kernel_page_size == 0; size++)
+      kernel_page_size = page_size % size == 0 ? size : 0;
     stride = (kMaxSeqLen + page_size - 1) / page_size + random.Pick32(0, 3);
     read_trash = random.Pick32(0, 5);
     write_trash = 6 + random.Pick32(0, 5);
@@ -78,8 +80,8 @@ struct Case {
       g.slots = std::vector<int64_t>(t, kPoison);
       g.kv_indptr = std::vector<int32_t>(r + 1, kPoison);
       g.last_page_len = std::vector<int32_t>(r, kPoison);
-      bound.push_back({ g.page_size, g.read_trash, g.write_trash, 0, Group::kPages, g.page_table.data(), g.stride, g.slots.data(),
-                        g.kv_indptr.data(), g.last_page_len.data() });
+      bound.push_back({ g.page_size, g.read_trash, g.write_trash, g.kernel_page_size, Group::kPages, g.page_table.data(),
+                        g.stride, g.slots.data(), g.kv_indptr.data(), g.last_page_len.data() });
     }
     metadata = CGR_METADATA_INIT;
     metadata.num_requests = num_requests;
@@ -119,9 +121,10 @@ void ExpectGroup(const Case &c, const Group &g) {
     bool real = i < static_cast<size_t>(c.num_requests);
     int32_t row = real ? c.rows[i] : c.max_rows, q = real ? c.query_lens[i] : 0;
     int32_t length = real ? c.computed[static_cast<size_t>(row)] + q : 0;
-    pages += (length + g.page_size - 1) / g.page_size;
+    const int32_t size = g.kernel_page_size > 0 ? g.kernel_page_size : g.page_size;
+    pages += (length + size - 1) / size;
     ASSERT_EQ(g.kv_indptr[i + 1], pages);
-    ASSERT_EQ(g.last_page_len[i], length == 0 ? 1 : length % g.page_size == 0 ? g.page_size : length % g.page_size);
+    ASSERT_EQ(g.last_page_len[i], length == 0 ? 1 : length % size == 0 ? size : length % size);
     for (int32_t j = 0; j < q; j++, t++) {
       int32_t position = length - q + j;
       int64_t page = g.page_table[static_cast<size_t>(row * g.stride + position / g.page_size)];
@@ -354,15 +357,13 @@ TEST_F(Refusals, RunningSumsBeyond32Bits) {
   std::fill(c.computed.begin(), c.computed.end(), INT32_MAX - 100);
   c.metadata.max_seq_len = INT32_MAX;
   c.bound[0].page_size = 1;
+  c.bound[0].kernel_page_size = 0;
   ExpectMessage(cgr_metadata_build(&c.metadata), CGR_ERROR_INVALID_ARGUMENT, { "pages of group 0", "2147483647" });
 }
 
 TEST_F(Refusals, ReservedFields) {
   c.metadata.reserved = 3;
   Expect(CGR_ERROR_NEWER_STRUCT, { "reserved is 3" });
-  c.metadata.reserved = 0;
-  c.bound[0].reserved = -1;
-  Expect(CGR_ERROR_NEWER_STRUCT, { "groups[0].reserved is -1" });
 }
 
 TEST_F(Refusals, Structs) {
@@ -427,6 +428,16 @@ TEST_F(Refusals, Groups) {
     c.bound[1].page_size = size;
     Expect(CGR_ERROR_INVALID_ARGUMENT, { "groups[1].page_size is " + std::to_string(size), "at least 1" });
   }
+  c.bound[1].page_size = 48;
+  for (int32_t size : { -1, -16, 5, 32, 96, INT32_MAX }) {
+    c.bound[1].page_size = 48;
+    c.bound[1].kernel_page_size = size;
+    Expect(CGR_ERROR_INVALID_ARGUMENT, { "groups[1].kernel_page_size is " + std::to_string(size), "divisor of page_size (48)" });
+  }
+  c.bound[1].page_size = 48;
+  c.bound[1].kernel_page_size = 16;
+  c.bound[1].num_pages = INT32_MAX / 3 + 1;
+  Expect(CGR_ERROR_INVALID_ARGUMENT, { "groups[1].num_pages is 715827883", "715827882", "3 pages" });
   c.bound[1].slot_mapping = nullptr;
   Expect(CGR_ERROR_NULL_POINTER, { "groups[1]" });
   c.bound[1].kv_indptr = nullptr;

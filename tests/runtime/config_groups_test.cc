@@ -71,6 +71,71 @@ TEST_P(ConfigGroups, PagesOfAStepCanBeCounted) {
           { FoundInGroup(0, kArgument, "max_seq_len is 8388608 ... 524287 pages ... 4096 requests") });
 }
 
+// ---- pages of kernels
+
+TEST_P(ConfigGroups, PagesOfKernelsDivideThoseOfTheGroup) {
+  const auto of = [](int32_t page) {
+    return [=](Good &c, int64_t value) {
+      c.groups[0].page_size = page, c.groups[0].kernel_page_size = int32_t(value);
+      c.config.num_layers = 0;
+    };
+  };
+  const char says[] = "groups[0].kernel_page_size is # ... power of two that divides page_size (";
+  EachField({
+      Field(kArgument, std::string(says) + "16), or 0", of(16), { 0, 1, 2, 4, 8, 16 },
+            { -1, 3, 5, 17, 32, INT32_MIN, INT32_MAX }),
+      Field(kArgument, std::string(says) + "48), or 0", of(48), { 0, 1, 8, 16, 48 }, { -16, 3, 6, 12, 24, 32, 64, 96 }),
+      Field(kArgument, std::string(says) + "1024), or 0", of(1024), { 0, 16, 64, 128, 512, 1024 }, { 48, 1023, 2048 }),
+  });
+  // A bad page size is found alone.
+  Refused([](Good &c) { c.groups[0].page_size = 40, c.groups[0].kernel_page_size = 16; }, kUnsupported,
+          "groups[0].page_size is 40");
+}
+
+// They are numbered in 32 bits, in the pool and in a step.
+TEST_P(ConfigGroups, PagesOfKernelsCanBeNumbered) {
+  auto pool = [](Good &c, int64_t pages) {
+    c.groups[0].page_size = 1024, c.groups[0].kernel_page_size = 16, c.groups[0].num_pages = pages;
+    c.config.num_layers = 0;
+  };
+  Accepted([&](Good &c) { pool(c, INT32_MAX / 64); });
+  Refused([&](Good &c) { pool(c, INT32_MAX / 64 + 1); }, kArgument,
+          "groups[0].num_pages is 33554432 ... at most 33554431 ... 64 pages of kernel_page_size (16)");
+  auto step = [](Good &c, int32_t pages) {
+    c.config.max_requests = c.config.max_tokens = 4096, c.config.max_rows = c.config.num_layers = 0;
+    c.groups[0].page_size = 32, c.groups[0].kernel_page_size = 16, c.groups[0].num_pages = 1 << 20;
+    c.config.max_seq_len = pages * 32;
+  };
+  Accepted([&](Good &c) { step(c, INT32_MAX / 4096 / 2); });
+  Refused([&](Good &c) { step(c, INT32_MAX / 4096 / 2 + 1); },
+          { FoundInGroup(0, kArgument, "max_seq_len is 8388608 ... 524287 pages ... 4096 requests") });
+}
+
+// What cgr's append writes has to be pages for the backend; the library's own layers and backends that append do not care.
+TEST_P(ConfigGroups, PagesOfKernelsAreThoseOfTheViews) {
+  auto hnd = [](Good &c, int32_t backend) { // one tensor for K and V of each page: the tokens of a page do not go on in the next
+    c.AddBackends();
+    c.groups[0].kernel_page_size = 8;
+    for (int i = 0; i < 3; i++)
+      c.layers[i].backend = backend;
+    for (int i = 0; i < 2; i++) {
+      c.layers[i].k.stride_page *= 2, c.layers[i].v.stride_page *= 2;
+      c.layers[i].v.base = static_cast<char *>(c.layers[i].k.base) + c.layers[i].k.stride_page;
+    }
+  };
+  const std::string says = " is 4096 ... expected 2048 ... page_size (16) ... kernel_page_size is 8";
+  std::vector<Found> all;
+  for (const char *view : { "layers[0].k", "layers[0].v", "layers[1].k", "layers[1].v" })
+    all.emplace_back(kArgument, view + (".stride_page" + says));
+  Refused([&](Good &c) { hnd(c, 1), c.layers[2].backend = 0; }, all);
+  Refused([&](Good &c) { hnd(c, 0), c.layers[2].backend = 1; }, // it reads the caches of layer 0
+          { { kArgument, "layers[2].k.stride_page" + says }, { kArgument, "layers[2].v.stride_page" + says } });
+  Accepted([&](Good &c) { hnd(c, 0); });
+  Accepted([&](Good &c) { hnd(c, 1), c.groups[0].kernel_page_size = 16; });
+  Accepted([&](Good &c) { hnd(c, 1), c.backends[0].flags = CGR_BACKEND_APPENDS; });
+  Accepted([&](Good &c) { c.AddBackends(), c.groups[0].kernel_page_size = 8, c.layers[1].backend = 1; });
+}
+
 // ---- trash pages
 
 TEST_P(ConfigGroups, TrashPagesAreTwoPagesOfThePool) {

@@ -63,6 +63,27 @@ TEST_P(ConfigScales, TheUsualOnesAreAccepted) {
   });
 }
 
+// The factors of tokens have to go on from page to page as the tokens do, if a backend reads parts of pages that cgr's append
+// wrote.
+TEST_P(ConfigScales, OfPagesOfKernelsFollowEachOther) {
+  auto in_pages = [](Good &c, uint32_t flags, int64_t page) {
+    for (int i = 0; i < 2; i++)
+      c.layers[i].k.dtype = c.layers[i].v.dtype = CGR_DTYPE_I8;
+    for (int i = 0; i < 3; i++)
+      c.layers[i].dtype = CGR_DTYPE_BF16;
+    PerToken(&c.layers[0].k, Floats(10));
+    c.layers[0].v.scale = c.layers[1].k.scale = c.layers[1].v.scale = Floats(11); // one for all
+    c.layers[0].k.scale_stride_page = page;
+    c.groups[0].kernel_page_size = 8;
+    c.backends[0].flags = flags;
+  };
+  Accepted([&](Good &c) { in_pages(c, CGR_BACKEND_APPENDS, kPage * kHeads + 32); });
+  Accepted([&](Good &c) { in_pages(c, 0, kPage * kHeads); });
+  Refused([&](Good &c) { in_pages(c, 0, kPage * kHeads + 32); },
+          { { kArgument, "layers[0].k.scale_stride_page is 64 ... expected 32 ... page_size (16) ... kernel_page_size is 8" },
+            { kArgument, "layers[2].k.scale_stride_page is 64 ... expected 32" } });
+}
+
 TEST_P(ConfigScales, AddressesAreAlignedTo4AndInMemory) {
   for (int32_t layer : { 0, 1 })
     for (const char *name : { "k", "v" }) {

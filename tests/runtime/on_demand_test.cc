@@ -42,7 +42,11 @@ protected:
     backend_.record = Record, backend_.reorder_threshold = 1, backend_.on_demand = by_backend;
     EngineOptions options = OptionsFor(GetParam(), mode, { { 8, 4 }, { 24, 8 }, { 64, 8 } });
     options.feed = Feed::kUploads, options.engine_table = engine_table;
+    options.page_size = page_size_, options.num_pages = 128 * 16 / page_size_ + 20;
     options.adjust = [this, by_config](cgr_config *config) {
+      group_ = config->groups[0];
+      group_.kernel_page_size = kernel_page_size_;
+      config->groups = &group_;
       layers_.assign(config->layers, config->layers + config->num_layers);
       layers_[kLayer].backend = 1;
       config->layers = layers_.data(), config->backends = &backend_, config->num_backends = 1;
@@ -80,9 +84,11 @@ protected:
     std::vector<Known> known;
     for (const Item &item : items) {
       const Request &r = *engine_->requests.at(item.row);
-      const int32_t query = int32_t(item.tokens.size()), size = engine_->o.page_size;
-      const int32_t count = (r.num_tokens + query + size - 1) / size;
-      known.push_back({ query, r.num_tokens, { r.pages.begin(), r.pages.begin() + count } });
+      const int32_t query = int32_t(item.tokens.size()), size = KernelPageSize();
+      std::vector<int32_t> pages; // as kernels count them, by the first token of each
+      for (int32_t token = 0; token < r.num_tokens + query; token += size)
+        pages.push_back((r.pages[size_t(token / page_size_)] * page_size_ + token % page_size_) / size);
+      known.push_back({ query, r.num_tokens, pages });
     }
     return known;
   }
@@ -94,7 +100,8 @@ protected:
     EXPECT_EQ(got, want) << cgr_buffer_name(buffer);
   }
   void Check(const std::vector<Known> &known, int32_t padded) {
-    const size_t n = known.size(), b = size_t(padded), width = size_t(engine_->o.max_seq_len / engine_->o.page_size);
+    const size_t n = known.size(), b = size_t(padded), each = size_t(page_size_ / KernelPageSize());
+    const size_t width = size_t((engine_->o.max_seq_len + page_size_ - 1) / page_size_) * each;
     size_t first = 0;
     while (first < n && known[first].query <= 1)
       first++;
@@ -106,7 +113,7 @@ protected:
       std::copy(k.pages.begin(), k.pages.end(), table.begin() + ptrdiff_t(i * width));
       context[i] = k.before;
       const int32_t length = k.before + k.query;
-      last[i] = length == 0 ? 1 : (length - 1) % engine_->o.page_size + 1;
+      last[i] = length == 0 ? 1 : (length - 1) % KernelPageSize() + 1;
       query_starts.push_back(query_starts.back() + k.query);
       pages.push_back(pages.back() + int32_t(k.pages.size()));
       kv_starts.push_back(kv_starts.back() + length);
@@ -142,8 +149,10 @@ protected:
     for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE, CGR_BUFFER_PREFILL_BLOCK_TABLE }) {
       if (kept_[buffer - CGR_BUFFER_KV_INDICES] == nullptr)
         continue;
-      for (int32_t page : Kept(buffer))
-        ASSERT_TRUE(page >= 0 && page < engine_->o.num_pages && page != 1) << cgr_buffer_name(buffer) << " has page " << page;
+      for (int32_t entry : Kept(buffer)) {
+        const int32_t page = entry / (page_size_ / KernelPageSize());
+        ASSERT_TRUE(entry >= 0 && page < engine_->o.num_pages && page != 1) << cgr_buffer_name(buffer) << " has page " << entry;
+      }
     }
   }
   // Decodes first, then chunks; requests of no tokens among them.
@@ -194,6 +203,10 @@ protected:
     }
   }
 
+  int32_t KernelPageSize() const { return kernel_page_size_ > 0 ? kernel_page_size_ : page_size_; }
+
+  int32_t page_size_ = 16, kernel_page_size_ = 0;
+  cgr_group group_;
   cgr_backend backend_;
   std::vector<cgr_layer> layers_;
   cgr_buffer_view view_[kNumOnDemand] = {};
@@ -226,6 +239,27 @@ TEST_P(OnDemand, AreWhatConfigurationAndBackendAskForTogether) {
     }
     RunRandomSteps(random, 10);
   }
+}
+
+// Pages of a backend inside of larger ones, also of an engine's own table. The other layers, which are the library's, and the
+// append have the group's pages.
+TEST_P(OnDemand, CountPagesOfTheKernelsSize) {
+  SeededRandom random;
+  const std::pair<int32_t, int32_t> sizes[] = { { 32, 16 }, { 48, 16 }, { 64, 64 }, { 128, 32 }, { 64, 1 }, { 256, 128 } };
+  for (const auto &[page, of_kernel] : sizes)
+    for (cgr_graph_mode mode : { CGR_MODE_FULL, CGR_MODE_PIECEWISE }) {
+      SCOPED_TRACE("pages of " + std::to_string(page) + ", of which the backend has " + std::to_string(of_kernel));
+      page_size_ = page, kernel_page_size_ = of_kernel;
+      ASSERT_NO_FATAL_FAILURE(Make(mode, 0, kAll, page == 48 || mode == CGR_MODE_PIECEWISE));
+      for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE, CGR_BUFFER_PREFILL_BLOCK_TABLE }) {
+        const cgr_buffer_view view = engine_->View(buffer), table = engine_->View(CGR_BUFFER_PAGE_TABLE);
+        const int64_t pages = (engine_->o.max_seq_len + page - 1) / page * (page / of_kernel);
+        EXPECT_EQ(view.shape[0] * view.shape[1], engine_->o.max_requests * pages) << cgr_buffer_name(buffer);
+        EXPECT_GE(table.shape[1] * (page / of_kernel), pages);
+      }
+      RunRandomSteps(random, 25);
+      ASSERT_FALSE(HasFailure());
+    }
 }
 
 // The engine's own kernels in the same step: cgr_record_buffer orders what comes after it.

@@ -34,6 +34,10 @@ std::vector<cgr_plan_key> FormatBackend::Keys(const cgr_config &config) const {
 FormatBackend::FormatBackend(const FormatOptions &options, const cgr_config &config, bool on_cuda)
     : o_(options), on_cuda_(on_cuda), layer_(config.layers[0]), page_size_(config.groups[0].page_size),
       max_seq_len_(config.max_seq_len), num_pages_(int32_t(config.groups[0].num_pages)) {
+  if (config.groups[0].kernel_page_size > 0) {
+    pages_each_ = page_size_ / config.groups[0].kernel_page_size;
+    page_size_ /= pages_each_, num_pages_ *= pages_each_;
+  }
   for (const cgr_plan_key &key : Keys(config)) {
     State state;
     CGR_EXPECT_OK(MakeState(key, &state));
@@ -261,6 +265,7 @@ cgr_status FormatBackend::Record(cgr_recorder *recorder, const cgr_attention *at
   a.lse = attention->lse;
   a.k = layer.k;
   a.v = layer.v;
+  a.k.stride_page /= pages_each_, a.v.stride_page /= pages_each_;
   a.query_start_loc = BufferOf(recorder, CGR_BUFFER_QUERY_START_LOC);
   a.seq_lens = BufferOf(recorder, CGR_BUFFER_SEQ_LENS);
   if (s->format == Format::kFa3 || s->format == Format::kFlashMla) {

@@ -80,7 +80,7 @@ private:
   const bool on_cuda_;
   cgr_layer layer_; // the heads of all
   const cgr_layer *layers_ = nullptr;
-  int32_t page_size_, max_seq_len_, num_pages_;
+  int32_t page_size_, max_seq_len_, num_pages_, pages_each_ = 1; // as its kernels count pages
   uint64_t partial_bytes_ = 0;
   int32_t *words_ = nullptr;
 };

@@ -20,6 +20,7 @@ struct StepGroup {
   int32_t page_size = 16, read_trash = 0, write_trash = 1, engine_table = 0;
   int64_t num_pages = 100, stride = 20;
   int32_t set = 0;
+  int32_t kernel_page_size = 0;
 };
 
 struct StepLimits {

@@ -59,7 +59,7 @@ cgr__step_args StepDevice::Args(int32_t padded_requests, int32_t padded_tokens) 
   for (size_t g = 0; g < limits_.groups.size(); g++) {
     const StepGroup &group = limits_.groups[g];
     a.group[g] = { group.page_size, group.read_trash, group.write_trash, group.engine_table,
-                   group.num_pages, group.stride,     group.set,         0 };
+                   group.num_pages, group.stride,     group.set,         group.kernel_page_size };
   }
   // A missing group looks like a real one, so that only its number can keep a kernel away.
   for (size_t g = limits_.groups.size(); g < CGR__MAX_GROUPS; g++) {

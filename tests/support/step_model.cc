@@ -253,7 +253,8 @@ void StepModel::DeriveRequest(const StagedStep &step, int32_t i) {
   for (size_t g = 0; g < limits_.groups.size(); g++) {
     cgr__group_buffers &group = b->group[g];
     int32_t seq_len = lengths[size_t(limits_.groups[g].set)];
-    int32_t size = limits_.groups[g].page_size, pages = (seq_len + size - 1) / size;
+    int32_t of_kernel = limits_.groups[g].kernel_page_size, size = of_kernel > 0 ? of_kernel : limits_.groups[g].page_size;
+    int32_t pages = (seq_len + size - 1) / size;
     group.kv_indptr[i + 1] = group.kv_indptr[i] + pages;
     group.kv_last_page_len[i] = pages == 0 ? 1 : seq_len - (pages - 1) * size;
   }

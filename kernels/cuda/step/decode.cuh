@@ -33,7 +33,7 @@ inline DecodeArgs decode_args(const cgr__step_args &a, const uint32_t (&page_inv
     const cgr__group_geometry &of = a.group[g];
     int32_t num_pages = (int32_t)(of.num_pages < INT32_MAX ? of.num_pages : INT32_MAX);
     d.group[g] = { b.group[g].page_table, of.page_table_stride,        of.page_size,           num_pages,
-                   of.read_trash_page,    of.write_trash_page,         page_inverse[g],        0,
+                   of.read_trash_page,    of.write_trash_page,         page_inverse[g],        of.kernel_page_size,
                    b.group[g].kv_indptr,  b.group[g].kv_last_page_len, b.group[g].slot_mapping };
   }
   return d;
@@ -93,11 +93,13 @@ __device__ __forceinline__ bool place_changes(const cgr__step_args &a, int32_t n
 }
 
 /* Sums the pages of the requests up to this one in its warp; the sum of the warp goes to the scratch. */
-template <int kGroups> __device__ __forceinline__ void sum_in_warp(bool real, Decode<kGroups> &d, DecodeScratch &scratch) {
+template <int kGroups>
+__device__ __forceinline__ void sum_in_warp(const DecodeArgs &a, bool real, Decode<kGroups> &d, DecodeScratch &scratch) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int g = 0; g < kGroups; g++) {
-    int32_t sum = real ? d.index[g] + 1 : 0;
+    int32_t size = a.group[g].kernel_page_size, index = size > 0 ? d.position >> (__ffs(size) - 1) : d.index[g];
+    int32_t sum = real ? index + 1 : 0;
 #pragma unroll
     for (int k = 1; k < 32; k *= 2) {
       int32_t other = __shfl_up_sync(~0u, sum, k);
@@ -117,11 +119,11 @@ __device__ __forceinline__ void write_decode(const DecodeArgs &a, int32_t i, int
 #pragma unroll
   for (int g = 0; g < kGroups; g++) {
     int32_t before = warp > 0 ? __reduce_add_sync(~0u, lane < warp ? scratch.pages[g][lane] : 0) : 0;
-    int32_t in_page = d.position - d.index[g] * a.group[g].page_size;
+    int32_t in_page = d.position - d.index[g] * a.group[g].page_size, size = a.group[g].kernel_page_size;
     if (!inside)
       continue;
     a.group[g].kv_indptr[i + 1] = before + d.pages_upto[g];
-    a.group[g].kv_last_page_len[i] = real ? in_page + 1 : 1;
+    a.group[g].kv_last_page_len[i] = real ? (size > 0 ? d.position & (size - 1) : in_page) + 1 : 1;
     a.group[g].slot_mapping[i] = real ? (int64_t)d.page[g] * a.group[g].page_size + in_page : -1;
   }
   if (!inside)
@@ -181,7 +183,7 @@ template <int kGroups> __device__ __forceinline__ bool write_unchanged_decodes(c
     return false;
   Decode<kGroups> d = {};
   good = good && (!real || read_decode(a, row, d));
-  sum_in_warp(real, d, scratch);
+  sum_in_warp(a, real, d, scratch);
   if (!__syncthreads_and(good))
     return false;
   write_decode(a, i, header.num_requests, padding_token, d, scratch);

@@ -68,11 +68,11 @@ __device__ void write_prefills(const cgr__on_demand &d, const cgr__on_demand_gro
     g.prefill_kv_last_page_len[j] = cgr__prefill_last_page_len(&d, &g, num_decodes, j);
 }
 
-/* The read-trash page from `count` on; `extent`: NULL, or up to where there may be anything else. Called by all threads. */
+/* The read-trash page's first from `count` on; `extent`: NULL, or up to where there may be anything else. Called by all threads. */
 __device__ void clear_row(const cgr__on_demand_group &g, int32_t *row, int32_t count, int32_t *extent) {
   int64_t end = extent ? *extent : g.block_table_stride;
   for (int64_t p = count + (int32_t)threadIdx.x; p < end; p += kThreads)
-    row[p] = g.read_trash_page;
+    row[p] = cgr__block_padding(&g);
   if (!extent)
     return;
   __syncthreads(); /* all have read it */
@@ -101,15 +101,16 @@ __device__ void write_pages(const cgr__on_demand_args &a, const cgr__on_demand_g
       if (p >= pages)
         break;
       if (!cgr__page_is_readable(&g, page[k])) {
-        claim_error(a.error, CGR_GUARD_PAGE, row, p, page[k]);
+        claim_error(a.error, CGR_GUARD_PAGE, row, cgr__page_index(&g, p), page[k]);
         page[k] = g.read_trash_page;
       }
+      int32_t entry = cgr__kernel_page(&g, page[k], p);
       if (list)
-        list[p] = page[k];
+        list[p] = entry;
       if (table)
-        table[p] = page[k];
+        table[p] = entry;
       if (prefills && p < of_prefill)
-        prefills[p] = page[k];
+        prefills[p] = entry;
     }
   }
   if (table)

@@ -152,12 +152,13 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
       if (g >= a.num_groups)
         break;
       int32_t seq_len = length_in<kSets>(lengths, a.group[g].length_set);
-      int32_t page_size = a.group[g].page_size, full = divide(max(seq_len - 1, 0), page_size, args.page_inverse[g]);
+      int32_t page_size = a.group[g].page_size, kernel_size = a.group[g].kernel_page_size;
+      int32_t full = kernel_page_of(max(seq_len - 1, 0), kernel_size, page_size, args.page_inverse[g]);
       uint32_t pages = seq_len > 0 ? (uint32_t)full + 1 : 0, total; /* all but the last are full */
       uint32_t upto = block_scan(pages, scratch.scan, total);
       if (inside) {
         a.buffers.group[g].kv_indptr[i + 1] = (int32_t)(pages_before[g] + upto);
-        a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? seq_len - full * page_size : 1;
+        a.buffers.group[g].kv_last_page_len[i] = seq_len > 0 ? seq_len - full * (kernel_size > 0 ? kernel_size : page_size) : 1;
       }
       pages_before[g] += total;
     }

@@ -18,7 +18,7 @@ struct DecodeGroup { /* a line */
   int64_t page_table_stride;
   int32_t page_size, num_pages, read_trash_page, write_trash_page;
   uint32_t page_inverse;
-  int32_t reserved;
+  int32_t kernel_page_size; /* 0: page_size */
   int32_t *kv_indptr, *kv_last_page_len;
   int64_t *slot_mapping;
 };

@@ -12,6 +12,11 @@ __device__ __forceinline__ int32_t divide(int32_t n, int32_t d, uint32_t inverse
   return (int32_t)(quotient + ((uint32_t)n - quotient * (uint32_t)d >= (uint32_t)d));
 }
 
+/* The index of the page that has a row's token n, for backends: their pages may be smaller than the group's. */
+__device__ __forceinline__ int32_t kernel_page_of(int32_t n, int32_t kernel_page_size, int32_t page_size, uint32_t inverse) {
+  return kernel_page_size > 0 ? n >> (__ffs(kernel_page_size) - 1) : divide(n, page_size, inverse);
+}
+
 /* The entry of a row's page table. */
 __device__ __forceinline__ int32_t *page_entry(const cgr__step_args &a, int g, int32_t row, int32_t index) {
   return a.buffers.group[g].page_table + row * a.group[g].page_table_stride + index;

@@ -128,10 +128,11 @@ static int fill_stale(cgr__self_test *t, int id, int32_t copy, int byte) {
   const cgr__test_requests *of = &t->test_case.of;
   int32_t word, owned = of->owned[copy];
   if (is_extents(id))
-    word = rt->setup.limits.pages_per_row[copy];
+    word = (int32_t)cgr__limits_kernel_pages(&rt->setup.limits, copy);
   else if (shape.shape == CGR__SHAPE_REQUEST_PAGES || shape.shape == CGR__SHAPE_BATCH_PAGES)
     word =
-        t->pages[(int64_t)copy * t->given.num_pages + cgr__test_place(t, of, copy, owned + byte % (t->given.num_pages - owned))];
+        t->pages[(int64_t)copy * t->given.num_pages + cgr__test_place(t, of, copy, owned + byte % (t->given.num_pages - owned))] *
+        rt->setup.limits.pages_each[copy];
   else
     return rt->dev->ops->fill(rt->dev, data, (uint64_t)byte, 1, count * cgr_dtype_size(shape.dtype), rt->own_stream);
   return rt->dev->ops->fill(rt->dev, data, (uint64_t)(uint32_t)word, sizeof word, count, rt->own_stream);
