@@ -31,7 +31,7 @@ uint64_t HashOf(const cgr_block_table_input &in) {
 }
 
 struct Change {
-  const char *says; // with what it is now and what it was
+  const char *says; // the value now, and that of the capture
   std::function<void(cgr_block_table_input *)> apply;
 };
 const float kSinks[2] = { 1, 2 };

@@ -102,10 +102,10 @@ CGR_API cgr_status cgr_block_table_build(const cgr_block_table_input *input, voi
 CGR_API cgr_status cgr_block_table_enqueue(cgr_device *device, const cgr_block_table_input *input, void *memory, size_t bytes,
                                            cudaStream_t stream);
 
-/* Whether a launch that a graph keeps would be the same today: `captured` is the input that it was recorded with, `now` the one
- * that an eager step would have. Compares the key and what the kernel takes by value, sinks by their address; the other arrays
- * are not compared, and may be NULL. CGR_ERROR_STALE_GRAPH names the first field that differs, what it is and what the graph has:
- * capture again. A backend calls it in plan_host, which comes before every replay.
+/* Whether a launch that a graph keeps would be the same today: it was captured with the input `captured`, and an eager step would
+ * now have `now`. Compares the key and what the kernel takes by value, sinks by their address; the other arrays are not compared,
+ * and may be NULL. CGR_ERROR_STALE_GRAPH names the first field that differs, with both values: capture again. A backend calls it
+ * in plan_host, which comes before every replay.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_check_replay(const cgr_block_table_input *captured, const cgr_block_table_input *now);
 
