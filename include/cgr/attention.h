@@ -420,8 +420,8 @@ typedef struct cgr_backend {
    * are in row CGR_BUFFER_REQUEST_ROWS[i] of CGR_BUFFER_PAGE_TABLE (index: the group), lengths in CGR_BUFFER_SEQ_LENS and
    * _QUERY_START_LOC. The backend has to set out to 0, and lse to -inf, for the padded tokens too; nothing checks that. With
    * CGR_BACKEND_APPENDS `attention` may have CGR_ATTENTION_APPEND_ONLY. May call cgr_record_get_info, which also has the state,
-   * cgr_record_buffer, cgr_record_call, and what enqueues in device.h; cgr_record_attention is refused. Any status but CGR_OK
-   * gives up the step or the capture, as from `record`. */
+   * cgr_record_buffer, cgr_record_call, cgr_record_merge and its like, cgr_gather_enqueue, and what enqueues in device.h;
+   * cgr_record_attention is refused. Any status but CGR_OK gives up the step or the capture, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
   uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at

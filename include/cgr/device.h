@@ -110,8 +110,8 @@ CGR_API cgr_status cgr_device_get_info(cgr_device *device, cgr_device_info *info
  *   length in that row's own step (CGR_ERROR_INVALID_ARGUMENT);
  * - a page that goes to another request while a step that used it is in flight, and a second thread inside the runtime
  *   (CGR_ERROR_STATE);
- * - NaN or an infinity among the elements or factors of a read-trash page: reported once the step that found
- *   it has completed, and refused by the next cgr_step_prepare (CGR_ERROR_STATE).
+ * - NaN or an infinity among the elements of a read-trash page, or the factors of its tokens: reported once the step
+ *   that found it has completed, and refused by the next cgr_step_prepare (CGR_ERROR_STATE).
  * A kernel of the engine's that writes query_start_loc is reported by cgr_step_wait, and nothing is refused. Page tables of the
  * engine's own are not seen. The ledger costs 64 bytes per page, 4 per entry of a page table, and O(rows + tokens) per step; the
  * checks also take pinned memory for copies of the read-trash pages and of query_start_loc.
@@ -131,7 +131,7 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
  * - its layers' views, scales, slopes or sinks, a group's page table, or device_memory or pinned_memory: destroy it first;
  * - a region of a graph that is not stale: first move or unregister the region, or release the graphs;
  * - an address that a parameter of such a graph's nodes holds, at a multiple of 8 bytes, an argument of its calls at breaks, or a
- *   view of its attention calls and merges; a number that looks like one counts. What kernels find in memory or in variables of
+ *   view, scale or other array that its calls of record.h and attention.h name; a number that looks like one counts. What kernels find in memory or in variables of
  *   their modules is not seen, nor are parameters of hidden nodes (cgr_runtime_audit).
  * What a capture under way is going to hold is not known. Freeing waits for the work that the device's streams have been given so
  * far.
