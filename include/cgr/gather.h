@@ -23,8 +23,8 @@ extern "C" {
  * bf16 or back.
  *
  * A graph keeps every field and pointer; each replay reads the arrays, factors and pages anew. A runtime does not know them: name
- * the memory of a gather between pieces with cgr_record_use. On the device, a first_request or
- * live_requests out of range becomes the nearest that is in range, and a page outside the pool is replaced by read_trash_page. */
+ * the memory of a gather between pieces with cgr_record_use. On the device, a first_request or live_requests out of range becomes
+ * the nearest that is in range, and a page outside the pool is replaced by read_trash_page. */
 typedef struct cgr_gather {
   uint32_t size;
   int32_t num_requests;         /* B, padding included, 1 .. 4096 */

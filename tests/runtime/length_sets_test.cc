@@ -367,7 +367,6 @@ TEST_P(LengthSets, ConfigurationsThatCannotBeAreRefused) {
   refused([&] { layers[0].length_set = 2; }, { "layers[0].length_set", "is 2", "0 .. 1", "num_length_sets is 2" });
   refused([&] { layers[0].length_set = -1; }, { "layers[0].length_set", "is -1", "0 .. 1" });
   refused([&] { groups[0].length_set = -3; }, { "groups[0].length_set", "is -3", "0 .. 1" });
-  refused([&] { groups[0].reserved = 4; }, { "groups[0].reserved", "is 4" });
   refused([&] { layers[1].length_set = 1, layers[1].flags = CGR_LAYER_BIDIRECTIONAL; },
           { "layers[1].length_set", "is 1", "expected 0 as in groups[0]" });
   refused([&] { layers[2].length_set = 0; }, { "layers[2].length_set", "is 0", "expected 1 as in groups[1]" });
