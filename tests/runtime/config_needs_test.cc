@@ -156,6 +156,21 @@ TEST_P(ConfigNeeds, ALayerThatContradictsThemIsRefused) {
   }));
 }
 
+// Where the backend's kernels have smaller pages than the group, those are the ones that it describes.
+TEST_P(ConfigNeeds, PageSizesAreThoseOfItsKernels) {
+  const auto in_halves = [](Good &c) { c.groups[0].kernel_page_size = 8; };
+  const std::string group = "layers[1].group is 0, whose kernel_page_size is 8, expected ";
+  ContradictedBy([](cgr_backend_needs &n) { n.page_sizes[0] = 16, n.page_sizes[1] = 32; }, { group + "16, 32" }, in_halves);
+  ContradictedBy([](cgr_backend_needs &n) { n.page_multiple = 16; }, { group + "a multiple of 16" }, in_halves);
+  ContradictedBy([](cgr_backend_needs &n) { n.max_page_size = 4; }, { group + "at most 4" }, in_halves);
+  said_.needs.page_sizes[0] = 8, said_.needs.max_page_size = 8;
+  Accepted(in_halves);
+  said_.needs.page_sizes[0] = 0;
+  Accepted(in_halves);
+  ContradictedBy([](cgr_backend_needs &n) { n.page_sizes[0] = 8; }, { "layers[1].group is 0, whose page_size is 16, expected 8" },
+                 [](Good &c) { c.groups[0].kernel_page_size = 16; });
+}
+
 TEST_P(ConfigNeeds, FurtherDtypesAreForOneTensorEach) {
   const auto q = [](Good &c) { c.layers[1].q_dtype = CGR_DTYPE_FP8_E4M3; };
   const auto out = [](Good &c) { c.layers[1].out_dtype = CGR_DTYPE_FP4_E2M1; };

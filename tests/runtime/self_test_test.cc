@@ -101,32 +101,6 @@ TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {
     }
 }
 
-// Where no step has written any, a test puts pages that kernels could read: in lists of a backend's smaller pages some of those.
-TEST_P(SelfTest, PutsPagesOfTheKernelsSizeWherePagesOfKernelsAreListed) {
-  std::vector<cgr_group> groups;
-  Make(CGR_MODE_FULL, [&](cgr_config *config) {
-    groups.assign(config->groups, config->groups + config->num_groups);
-    for (cgr_group &group : groups)
-      group.kernel_page_size = 4;
-    config->groups = groups.data();
-    config->on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE);
-  });
-  ExpectNothing(Run(Test(20)));
-  for (size_t g = 0; g < groups.size(); g++)
-    for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE }) {
-      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
-      CGR_ASSERT_OK(cgr_buffer_get(engine_->rt, nullptr, buffer, int32_t(g), &view));
-      const int32_t each = groups[g].page_size / 4;
-      int given = 0;
-      for (int32_t entry : engine_->Read<int32_t>(view.data, size_t(view.shape[0] * view.shape[1]))) {
-        const int32_t page = entry / each;
-        ASSERT_TRUE(page == 0 || std::count(pages_.begin(), pages_.end(), page) > 0) << "page " << page;
-        given += page != 0;
-      }
-      EXPECT_GT(given, 0) << cgr_buffer_name(buffer);
-    }
-}
-
 // Longer uniform queries, exactly and up to their length; variants; strict steps; more seeds.
 TEST_P(SelfTest, TriesEveryKindOfKey) {
   static const int32_t lens[] = { 1, 4, 7 };
@@ -189,6 +163,41 @@ TEST_P(SelfTest, KeepsToTheOrderThatABackendWants) {
       ExpectNothing(Run(test));
     }
   }
+}
+
+// Where no step has written any, a test puts pages that kernels could read: in lists of a backend's smaller pages some of those.
+TEST_P(SelfTest, PutsPagesOfTheKernelsSizeWherePagesOfKernelsAreListed) {
+  std::vector<cgr_group> groups;
+  std::vector<cgr_layer> layers;
+  cgr_backend backend = CGR_BACKEND_INIT;
+  Make(CGR_MODE_FULL, [&](cgr_config *config) {
+    groups.assign(config->groups, config->groups + config->num_groups);
+    for (cgr_group &group : groups)
+      group.kernel_page_size = 4;
+    config->groups = groups.data();
+    backend.name = "copies q", backend.context = config->device_handle, backend.record = CopyQueries;
+    backend.reorder_threshold = 1; // there are prefills
+    backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+    backend.on_demand = CGR_ON_DEMAND(CGR_BUFFER_KV_INDICES) | CGR_ON_DEMAND(CGR_BUFFER_BLOCK_TABLE) |
+                        CGR_ON_DEMAND(CGR_BUFFER_PREFILL_BLOCK_TABLE);
+    layers.assign(config->layers, config->layers + config->num_layers);
+    layers[1].backend = 1;
+    config->layers = layers.data(), config->backends = &backend, config->num_backends = 1;
+  });
+  ExpectNothing(Run(Test(20)));
+  for (size_t g = 0; g < groups.size(); g++)
+    for (cgr_buffer buffer : { CGR_BUFFER_KV_INDICES, CGR_BUFFER_BLOCK_TABLE, CGR_BUFFER_PREFILL_BLOCK_TABLE }) {
+      cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+      CGR_ASSERT_OK(cgr_buffer_get(engine_->rt, nullptr, buffer, int32_t(g), &view));
+      const int32_t each = groups[g].page_size / 4;
+      int given = 0;
+      for (int32_t entry : engine_->Read<int32_t>(view.data, size_t(view.shape[0] * view.shape[1]))) {
+        const int32_t page = entry / each;
+        ASSERT_TRUE(page == 0 || std::count(pages_.begin(), pages_.end(), page) > 0) << "page " << page;
+        given += page != 0;
+      }
+      EXPECT_GT(given, 0) << cgr_buffer_name(buffer);
+    }
 }
 
 // A backend whose plan may be left out of captured graphs; its output shows what it planned.

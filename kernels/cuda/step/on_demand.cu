@@ -68,8 +68,8 @@ __device__ void write_prefills(const cgr__on_demand &d, const cgr__on_demand_gro
     g.prefill_kv_last_page_len[j] = cgr__prefill_last_page_len(&d, &g, num_decodes, j);
 }
 
-/* The read-trash page's first from `count` on; `extent`: NULL, or up to where there may be anything else. Called by all threads.
- */
+/* The read-trash page, its first one, from `count` on; `extent`: NULL, or up to where there may be anything else. All threads
+ * call it. */
 __device__ void clear_row(const cgr__on_demand_group &g, int32_t *row, int32_t count, int32_t *extent) {
   int64_t end = extent ? *extent : g.block_table_stride;
   for (int64_t p = count + (int32_t)threadIdx.x; p < end; p += kThreads)
