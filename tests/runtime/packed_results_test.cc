@@ -69,8 +69,8 @@ TEST_P(PackedResults, GoWithBlockScalesAndNoOthersDo) {
   MakeTiles();
   call_.out_block_scale.data = Further(call_.out_block_scale.data, 8);
   refused(CGR_ERROR_INVALID_ARGUMENT, "out_block_scale.data is 0x", "a multiple of 16 bytes");
-  call_.flags = 8;
-  refused(CGR_ERROR_INVALID_ENUM, "flags is 0x8", "CGR_ATTENTION_* (no append, append only, tiled scales)");
+  call_.flags = 16;
+  refused(CGR_ERROR_INVALID_ENUM, "flags is 0x10", "CGR_ATTENTION_* (no append, append only, non causal, tiled scales)");
   ASSERT_NO_FATAL_FAILURE(Stop());
   layer_.out_dtype = CGR_DTYPE_FP8_E4M3;
   CGR_ASSERT_OK(Create(CGR_MODE_FULL));

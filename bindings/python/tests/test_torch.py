@@ -384,7 +384,10 @@ class Steps(unittest.TestCase):
         with Small(record, layer=True, capture=False) as small:
             small.record.capture(small.runtime)
             small.runtime.self_test(cgr.SelfTest(num_pages=5, pages=[2, 3, 4, 5, 6], max_token=100))
-            self.assertGreater(small.runtime.audit().num_graphs, 0)
+            if ON_HOST:
+                self.assertGreater(small.runtime.audit().num_graphs, 0)
+            else:  # the memory of torch's pool
+                self.assertRaisesRegex(cgr.CgrError, "is in no region", small.runtime.audit)
 
     def test_outside_of_a_record_there_is_none(self):
         q = torch.zeros(1, 2, 16)
