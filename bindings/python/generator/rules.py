@@ -80,6 +80,9 @@ LEFT_OUT_FIELDS = {
     "dump_context": "the same",
     "violation_context": "the same",
     "cgr_capture.engine": "the same",
+    "cgr_backend.describe": "not called in Python yet",
+    "cgr_backend.support_layer": "not called in Python yet",
+    "cgr_metadata.prefill_block_table": "an array of arrays, which a field cannot be yet",
 }
 
 LEFT_OUT_ENUMERATORS = "names that end in _ count the others"
@@ -106,6 +109,7 @@ LENGTHS = {
     "cgr_flashinfer_cascade.unique_kv_indices": "last_of(s->kv_indptr, s->num_requests)",
     "cgr_gather.kv_indices": None,  # kv_indptr may be on the device
     "cgr_gather.block_table": "s->table_stride < (int64_t)1 << 32 ? (int64_t)s->num_requests * s->table_stride : 0",
+    "cgr_qkv_transform.cos_sin": "(int64_t)s->num_positions * s->rotary_dim",
     "cgr_measure.maxima": "(int64_t)s->num_heads * s->head_dim",
     "cgr_config.decode_buckets": "s->num_decode_buckets",
     "cgr_config.query_lens": "s->num_query_lens",
@@ -128,7 +132,7 @@ COUNTS = {
 }
 
 # Pointers to structs that are one, and not an array.
-SINGLE = {"cgr_batch.forced_key", "cgr_record_info.plan_key"}
+SINGLE = {"cgr_batch.forced_key", "cgr_record_info.plan_key", "cgr_attention.transform"}
 # Pointers that stand for objects of Python.
 OBJECTS = {"cgr_record_info.plan_state"}
 # Arrays of structs whose number another field has.
@@ -164,7 +168,7 @@ STRUCT_METHODS = {
     "cgr_buffer_view": [("array", "cgrpy_buffer_array", "METH_NOARGS", "", "Array", "cgr_buffer_get")],
 }
 
-FLAG_ENUMS = {"cgr_planned"}
+FLAG_ENUMS = {"cgr_planned", "cgr_ability"}
 # Fields whose enum the comment names by its flags: CGR_LAYER_*.
 FLAG_FIELDS = {
     "CGR_LAYER_": "cgr_layer_flag",
@@ -174,6 +178,8 @@ FLAG_FIELDS = {
     "CGR_PLANNED_": "cgr_planned",
     "CGR_CAPTURE_": "cgr_capture_flag",
     "CGR_PLAN_": "cgr_plan_flag",
+    "CGR_TRANSFORM_": "cgr_transform_flag",
+    "CGR_ABILITY_": "cgr_ability",
 }
 
 
