@@ -331,7 +331,7 @@ def status_code(w):
 
 def kept(w):
     """What the device reads later, when the stream gets there."""
-    structs = [f"cgrpy_copy((PyObject *){m[1]})" for m in (re.match(r"cgrpy_check(?:_host)?\((\w+)\)$", c) for c in w.opened) if m]
+    structs = [f"cgrpy_copy_whole((PyObject *){m[1]})" for m in (re.match(r"cgrpy_check(?:_host)?\((\w+)\)$", c) for c in w.opened) if m]
     return structs + [f"cgrpy_hold(&{m[1]})" for m in (re.match(r"cgrpy_data_end\(&(\w+)\);", e) for e in w.ended) if m]
 
 

@@ -24,6 +24,7 @@ class Field:
     enum: str = ""
     writable: bool = False
     host: bool = False
+    address: bool = False
     count: str = ""
     length: str = ""
     hint: str = "Any"
@@ -84,6 +85,7 @@ def classify_pointer(struct, f, full):
         keeps=1,
         writable=not f.type.const,
         host=struct.name in rules.HOST_RESULTS,
+        address=full in rules.ADDRESSES,
         count=count,
         length=length_of(struct, f, full) or "",
     )

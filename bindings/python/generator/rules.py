@@ -20,6 +20,7 @@ BY_HAND = {
     "cgr_runtime_device": ("Runtime.device", None),
     "cgr_validate": ("validate", "cgrpy_py_validate"),
     "cgr_runtime_memory": ("runtime_memory", "cgrpy_py_runtime_memory"),
+    "cgr_backend_ask": ("backend_ask", "cgrpy_py_backend_ask"),
     "cgr_flashinfer_cascade_build": ("flashinfer_cascade_build", "cgrpy_py_cascade_build"),
     "cgr_launch_host": ("Device.launch_host", "cgrpy_py_launch_host"),
     "cgr_record_call": ("Recorder.call", "cgrpy_py_record_call"),
@@ -41,6 +42,7 @@ BY_HAND = {
 SIGNATURES = {
     "cgr_validate": ("config: Config, device: DeviceHandle | None = None", "list[Finding]"),
     "cgr_runtime_memory": ("config: Config", "MemorySizes"),
+    "cgr_backend_ask": ("backend: Backend | None, device: DeviceInfo, layer: Layer", "BackendNeeds"),
     "cgr_flashinfer_cascade_build": (
         "cascade: FlashinferCascade, input: FlashinferPrefillInput, int_workspaces: Sequence[Any]",
         "tuple[FlashinferPlan, FlashinferPlan]",
@@ -80,8 +82,6 @@ LEFT_OUT_FIELDS = {
     "dump_context": "the same",
     "violation_context": "the same",
     "cgr_capture.engine": "the same",
-    "cgr_backend.describe": "not called in Python yet",
-    "cgr_backend.support_layer": "not called in Python yet",
     "cgr_metadata.prefill_block_table": "an array of arrays, which a field cannot be yet",
 }
 
@@ -140,6 +140,8 @@ STRUCT_LENGTHS = {"cgr_metadata.on_demand": "s->num_groups"}
 
 # Structs whose pointers cgr fills with addresses of the host.
 HOST_RESULTS = {"cgr_step_result"}
+# Pointers whose memory a call does not read.
+ADDRESSES = {"cgr_block_table_input.sinks"}
 # Arguments that are arrays: how many elements they have.
 ARGUMENT_LENGTHS = {
     ("cgr_standing_add", "tokens"): "query_len",

@@ -47,21 +47,66 @@ static int32_t run_check(void *context, const cgr_device_info *device, const cgr
   return count < 0 ? 1 : count;
 }
 
-static cgr_graph_support run_support(void *context, const cgr_device_info *device, const cgr_group *group) {
-  cgrpy_binding *binding = context;
+/* Of a group, or of one layer of it. */
+static cgr_graph_support ask_support(cgrpy_binding *binding, const cgr_device_info *device, const cgr_group *group,
+                                     const cgr_layer *layer) {
+  const char *const name = layer ? "the result of support_layer" : "the result of support";
+  PyObject *const function = binding->functions[layer ? CGRPY_SUPPORT_LAYER : CGRPY_SUPPORT];
   cgrpy_callback callback;
   if (!cgrpy_callback_begin(&callback, binding->handle))
     return CGR_SUPPORT_NEVER;
   PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_group, group);
-  PyObject *result = a && b ? PyObject_CallFunctionObjArgs(binding->functions[CGRPY_SUPPORT], a, b, NULL) : NULL;
+  PyObject *c = layer ? cgrpy_copy_of(cgrpy_type_layer, layer) : NULL; /* NULL ends the arguments */
+  PyObject *result = a && b && (c || !layer) ? PyObject_CallFunctionObjArgs(function, a, b, c, NULL) : NULL;
   int32_t support = CGR_SUPPORT_NEVER;
-  if (result != NULL && !cgrpy_i32(result, "the result of support", &support))
+  if (result != NULL && !cgrpy_i32(result, name, &support))
     support = CGR_SUPPORT_NEVER;
+  Py_XDECREF(a);
+  Py_XDECREF(b);
+  Py_XDECREF(c);
+  Py_XDECREF(result);
+  cgrpy_callback_end(&callback);
+  return (cgr_graph_support)support;
+}
+
+static cgr_graph_support run_support(void *context, const cgr_device_info *device, const cgr_group *group) {
+  return ask_support(context, device, group, NULL);
+}
+
+static cgr_graph_support run_support_layer(void *context, const cgr_device_info *device, const cgr_group *group,
+                                           const cgr_layer *layer) {
+  return ask_support(context, device, group, layer);
+}
+
+static cgr_status run_describe(void *context, const cgr_device_info *device, const cgr_layer *layer, cgr_backend_needs *needs) {
+  cgrpy_binding *binding = context;
+  cgrpy_callback callback;
+  if (!cgrpy_callback_begin(&callback, binding->handle))
+    return CGR_ERROR_CALLBACK;
+  PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_layer, layer);
+  PyObject *result = a && b ? PyObject_CallFunctionObjArgs(binding->functions[CGRPY_DESCRIBE], a, b, NULL) : NULL;
+  cgrpy_object *answer = NULL;
+  if (result != NULL && cgrpy_is(result, cgrpy_type_backend_needs, false, "the result of describe", &answer))
+    *needs = *(cgr_backend_needs *)answer->data;
   Py_XDECREF(a);
   Py_XDECREF(b);
   Py_XDECREF(result);
   cgrpy_callback_end(&callback);
-  return (cgr_graph_support)support;
+  return answer != NULL ? CGR_OK : CGR_ERROR_CALLBACK;
+}
+
+/* With a copy of its transform, which is C's during the call alone. */
+static PyObject *copy_attention(const cgr_attention *attention) {
+  cgrpy_object *copy = (cgrpy_object *)cgrpy_copy_of(cgrpy_type_attention, attention);
+  if (copy == NULL || attention->transform == NULL)
+    return (PyObject *)copy;
+  PyObject *transform = cgrpy_copy_of(cgrpy_type_qkv_transform, attention->transform);
+  *cgrpy_keep_of(copy, offsetof(cgr_attention, transform)) = transform;
+  if (transform == NULL)
+    Py_CLEAR(copy);
+  else
+    ((cgr_attention *)copy->data)->transform = (cgr_qkv_transform *)((cgrpy_object *)transform)->data;
+  return (PyObject *)copy;
 }
 
 static cgr_status run_backend(void *context, cgr_recorder *recorder, const cgr_attention *attention) {
@@ -70,7 +115,7 @@ static cgr_status run_backend(void *context, cgr_recorder *recorder, const cgr_a
   if (!cgrpy_callback_begin(&callback, binding->handle))
     return CGR_ERROR_CALLBACK;
   PyObject *function = Py_XNewRef(binding->functions[CGRPY_RECORD]);
-  PyObject *copy = function ? cgrpy_copy_of(cgrpy_type_attention, attention) : NULL;
+  PyObject *copy = function ? copy_attention(attention) : NULL;
   PyObject *after = copy ? PyTuple_Pack(1, copy) : NULL;
   const cgr_status status =
       after ? cgrpy_call_with_recorder(binding->handle, function, recorder, NULL, after) : CGR_ERROR_CALLBACK;
@@ -82,7 +127,8 @@ static cgr_status run_backend(void *context, cgr_recorder *recorder, const cgr_a
 }
 
 static bool bind_backend(cgrpy_handle *handle, cgrpy_object *object, cgr_backend *backend) {
-  static const char *const names[CGRPY_FUNCTIONS] = { "check", "support", "record", "create", "destroy", "plan_host", "plan" };
+  static const char *const names[CGRPY_FUNCTIONS] = { "check",     "support", "record",   "create",       "destroy",
+                                                      "plan_host", "plan",    "describe", "support_layer" };
   cgrpy_binding *binding = cgrpy_bind(handle);
   if (binding == NULL)
     return false;
@@ -93,6 +139,8 @@ static bool bind_backend(cgrpy_handle *handle, cgrpy_object *object, cgr_backend
   backend->check = binding->functions[CGRPY_CHECK] ? run_check : NULL;
   backend->support = binding->functions[CGRPY_SUPPORT] ? run_support : NULL;
   backend->record = binding->functions[CGRPY_RECORD] ? run_backend : NULL;
+  backend->describe = binding->functions[CGRPY_DESCRIBE] ? run_describe : NULL;
+  backend->support_layer = binding->functions[CGRPY_SUPPORT_LAYER] ? run_support_layer : NULL;
   cgrpy_bind_plans(binding, backend);
   return true;
 }
@@ -191,4 +239,39 @@ PyObject *cgrpy_py_runtime_memory(PyObject *self, PyObject *const *args, Py_ssiz
   Py_XDECREF((PyObject *)handle);
   Py_XDECREF(copy);
   return sizes;
+}
+
+/* Over copies, which `describe` cannot change. */
+static PyObject *ask(cgrpy_object *backend, cgrpy_object *device, cgrpy_object *layer) {
+  cgrpy_handle *handle = backend ? cgrpy_handle_new(CGRPY_HANDLE_RUNTIME, NULL, NULL) : NULL;
+  cgr_backend fields;
+  PyObject *needs = NULL;
+  if ((!backend || (handle && bind_backend(handle, backend, &fields))) && (needs = cgrpy_new(cgrpy_type_backend_needs, NULL))) {
+    cgrpy_forget_pending();
+    const cgr_status status =
+        cgr_backend_ask(backend ? &fields : NULL, cgrpy_fields(device), cgrpy_fields(layer), cgrpy_fields((cgrpy_object *)needs));
+    if (status != CGR_OK) {
+      cgrpy_raise(status);
+      Py_CLEAR(needs);
+    }
+  }
+  Py_XDECREF((PyObject *)handle);
+  return needs;
+}
+
+PyObject *cgrpy_py_backend_ask(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
+  static const char *const names[] = { "backend", "device", "layer", NULL };
+  static const int types[] = { cgrpy_type_backend, cgrpy_type_device_info, cgrpy_type_layer };
+  PyObject *a[3], *copies[3] = { NULL, NULL, NULL };
+  (void)self;
+  bool ok = cgrpy_arguments("backend_ask", names, 3, args, nargs, keywords, a);
+  for (int i = 0; ok && i < 3; i++) {
+    cgrpy_object *given;
+    ok = cgrpy_is(a[i], types[i], i == 0, names[i], &given) && cgrpy_check(given) &&
+         (given == NULL || (copies[i] = cgrpy_copy((PyObject *)given)) != NULL);
+  }
+  PyObject *result = ok ? ask((cgrpy_object *)copies[0], (cgrpy_object *)copies[1], (cgrpy_object *)copies[2]) : NULL;
+  for (int i = 0; i < 3; i++)
+    Py_XDECREF(copies[i]);
+  return result;
 }

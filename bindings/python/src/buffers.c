@@ -46,7 +46,7 @@ static bool holds_array_of(PyObject *object, const cgrpy_handle *runtime) {
   return object != NULL && PyObject_TypeCheck(object, hold_type) && cgrpy_is_array_of(cgrpy_held(object)->kept, runtime);
 }
 
-/* `kept` is a hold, or a copy of a struct that has no other user. */
+/* `kept` is a hold, or a copy of a struct that has no other user, and neither have the structs that it points to. */
 void cgrpy_forget_arrays_of(PyObject *kept, const cgrpy_handle *runtime) {
   if (PyObject_TypeCheck(kept, hold_type)) {
     if (holds_array_of(kept, runtime))
@@ -57,6 +57,12 @@ void cgrpy_forget_arrays_of(PyObject *kept, const cgrpy_handle *runtime) {
   for (Py_ssize_t k = 0; k < copy->count * copy->info->num_keeps; k++)
     if (holds_array_of(copy->keeps[k], runtime))
       cgrpy_replace(&copy->keeps[k], NULL);
+  for (Py_ssize_t i = 0; i < copy->count * copy->info->num_fields; i++) {
+    const cgrpy_field *field = &copy->info->fields[i % copy->info->num_fields];
+    PyObject **keeps = copy->keeps + i / copy->info->num_fields * copy->info->num_keeps;
+    if (field->kind == CGRPY_STRUCTS && keeps[field->keep] != NULL)
+      cgrpy_forget_arrays_of(keeps[field->keep], runtime);
+  }
 }
 
 bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {

@@ -20,9 +20,21 @@ cgr_status cgrpy_call_with_recorder(cgrpy_handle *runtime, PyObject *function, c
                                     PyObject *after);
 /* A struct of Python's with a copy of what cgr gave; what it points to stays cgr's. */
 PyObject *cgrpy_copy_of(int type, const void *data);
+/* Where what the pointer at this offset points to is kept. */
+PyObject **cgrpy_keep_of(cgrpy_object *object, uint32_t offset);
 
 /* Places of a backend's functions in its binding. */
-enum { CGRPY_CHECK, CGRPY_SUPPORT, CGRPY_RECORD, CGRPY_CREATE, CGRPY_DESTROY, CGRPY_PLAN_HOST, CGRPY_PLAN };
+enum {
+  CGRPY_CHECK,
+  CGRPY_SUPPORT,
+  CGRPY_RECORD,
+  CGRPY_CREATE,
+  CGRPY_DESTROY,
+  CGRPY_PLAN_HOST,
+  CGRPY_PLAN,
+  CGRPY_DESCRIBE,
+  CGRPY_SUPPORT_LAYER
+};
 void cgrpy_bind_plans(cgrpy_binding *binding, cgr_backend *backend);
 
 #endif

@@ -46,6 +46,7 @@ typedef struct cgrpy_field {
   int enumeration;                       /* index into cgrpy_enums, -1: plain numbers */
   bool writable;                         /* what the pointer points to is written */
   bool host;                             /* in what cgr returns, it points to memory of the host */
+  bool address;                          /* of what it points to the address alone matters: it may be in a GPU's memory */
   uint32_t count;                        /* 1 + offset of the int32_t that counts the elements; 0: none */
   int64_t (*length)(const void *fields); /* elements that a call reads or writes; NULL: not known */
   const char *doc;
@@ -117,7 +118,7 @@ typedef struct cgrpy_state {
   PyObject *object; /* NULL: let go of */
 } cgrpy_state;
 
-enum { CGRPY_FUNCTIONS = 7 };
+enum { CGRPY_FUNCTIONS = 9 };
 
 /* What cgr calls: Python functions, kept as long as the handle. */
 typedef struct cgrpy_binding {
@@ -273,6 +274,7 @@ PyObject *cgrpy_py_estimate_capture(PyObject *self, PyObject *const *args, Py_ss
 PyObject *cgrpy_py_launch_host(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 PyObject *cgrpy_py_validate(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 PyObject *cgrpy_py_runtime_memory(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
+PyObject *cgrpy_py_backend_ask(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 PyObject *cgrpy_py_record_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 PyObject *cgrpy_py_record_info(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords);
 /* Lets go of the states of backends that plan, after their `destroy` if it is to be called. */

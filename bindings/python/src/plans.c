@@ -206,7 +206,7 @@ void cgrpy_bind_plans(cgrpy_binding *binding, cgr_backend *backend) {
 
 /* ------------------------------------------------------------------------------------------------------------ what is told */
 
-static PyObject **keep_of(cgrpy_object *object, uint32_t offset) {
+PyObject **cgrpy_keep_of(cgrpy_object *object, uint32_t offset) {
   int i = 0;
   while (object->info->fields[i].offset != offset)
     i++;
@@ -219,8 +219,8 @@ static bool add_plan(cgrpy_handle *runtime, cgrpy_object *object) {
   PyObject *key = copy_key(runtime, info->plan_key);
   if (key == NULL)
     return false;
-  *keep_of(object, offsetof(cgr_record_info, plan_key)) = key;
-  *keep_of(object, offsetof(cgr_record_info, plan_state)) = object_of(info->plan_state);
+  *cgrpy_keep_of(object, offsetof(cgr_record_info, plan_key)) = key;
+  *cgrpy_keep_of(object, offsetof(cgr_record_info, plan_state)) = object_of(info->plan_state);
   info->plan_key = (cgr_plan_key *)((cgrpy_object *)key)->data;
   info->plan_state = NULL;
   return true;

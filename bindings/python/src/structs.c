@@ -161,7 +161,7 @@ static bool check_held(const cgrpy_field *field, const char *data, PyObject *kee
   if (held->kept != NULL && PyObject_TypeCheck(held->kept, cgrpy_handle_types[CGRPY_HANDLE_MEMORY]) &&
       cgrpy_open(held->kept, CGRPY_HANDLE_MEMORY, field->name) == NULL)
     return false;
-  if (host && held->on_device)
+  if (host && held->on_device && !field->address)
     return cgrpy_holds_on_host(held, 0, bytes, field->name);
   return field->length == NULL || cgrpy_holds(held, field->length(data), bytes, field->name);
 }

@@ -157,12 +157,37 @@ class Steps(unittest.TestCase):
         wanted = dict(
             flags=0 if rows else cgr.PlanFlag.FAST, draft=0, num_requests=len(rows), num_tokens=sum(lens), padded_requests=padded,
             padded_tokens=step.key.num_tokens, max_query_len=max([1, *lens]), max_seq_len=max([1, *seq_lens]), num_decodes=-1,
-            num_decode_tokens=-1, length_set=0, plan_bytes=BYTES,
+            num_decode_tokens=-1, length_set=0, plan_bytes=BYTES, max_decode_query_len=-1, max_prefill_query_len=-1,
+            max_decode_seq_len=-1, max_prefill_seq_len=-1, variant=0,
         )  # fmt: skip
         self.assertEqual(numbers, wanted)
         starts = np.concatenate(([0], np.cumsum(lens), [sum(lens)] * padding)).astype(int).tolist()
         self.assertEqual(arrays, dict(rows=rows + [engine.rows] * padding, query_start_loc=starts, seq_lens=seq_lens + [0] * padding))
         self.assertEqual(planner.seen, [(plan, plan, seq_lens + [0] * padding)], "what the device finds")
+
+    def test_decodes_and_prefills_are_told_apart(self):
+        engine, planner = planning(cgr.GraphMode.FULL, Planner(reorder_threshold=2))
+        names = ("num_decodes", "num_decode_tokens") + tuple(f"max_{w}_{n}_len" for n in ("query", "seq") for w in ("decode", "prefill"))
+        with engine:
+            rows = [engine.open(i, pages=2) for i in range(4)]
+            for lens, wanted in (([1, 2, 5, 3], (2, 3, 2, 5, 2, 5)), ([1, 1, 4], (2, 2, 1, 4, 3, 9)), ([2, 1], (2, 3, 2, 0, 4, 0))):
+                planner.hosts.clear()
+                engine.step(cgr.Batch(rows=rows[: len(lens)], query_lens=lens, tokens=[3] * sum(lens)))
+                self.assertEqual(tuple(planner.hosts[0][1][name] for name in names), wanted, lens)
+
+    def test_a_step_that_no_one_waits_for_is_planned_fast(self):
+        engine, planner = planning(cgr.GraphMode.FULL_DECODE_ONLY, decode_buckets=[1])
+        with engine:
+            row = engine.open(1)
+            for lens, kind in (([1], cgr.GraphKind.FULL), ([2], cgr.GraphKind.NONE)):
+                for flags in (cgr.PlanFlag.FAST, 0):
+                    planner.hosts.clear(), planner.plans.clear()
+                    batch = cgr.Batch(rows=[row], query_lens=lens, tokens=[3] * lens[0], plan_flags=flags)
+                    self.assertEqual(engine.step(batch)[0].key.kind, kind)
+                    self.assertEqual(planner.hosts[0][1]["flags"], flags)
+                    self.assertEqual([plan[0] for plan in planner.plans], [flags] if kind == cgr.GraphKind.NONE else [])
+            with self.assertRaisesRegex(cgr.CgrError, "plan_flags"):
+                engine.runtime.prepare(cgr.Batch(rows=[row], tokens=[3], plan_flags=cgr.PlanFlag.CAPTURE))
 
     def test_order_of_calls(self):
         engine, planner = planning(cgr.GraphMode.FULL_DECODE_ONLY, decode_buckets=[1, 2])
