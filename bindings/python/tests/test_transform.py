@@ -87,7 +87,7 @@ class Model:
         return q, k, v
 
     def step(self, count):
-        """The step's key, and the inputs that it was given."""
+        """The key of the step, and its inputs."""
         inputs = [self.rng.standard_normal((count, n, DIM)).astype(np.float32) for n in (HEADS, 1, 1)]
         for array, values in zip((self.q, self.k, self.v), inputs):
             array[:] = 0
