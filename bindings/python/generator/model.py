@@ -78,7 +78,7 @@ def classify_pointer(struct, f, full):
     count = rules.COUNTS.get(full, "")
     return Field(
         f.name,
-        "DATA",
+        "ARRAYS" if f.type.stars == 2 else "DATA",
         f.doc,
         bytes=str(BYTES.get(base, 0)),
         type=f"CGRPY_{NUMBERS.get(base, 'ANY')}",
@@ -88,6 +88,7 @@ def classify_pointer(struct, f, full):
         address=full in rules.ADDRESSES,
         count=count,
         length=length_of(struct, f, full) or "",
+        hint="Sequence[Any] | None" if f.type.stars == 2 else "Any",
     )
 
 

@@ -27,6 +27,7 @@ typedef enum cgrpy_kind {
   CGRPY_CHARS,    /* a text inside the struct */
   CGRPY_TEXT,     /* const char * */
   CGRPY_DATA,     /* a pointer to numbers, or to anything */
+  CGRPY_ARRAYS,   /* a pointer to several of these, each of which may be NULL */
   CGRPY_STRUCT,   /* a struct inside the struct */
   CGRPY_STRUCTS,  /* a pointer to structs: one, or as many as `count` says */
   CGRPY_DEVICE,   /* cgr_device * */
@@ -263,6 +264,8 @@ void cgrpy_set_stream(cgrpy_handle *runtime, cgrpy_handle *stream);
 
 /* What a field keeps: a callable, a device, an array of structs; or NULL. */
 PyObject *cgrpy_kept(const cgrpy_object *object, const char *field);
+/* What one of the arrays of CGRPY_ARRAYS keeps, borrowed; NULL: there is none. */
+PyObject *cgrpy_one_of(PyObject *arrays, Py_ssize_t at);
 
 /* Keeps what a stream reads later until it has, or as long as a graph holds it. Takes the objects over; returns None. */
 PyObject *cgrpy_keep_until(cgrpy_handle *device, cudaStream_t stream, PyObject *const *objects, int count);

@@ -199,6 +199,35 @@ static bool set_data(cgrpy_object *self, const cgrpy_field *field, PyObject *val
   return keep_pointer(self, field, pointer, hold);
 }
 
+/* Keeps (the pointers, what keeps their memory, what was given). */
+static bool set_arrays(cgrpy_object *self, const cgrpy_field *field, PyObject *value) {
+  PyObject *given = PySequence_Tuple(value);
+  const Py_ssize_t count = given ? PyTuple_Size(given) : 0;
+  PyObject *bytes = given ? PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(void *)) : NULL;
+  PyObject *holds = bytes ? PyTuple_New(count) : NULL, *kept = NULL;
+  void **const pointers = holds ? (void **)PyBytes_AsString(bytes) : NULL;
+  bool ok = holds != NULL;
+  for (Py_ssize_t i = 0; ok && i < count; i++) {
+    PyObject *item = PyTuple_GetItem(given, i);
+    cgrpy_data data = { 0 };
+    ok = item == Py_None || cgrpy_to_data(item, field->type, (int)field->bytes, field->writable, field->name, &data);
+    pointers[i] = data.pointer;
+    PyObject *hold = !ok ? NULL : item == Py_None ? Py_NewRef(Py_None) : cgrpy_hold(&data);
+    ok = hold != NULL && PyTuple_SetItem(holds, i, hold) == 0;
+  }
+  if (ok)
+    kept = PyTuple_Pack(3, bytes, holds, given);
+  Py_XDECREF(given);
+  Py_XDECREF(bytes);
+  Py_XDECREF(holds);
+  return kept != NULL && keep_pointer(self, field, pointers, kept);
+}
+
+PyObject *cgrpy_one_of(PyObject *arrays, Py_ssize_t at) {
+  PyObject *hold = PyTuple_GetItem(PyTuple_GetItem(arrays, 1), at);
+  return hold != Py_None ? hold : NULL;
+}
+
 static bool points_to_one(const cgrpy_field *field) { return field->count == 0 && field->length == NULL; }
 
 static bool set_structs(cgrpy_object *self, const cgrpy_field *field, PyObject *value) {
@@ -259,6 +288,8 @@ static bool set_pointer(cgrpy_object *self, const cgrpy_field *field, PyObject *
     return set_text(self, field, value);
   case CGRPY_DATA:
     return set_data(self, field, value);
+  case CGRPY_ARRAYS:
+    return set_arrays(self, field, value);
   case CGRPY_STRUCTS:
     return set_structs(self, field, value);
   case CGRPY_DEVICE:
@@ -339,6 +370,8 @@ static PyObject *get_pointer(cgrpy_object *self, const cgrpy_field *field) {
     return get_structs(field, keep);
   if (field->kind == CGRPY_OBJECT)
     return Py_NewRef(keep != NULL ? keep : Py_None);
+  if (field->kind == CGRPY_ARRAYS)
+    return Py_NewRef(keep != NULL ? PyTuple_GetItem(keep, 2) : Py_None);
   if (keep != NULL)
     return Py_NewRef(field->kind == CGRPY_DATA ? cgrpy_held(keep)->kept : keep);
   if (pointer == NULL)

@@ -85,6 +85,21 @@ static bool check_on_demand(cgrpy_object *wanted, int32_t at, const cgr_metadata
          check_field(wanted, at, "prefill_kv_last_page_len", m->padded_requests);
 }
 
+/* Rows of prefills, as long as those of the block table. */
+static bool check_prefills(cgrpy_object *metadata, cgrpy_object *wanted, const cgr_metadata *m) {
+  PyObject *arrays = cgrpy_kept(metadata, "prefill_block_table");
+  const Py_ssize_t count = arrays ? PyTuple_Size(PyTuple_GetItem(arrays, 2)) : 0;
+  if (arrays != NULL && count < m->num_groups)
+    PyErr_Format(PyExc_ValueError, "prefill_block_table has %zd items, expected at least %d", count, (int)m->num_groups);
+  for (int32_t i = 0; !PyErr_Occurred() && wanted != NULL && i < count && i < m->num_groups && i < wanted->count; i++) {
+    PyObject *hold = cgrpy_one_of(arrays, i);
+    const int64_t elements = rows_of(m->padded_requests, ((cgr_metadata_on_demand *)wanted->data)[i].block_table_stride);
+    if (hold != NULL && !cgrpy_holds_on_host(cgrpy_held(hold), elements, 4, "prefill_block_table"))
+      return false;
+  }
+  return !PyErr_Occurred();
+}
+
 /* The arrays of a group are as long as the fields around it say. */
 bool cgrpy_check_metadata(cgrpy_object *metadata) {
   const cgr_metadata *fields = (cgr_metadata *)metadata->data;
@@ -96,7 +111,7 @@ bool cgrpy_check_metadata(cgrpy_object *metadata) {
   for (int32_t i = 0; wanted != NULL && i < fields->num_groups && i < wanted->count; i++)
     if (!check_on_demand(wanted, i, fields))
       return false;
-  return true;
+  return check_prefills(metadata, wanted, fields);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- gather */

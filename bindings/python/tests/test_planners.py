@@ -132,6 +132,70 @@ class Planners(unittest.TestCase):
         metadata.groups = [group]
         self.assertRaisesRegex(ValueError, "slot_mapping has 3", cgr.metadata_build, metadata)
 
+    def test_metadata_of_prefills(self):
+        """Of two groups: the second one's block table is not wanted."""
+
+        def zeros(*shape, dtype=np.int32):
+            return np.zeros(shape, dtype)
+
+        groups = [
+            cgr.MetadataGroup(
+                page_size=16, num_pages=64, read_trash_page=0, write_trash_page=1, page_table_stride=4,
+                page_table=np.arange(2, 14, dtype=np.int32).reshape(3, 4), slot_mapping=zeros(8, dtype=np.int64),
+                kv_indptr=zeros(4), kv_last_page_len=zeros(3),
+            ) for _ in range(2)
+        ]  # fmt: skip
+        on_demand = [cgr.MetadataOnDemand(block_table=zeros(3, 4), block_table_stride=4), cgr.MetadataOnDemand()]
+        names = ("request_rows", "logits_indices", "seq_lens", "prefill_seq_lens")
+        out = {name: zeros(3) for name in names} | {name: zeros(8) for name in ("input_ids", "positions")}
+        out |= {name: zeros(4) for name in ("query_start_loc", "prefill_query_start_loc", "prefill_kv_start_loc")}
+        table = zeros(3, 4)
+        metadata = cgr.Metadata(
+            rows=[1, 0], query_lens=[1, 5], padded_requests=3, padded_tokens=8, max_rows=2, max_seq_len=64, row_computed=[10, 20],
+            row_last_tokens=[1, 2], groups=groups, on_demand=on_demand, reorder_threshold=1, num_decodes=zeros(1),
+            prefill_block_table=[table, None], **out,
+        )  # fmt: skip
+        cgr.metadata_build(metadata)
+        self.assertEqual(metadata.num_decodes.tolist(), [1])
+        self.assertEqual(out["prefill_seq_lens"].tolist(), [15, 0, 0])
+        self.assertEqual(out["prefill_kv_start_loc"].tolist(), [0, 15, 15, 15])
+        self.assertEqual(out["prefill_query_start_loc"].tolist(), [0, 5, 5, 5])
+        self.assertEqual(table.tolist(), [[2, 0, 0, 0], [0] * 4, [0] * 4])
+        self.assertIs(metadata.prefill_block_table[0], table)
+        self.assertEqual(metadata.copy().prefill_block_table, metadata.prefill_block_table)
+        for given, why in (([table], "has 1 items, expected at least 2"), ([zeros(11), None], "has 11 elements, expected at least 12")):
+            metadata.prefill_block_table = given
+            self.assertRaisesRegex(ValueError, "prefill_block_table " + why, cgr.metadata_build, metadata)
+        metadata.on_demand, metadata.prefill_block_table = on_demand[:1], [table, None]
+        self.assertRaisesRegex(ValueError, "on_demand has 1", cgr.metadata_build, metadata)
+        with self.assertRaises(TypeError):
+            metadata.prefill_block_table = [zeros(12, dtype=np.float32)]
+        metadata.on_demand, metadata.prefill_block_table = on_demand, None
+        cgr.metadata_build(metadata)
+
+    def test_what_a_graph_keeps_of_a_block_table(self):
+        class Sinks:  # in a GPU's memory: built on the host, a block table does not read them
+            __cuda_array_interface__ = dict(shape=(8,), typestr="<f4", data=(0x7F0000000000, False), version=3)
+
+        arrays = Arrays(7)
+        built, captured = block_table(7, arrays)
+        captured.sinks = Sinks()
+        captured.bmm1_scale = cgr.block_table_bmm1_scale(2.0, 0.5, 0.125)
+        memory = cgr.aligned(built.size)
+        cgr.block_table_build(captured, memory)
+        self.assertTrue(np.array_equal(memory, built))
+        now = captured.copy()
+        now.rows = now.seq_lens = now.query_start_loc = None
+        cgr.block_table_check_replay(captured, now)
+        self.assertEqual(cgr.block_table_layout(now).hash, cgr.block_table_layout(captured).hash)
+        for name, value in (("bmm1_scale", 0.25), ("sinks", cgr.Address(0x7F0000000010)), ("max_seq_len", 512)):
+            other = now.copy()
+            setattr(other, name, value)
+            with self.assertRaisesRegex(cgr.CgrError, name) as refused:
+                cgr.block_table_check_replay(captured, other)
+            self.assertEqual(refused.exception.status, cgr.Status.ERROR_STALE_GRAPH)
+            self.assertNotEqual(cgr.block_table_layout(other).hash, cgr.block_table_layout(captured).hash)
+
 
 if __name__ == "__main__":
     unittest.main()
