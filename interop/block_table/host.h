@@ -14,9 +14,10 @@ extern "C" {
 void cgr__block_table_fill(const cgr__block_table_task *task, int32_t *memory);
 
 /* Reads the struct that messages call `what` and checks the key and what a graph keeps; query_len and kernel_page_size of the
- * copy are what they default to. Then what the planners take of it. */
+ * copy are what they default to. */
 cgr_status cgr__block_table_read_input(const char *function, const char *what, const cgr_block_table_input *input,
                                        cgr_block_table_input *copy);
+/* What the planners take of an input that was read. */
 void cgr__block_table_task_of(const cgr_block_table_input *input, cgr__block_table_task *task);
 /* Of the key and of what a graph keeps. */
 uint64_t cgr__block_table_hash(const cgr_block_table_input *input);

@@ -1,4 +1,4 @@
-"""The classes that take keywords: a device, a configuration's runtime."""
+"""Device and Runtime, which take the fields of their configuration as keywords."""
 
 from . import _cgr
 from .errors import CgrError

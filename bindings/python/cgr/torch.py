@@ -44,6 +44,8 @@ _REQUESTS = {
     enums.Buffer.BLOCK_TABLE,
     enums.Buffer.CONTEXT_LENS,
     enums.Buffer.PREFILL_KV_LAST_PAGE_LEN,
+    enums.Buffer.PREFILL_SEQ_LENS,
+    enums.Buffer.PREFILL_BLOCK_TABLE,
 }
 _STARTS = {  # one more than requests
     enums.Buffer.QUERY_START_LOC,
@@ -52,6 +54,17 @@ _STARTS = {  # one more than requests
     enums.Buffer.CONTEXT_START_LOC,
     enums.Buffer.PREFILL_QUERY_START_LOC,
     enums.Buffer.PREFILL_KV_INDPTR,
+    enums.Buffer.PREFILL_KV_START_LOC,
+}
+_WHOLE = {  # of rows, of pages, or of a step
+    enums.Buffer.PAGE_TABLE,
+    enums.Buffer.ROW_COMPUTED,
+    enums.Buffer.ROW_LAST_TOKENS,
+    enums.Buffer.ROW_NUM_ACCEPTED,
+    enums.Buffer.COUNTS,
+    enums.Buffer.PLAN,
+    enums.Buffer.KV_INDICES,
+    enums.Buffer.DECLARED,
 }
 
 _current = contextvars.ContextVar("cgr.torch.current")

@@ -1,4 +1,4 @@
-"""An engine in Python on the host device: ten lines, kinds of graphs, callbacks, results, arrays."""
+"""An engine in Python on the host device: the guide's, kinds of graphs, callbacks, results, arrays."""
 
 import os
 import textwrap

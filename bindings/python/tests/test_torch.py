@@ -346,6 +346,10 @@ class Steps(unittest.TestCase):
         for tokens, requests, found in shapes:
             self.assertEqual(found, [(tokens,), (requests + 1,), (requests,), (5, 4)])
 
+    def test_every_buffer_has_a_size(self):
+        kinds = (cgr.torch._TOKENS, cgr.torch._REQUESTS, cgr.torch._STARTS, cgr.torch._WHOLE)
+        self.assertEqual(sorted(buffer for kind in kinds for buffer in kind), sorted(cgr.Buffer))
+
     def test_tensors_are_the_buffers_memory(self):
         with Small(lambda step: None) as small:
             view = small.runtime.buffer(cgr.Buffer.NEXT_TOKENS)

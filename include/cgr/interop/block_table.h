@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* What kernels like TRT-LLM-gen and XQA read, as vLLM's FlashInfer backend calls them: a table of pages in the order of the
- * batch, lengths and running sums of tokens. What is no pointer is the key.
+ * batch, lengths and running sums of tokens. The numbers up to whole_query are the key.
  *
  * A mixed batch is two launches of such kernels. With max_prefill_query_len the requests before first_prefill are the decodes, of
  * which the first arrays are, and the others are the prefills, which have arrays of their own (prefill_* of the layout): entry j

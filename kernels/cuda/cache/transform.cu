@@ -1,5 +1,5 @@
 /* Biases, norms and rope of q, k and v, and the append of k and v (kernels/transform.h). A block has heads of one token: those of
- * q, k and v in order. A power of two of lanes shares a head, and each has the vectors of 16 bytes that rope turns together, or
+ * q, k and v in order. A power of two of lanes shares a head, and each has the vectors of 8 elements that rope turns together, or
  * two neighbours; all elements stay in registers from the load to the store. */
 #include "cgr/cgr.h"
 #include "devices/cuda/launch.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kVector = CGR__TRANSFORM_UNIT; /* elements */
-constexpr int kLanePairs = 2;                /* at most: 32 lanes have a head of 1024 elements */
+constexpr int kLanePairs = 2;                /* of a lane, at most: 32 lanes have a head of 1024 elements */
 
 struct Transform {
   cgr__transform_args args;
