@@ -34,6 +34,18 @@ static cgr_status check_threshold(const cgr_metadata *m) {
   return CGR_OK;
 }
 
+/* It becomes an entry. */
+static cgr_status check_trash_page(const cgr_metadata *m, int32_t i) {
+  const cgr_metadata_on_demand *d = &m->on_demand[i];
+  const cgr_metadata_group *g = &m->groups[i];
+  const bool is_entry = d->kv_indices || d->block_table || prefill_table_of(m, i);
+  if (!is_entry || (g->read_trash_page >= 0 && g->read_trash_page < g->num_pages))
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_metadata_build: groups[%d].read_trash_page is %d, expected a page of the %lld of the pool (num_pages)", i,
+                   g->read_trash_page, (long long)g->num_pages);
+}
+
 static cgr_status check_group(const cgr_metadata *m, int32_t i) {
   const cgr_metadata_on_demand *d = &m->on_demand[i];
   int64_t size = cgr__kernel_page_size(&m->groups[i]),
@@ -85,6 +97,8 @@ cgr_status cgr__metadata_check_on_demand(const cgr_metadata *m) {
   CGR__TRY(check_threshold(m));
   for (int32_t i = 0; m->on_demand && i < m->num_groups; i++)
     CGR__TRY(check_group(m, i));
+  for (int32_t i = 0; m->on_demand && i < m->num_groups; i++)
+    CGR__TRY(check_trash_page(m, i));
   if ((m->kv_start_loc || m->context_start_loc || m->prefill_kv_start_loc) && sum_tokens(m) > INT32_MAX)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_metadata_build: the requests have %lld tokens, expected at most %d for kv_start_loc, "

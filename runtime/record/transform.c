@@ -67,8 +67,9 @@ static cgr_status check_rope(const cgr__step_recorder *rec, const cgr_layer *l, 
   const int32_t rotary_dim = t->rotary_dim == 0 ? l->head_dim : t->rotary_dim;
   if (rotary_dim < 0 || rotary_dim > l->head_dim || rotary_dim % CGR__TRANSFORM_ROTARY_UNIT != 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
-                     FUNCTION ": transform.rotary_dim is %d, expected a multiple of %d up to head_dim (%d), or 0 for all of it",
-                     t->rotary_dim, CGR__TRANSFORM_ROTARY_UNIT, l->head_dim);
+                     FUNCTION ": transform.rotary_dim is %d, expected a multiple of %d up to head_dim (%d)%s", t->rotary_dim,
+                     CGR__TRANSFORM_ROTARY_UNIT, l->head_dim,
+                     t->rotary_dim == 0 ? "; 0 takes all of it" : ", or 0 for all of it");
   if (t->num_positions < longest)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      FUNCTION ": transform.num_positions is %d, expected at least %d, the longest sequence of length set %d",
@@ -139,6 +140,18 @@ static cgr_status check_apart_from_parameters(const cgr_layer *l, const cgr__tra
   return CGR_OK;
 }
 
+/* What attention writes would be the weights of the next step. */
+static cgr_status check_results_apart(const cgr__step_recorder *rec, const cgr_attention *a, const cgr__transform_call *call) {
+  const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
+  const int32_t tokens = rec->base.key.num_tokens;
+  const cgr__tensor out = { &a->out, cgr__view_shape_of("out", l->out_dtype, tokens, l->num_q_heads, l->head_dim_v) };
+  const cgr__tensor lse = { &a->lse, cgr__view_shape_of_lse("lse", tokens, l->num_q_heads) };
+  if (a->flags & CGR_ATTENTION_APPEND_ONLY)
+    return CGR_OK;
+  CGR__TRY(check_apart_from_parameters(l, call, &out));
+  return check_apart_from_parameters(l, call, &lse);
+}
+
 cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *rec, const cgr_attention *a, const cgr__transform_call *call) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const int32_t tokens = rec->base.key.num_tokens;
@@ -156,7 +169,7 @@ cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *rec, const cg
         CGR__TRY(cgr__tensor_check_apart(FUNCTION, &tensors[i], &tensors[other], false));
     CGR__TRY(check_apart_from_parameters(l, call, &tensors[i]));
   }
-  return CGR_OK;
+  return check_results_apart(rec, a, call);
 }
 
 cgr_status cgr__transform_hold(const cgr__step_recorder *rec, const cgr_qkv_transform *t) {

@@ -339,6 +339,17 @@ TEST_F(MetadataOnDemandRefusals, Room) {
   Expect(CGR_ERROR_NULL_POINTER, { "on_demand is NULL", "prefill_block_table" });
 }
 
+TEST_F(MetadataOnDemandRefusals, TrashPagesThatThePoolLacks) {
+  const int32_t good = c.bound[1].read_trash_page;
+  for (int32_t page : { -1, int32_t(c.bound[1].num_pages), INT32_MAX }) {
+    c.bound[1].read_trash_page = page;
+    ExpectMessage(cgr_metadata_build(&c.m), CGR_ERROR_INVALID_ARGUMENT,
+                  { "groups[1].read_trash_page is " + std::to_string(page), "expected a page" });
+  }
+  c.bound[1].read_trash_page = good;
+  EXPECT_EQ(cgr_metadata_build(&c.m), CGR_OK) << cgr_last_message();
+}
+
 TEST_F(MetadataOnDemandRefusals, Thresholds) {
   c.m.reorder_threshold = -1;
   Expect(CGR_ERROR_INVALID_ARGUMENT, { "reorder_threshold is -1" });

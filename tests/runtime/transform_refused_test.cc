@@ -121,6 +121,8 @@ TEST_P(TransformIsRefused, ForWhatItWouldOverwrite) {
       { kArgument, "q at ... overlaps k at ... memory of its own", [](Given &g) { g.call.k = g.call.q; } },
       { kArgument, "q at ... overlaps v at", [](Given &g) { g.call.v.data = Bytes(g.call.q.data, 128); } },
       { kArgument, "q at ... overlaps transform.q_bias at", [](Given &g) { g.transform.q_bias = g.call.q.data; } },
+      { kArgument, "out at ... overlaps transform.k_norm at", [](Given &g) { g.transform.k_norm = g.call.out.data; } },
+      { kArgument, "lse at ... overlaps transform.v_bias at", [](Given &g) { g.transform.v_bias = g.call.lse.data; } },
       { kArgument, "q at ... overlaps transform.k_norm at", [](Given &g) { g.transform.k_norm = Bytes(g.call.q.data, 384); } },
       { kArgument, "q at ... overlaps transform.v_bias at",
         [](Given &g) { g.transform.v_bias = Bytes(g.call.q.data, 2 * 528 + 512 - 16); }, "the end of the last head" },
