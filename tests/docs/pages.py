@@ -29,6 +29,7 @@ NO_PUBLIC_NAMES = {
     "CGR_INSTALL": "an option of CMake",
     "CGR_WERROR": "an option of CMake",
     "CGR_PROFILES": "an option of CMake",
+    "CGR_PYTHON": "an option of CMake",
     "CGR_CCACHE": "an option of CMake",
     "CGR_SANITIZER": "an option of CMake",
     "CGR_EXAMPLES": "an option of CMake",
