@@ -152,13 +152,14 @@ TEST_F(Mutations, OfMacros) {
       "BREAKS macro CGR_ON_DEMAND: was CGR_ON_DEMAND(buffer) ((uint64_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES)) and "
       "is CGR_ON_DEMAND(buffer) "
       "((uint32_t)1 << ((int)(buffer) - (int)CGR_BUFFER_KV_INDICES))\n");
-  EXPECT_EQ(Changes({ { "step.h", "#define CGR_BATCH_INIT", "0, NULL }", "0, NULL, 0 }" } }), "");
+  EXPECT_EQ(Changes({ { "step.h", "#define CGR_BATCH_INIT", "NULL, 0, 0 }", "NULL, 0, 0, 0 }" } }), "");
   EXPECT_EQ(Changes({ { "step.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),
             "BREAKS macro CGR_BATCH_INIT is gone\ngrows macro CGR_BATCH_BEGIN is new\n");
-  const std::string last = "X(CGR_STRUCT_GATHER, 42, cgr_gather, CGR_GATHER_INIT)";
-  const std::string longer = Changes({ { "bindings.h", "", last, last + " X(CGR_STRUCT_NEW, 43, cgr_key, CGR_KEY_INIT)" } });
+  const std::string last = "X(CGR_STRUCT_QKV_TRANSFORM, 44, cgr_qkv_transform, CGR_QKV_TRANSFORM_INIT)";
+  const std::string longer = Changes({ { "bindings.h", "", last, last + " X(CGR_STRUCT_NEW, 45, cgr_key, CGR_KEY_INIT)" } });
   EXPECT_NE(longer.find("grows macro CGR_STRUCT_LIST: has new entries at its end\n"), std::string::npos) << longer;
-  const std::string other = Changes({ { "bindings.h", "", last, "X(CGR_STRUCT_NEW, 42, cgr_gather, CGR_GATHER_INIT)" } });
+  const std::string other =
+      Changes({ { "bindings.h", "", last, "X(CGR_STRUCT_NEW, 44, cgr_qkv_transform, CGR_QKV_TRANSFORM_INIT)" } });
   EXPECT_NE(other.find("BREAKS macro CGR_STRUCT_LIST: was "), std::string::npos) << other;
   EXPECT_EQ(Changes({ { "base.h", "", "#define CGR_VERSION_MINOR ", "#define CGR_VERSION_MINOR 9" } }), "");
 }
@@ -216,8 +217,8 @@ TEST_F(Mutations, OfSizedStructs) {
 }
 
 TEST_F(Mutations, OfHolesAndReservedFields) {
-  EXPECT_EQ(Changes({ { "attention.h", "typedef struct cgr_group {", " reserved;", " next;" } }),
-            "grows struct cgr_group: next takes the place of a reserved field\n");
+  EXPECT_EQ(Changes({ { "attention.h", "typedef struct cgr_layer {", " reserved;", " next;" } }),
+            "grows struct cgr_layer: next takes the place of a reserved field\n");
   EXPECT_EQ(
       Changes({ { "config.h", "typedef struct cgr_key {", "uint32_t reserved[4]", "uint32_t next; uint32_t reserved[3]" } }),
       "grows struct cgr_key: next takes the place of a reserved field\n");
