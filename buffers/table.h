@@ -15,8 +15,8 @@
  *   WRITTEN, by the engine's or the library's kernels during the step; STATE, which lives across steps.
  * - padding: what every element holds at first; and for buffers of tokens and requests, what the entries after the real ones hold
  *   in every step. A number, or REPEAT: the last real value (first 0); TRASH: the group's read-trash page; KERNEL_TRASH: the
- * first of its n; ROW: the padding row; NONE: they are never read, first 0. (For buffers of pages it determines only the first
- * fill: kernels/on_demand.h says how far they are written.) */
+ *   first of its n; ROW: the padding row; NONE: they are never read, first 0. (For buffers of pages it determines only the first
+ *   fill: kernels/on_demand.h says how far they are written.) */
 #ifndef CGR_BUFFERS_TABLE_H
 #define CGR_BUFFERS_TABLE_H
 

@@ -24,7 +24,7 @@ typedef struct cgr__on_demand_args {
 
 /* Runs after the prologue, whose buffers and counts determine everything here. Writes the following, except what is NULL:
  * - kv_start_loc, context_lens, context_start_loc and the prefills' buffers, [0, B_r) or [0, B_r]. Entry j of the prefills' is
- * that of request num_decodes + j, the tokens counted from the first prefill on; from the last real one on they have padding.
+ *   that of request num_decodes + j, the tokens counted from the first prefill on; from the last real one on they have padding.
  * - kv_indices [0, kv_indptr[B_r]): entry kv_indptr[i] + p is page p of request i, with n = pages_each
  *   page_table[request_rows[i]][p / n] * n + p % n. What comes after is left unchanged: the read-trash page's first at first,
  *   then pages of earlier batches.

@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 #include "base/host_device.h"
-#include "base/split.h"
 #include "buffers/ring_slot.h"
 #include "buffers/table.h"
 #include "cgr/cgr.h"
 #include "devices/device.h"
+#include "planners/metadata/decode_split.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -162,19 +162,17 @@ typedef struct cgr__step_args {
  *                   kv_indptr [0, B_r], input_ids, positions, slot_mapping [0, B_t) and the counts. Row state is not changed.
  *   P19 padding     Entries after the real ones get the padding values of buffers/table.h by the same code (input_ids:
  *                   state->padding_token).
- *   P20 counts      With a threshold in `split` the counts of decodes are those of base/split.h, of the real requests; else 0.
- *                   CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused.
- *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / kernel_page_size).
- *                   logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
- *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size
- *                   with page = page_table[row][position / page_size]. A page that P12 refuses, in an engine's own table too,
- *                   and the read-trash page, which may not be written, give slot -1 and CGR_GUARD_PAGE.
- *   P23 token       Token j of a request is tokens[first_token + j] with an edit of it whose first_token is not -1; else
- *                   tokens[query_start_loc[i] + j] with CGR__RING_SLOT_TOKENS, and CGR_TOKEN_LAST without.
- *                   A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0].
- *   P24 sets        With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and kv_last_page_len of
- *                   a group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th
- *                   new token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. */
+ *   P20 counts      With a threshold in `split` the counts of decodes are those of planners/metadata/decode_split.h, of the real
+ * requests; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused. P21 lengths seq_len
+ * = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / kernel_page_size). logits_indices =
+ * query_start_loc[i + 1] - 1, 0 when query_len is 0. P22 slot        The j-th new token has position row_computed[row] + j, and
+ * slot = page * page_size + position % page_size with page = page_table[row][position / page_size]. A page that P12 refuses, in
+ * an engine's own table too, and the read-trash page, which may not be written, give slot -1 and CGR_GUARD_PAGE. P23 token Token
+ * j of a request is tokens[first_token + j] with an edit of it whose first_token is not -1; else tokens[query_start_loc[i] + j]
+ * with CGR__RING_SLOT_TOKENS, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0]. P24
+ * sets        With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and kv_last_page_len of a group
+ * are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th new token has position
+ * seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* Whether a header names no more than a ring slot holds. */

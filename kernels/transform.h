@@ -3,8 +3,11 @@
 #ifndef CGR_KERNELS_TRANSFORM_H
 #define CGR_KERNELS_TRANSFORM_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/host_device.h"
 #include "cgr/attention.h"
 #include "devices/device.h"
 
@@ -29,6 +32,11 @@ typedef struct cgr__transformed {
   int32_t reserved;   /* fills a hole */
 } cgr__transformed;
 
+/* Whether elements become others; if not, their bits stay. */
+CGR__HOST_DEVICE bool cgr__is_transformed(const cgr__transformed *t) {
+  return t->bias != NULL || t->norm != NULL || t->rotary_dim > 0;
+}
+
 enum { CGR__TRANSFORM_Q, CGR__TRANSFORM_K, CGR__TRANSFORM_V, CGR__NUM_TRANSFORMED };
 
 /* In fp32: x + bias; then x / sqrt(mean of x^2 + epsilon) * (norm + norm_offset); then for each of the rotary_dim / 2 pairs (x,
@@ -37,7 +45,7 @@ enum { CGR__TRANSFORM_Q, CGR__TRANSFORM_K, CGR__TRANSFORM_V, CGR__NUM_TRANSFORME
 typedef struct cgr__transform_args {
   cgr__transformed tensor[CGR__NUM_TRANSFORMED];
   const float *cos_sin;        /* [num_positions][rotary_dim]: cosines, then sines; all rotary dims above 0 are equal */
-  const int32_t *positions;    /* [num_tokens]; one outside the table counts as its nearest row */
+  const int32_t *positions;    /* [num_tokens]; one outside the table is taken as the nearest inside */
   const int32_t *counts;       /* tokens from counts[TOKENS] on are padding */
   const int64_t *slot_mapping; /* [num_tokens], for tensors that go to a cache; as in the append */
   int64_t num_pages;

@@ -267,16 +267,6 @@ cgr_status cgr__batch_check_order(const cgr__batch_layout *batch, int32_t thresh
   return CGR_OK;
 }
 
-int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, const cgr__split *split, int32_t *num_tokens) {
-  cgr__decodes decodes = { .split = *split };
-  for (int32_t i = 0; i < batch->num_requests; i++)
-    cgr__decodes_add(&decodes, batch->query_lens[i]);
-  *num_tokens = 0;
-  for (int32_t i = 0; i < cgr__decodes_count(&decodes); i++)
-    *num_tokens += batch->query_lens[i];
-  return cgr__decodes_count(&decodes);
-}
-
 /* ---------------------------------------------------------------------------------------------------------------- launch */
 
 /* The rows stay as they are, but the device has another batch layout. */

@@ -3,7 +3,6 @@
 #ifndef CGR_REQUESTS_BATCH_H
 #define CGR_REQUESTS_BATCH_H
 
-#include "base/split.h"
 #include "requests/rows.h"
 
 #ifdef __cplusplus
@@ -76,8 +75,6 @@ void cgr__batch_abandon(cgr__rows *rows, const cgr__checked_batch *checked, uint
  * that a uniform split needs, too: where its decodes end follows from the order, and what comes after are prefills of any length.
  */
 cgr_status cgr__batch_check_order(const cgr__batch_layout *batch, int32_t threshold);
-/* Counts the decodes and their tokens. */
-int32_t cgr__batch_count_decodes(const cgr__batch_layout *batch, const cgr__split *split, int32_t *num_tokens);
 
 #ifdef __cplusplus
 }

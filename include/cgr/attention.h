@@ -49,8 +49,9 @@ typedef struct cgr_view {
  *     4m, 1, 4n, 0   K of i8: one for each token and KV head, as the append writes them, at a multiple of 16 bytes; m is above 0,
  *                    and so is n, unless there is one KV head
  *
- * q, k and v of the call are fp16 or bf16, on the host fp32 too, and head dims multiples of 16. Sums are fp32; softmax weights are rounded to fp16 before they meet V of 8 bits. A GPU rounds q to
- * fp16, too, so that a magnitude above 65504 becomes infinite. Codes that are NaN or infinite count as such.
+ * q, k and v of the call are fp16 or bf16, on the host fp32 too, and head dims multiples of 16. Sums are fp32; softmax weights are
+ * rounded to fp16 before they meet V of 8 bits. A GPU rounds q to fp16, too, so that a magnitude above 65504 becomes infinite.
+ * Codes that are NaN or infinite count as such.
  * CGR_ERROR_UNSUPPORTED: K of 16 or 32 bits with V of 8, factors with other strides. */
 typedef struct cgr_kv_view {
   void *base;
@@ -78,8 +79,8 @@ CGR_API cgr_status cgr_kv_view_make(cgr_kv_layout layout, void *base, cgr_dtype 
 CGR_API cgr_status cgr_kv_view_make_pair(cgr_kv_layout layout, void *base, cgr_dtype dtype, int32_t page_size,
                                          int32_t num_kv_heads, int32_t head_dim, cgr_kv_view *k, cgr_kv_view *v);
 
-/* The view of a dense tensor [tokens][num_heads][head_dim]; of elements of 4 bits head_dim is even, here and above. What a kernel needs beyond that (alignment, the head dims of a layer)
- * is checked when the view is used.
+/* The view of a dense tensor [tokens][num_heads][head_dim]; of elements of 4 bits head_dim is even, here and above. What a kernel
+ * needs beyond that (alignment, the head dims of a layer) is checked when the view is used.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads, int32_t head_dim, cgr_view *view);
 
@@ -99,13 +100,14 @@ CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads,
  *
  * Backends' kernels may have smaller pages than the group. With n = page_size / kernel_page_size, a page p of the group is then
  * their pages p * n .. p * n + n - 1: CGR_BUFFER_KV_INDICES, _BLOCK_TABLE and _PREFILL_BLOCK_TABLE list those, and _KV_INDPTR,
- * _KV_LAST_PAGE_LEN and the prefills' buffers of these names count them. All else, and the library's own attention, has pages of page_size. A layer
- * whose backend has no CGR_BACKEND_APPENDS then needs stride_page = page_size * stride_token in k and v, and in factors, so that
- * these pages follow each other (not several heads in HND); a backend that appends may divide a page as its kernels like. */
+ * _KV_LAST_PAGE_LEN and the prefills' buffers of these names count them. All else, and the library's own attention, has pages of
+ * page_size. A layer whose backend has no CGR_BACKEND_APPENDS then needs stride_page = page_size * stride_token in k and v, and in
+ * factors, so that these pages follow each other (not several heads in HND); a backend that appends may divide a page as its
+ * kernels like. */
 typedef struct cgr_group {
   uint32_t size;
   int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
-  int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1 */
+  int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1, n times as many, too */
   int32_t read_trash_page;   /* reserved: what a guarded read reads instead of a bad page. Never written; the engine fills it once
                                 with finite values (zeros, say), and its factors, if every token has its own */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
@@ -200,29 +202,33 @@ typedef enum cgr_transform_flag {
   CGR_TRANSFORM_INTERLEAVED = 2    /* rope turns elements 2i and 2i + 1 (GPT-J); without it i and i + rotary_dim / 2 (NeoX) */
 } cgr_transform_flag;
 
-/* What happens to q, k and v of a step's tokens before anything else, in one kernel that appends, too: x + bias, then x / sqrt(mean
- * of x^2 over the head + norm_epsilon) * weight, then rope by the angles of the token's position (CGR_BUFFER_POSITIONS). Each is
- * left out where its pointer is NULL; v gets its bias alone. It is computed in fp32 and rounded once, to the call's dtype.
+/* What is done first to q, k and v of a step's tokens, by the kernel that also appends: x + bias; then x / sqrt(mean of x^2 over
+ * the head + norm_epsilon) * weight; then rope, where a pair (x, y) becomes (x cos - y sin, y cos + x sin) by the angles of the
+ * token's position (CGR_BUFFER_POSITIONS). Each is left out where its pointer is NULL; v gets its bias alone. All is computed in
+ * fp32 and rounded once, to the call's dtype.
  * - The call that attends transforms q, in place. The call that appends transforms k and v on their way to the cache, and their
  *   views stay as they are: the cache gets what the append makes of the rounded values. In a CGR_LAYER_NO_CACHE layer k and v are
  *   transformed in place. With NO_APPEND, or in a layer that appends nothing in this step, k and v are not touched; with
  *   APPEND_ONLY, q is not. Padded tokens stay as they are.
- * - The dtype is fp32, fp16 or bf16, that of q too; head_dim and head_dim_v are multiples of 8, 8 .. 1024. What is written in
- *   place overlaps no other view of the call, except an out that is exactly q, and none of these arrays; that is refused if
- *   addresses and strides show it. Replays read the arrays anew, and graphs hold their regions. All are aligned to 16 bytes.
- * - A layer's backend without CGR_BACKEND_APPENDS finds q transformed, and NULL here. One with it gets the struct as it is, and
- *   does all of this itself. */
+ * - The dtype is fp32, fp16 or bf16, that of q too; head_dim and head_dim_v are multiples of 8, 8 .. 1024, with rope at least 16.
+ *   CGR_ERROR_UNSUPPORTED: another dtype or head dim, or a q_dtype that is not dtype.
+ * - What is written in place overlaps no other view of the call, except an out that is exactly q. Neither that, nor out, nor lse
+ *   overlaps these arrays. Both are refused if addresses and strides show it. Replays read the arrays anew, and graphs hold their
+ *   regions. All are aligned to 16 bytes.
+ * - A layer's backend without CGR_BACKEND_APPENDS finds q transformed, and NULL here. One with it gets the struct as it is and
+ *   does all of this itself: only size, flags, norm_epsilon and reserved are checked. */
 typedef struct cgr_qkv_transform {
   uint32_t size;
   uint32_t flags;                       /* CGR_TRANSFORM_* */
   const void *q_bias, *k_bias, *v_bias; /* device, of the layer's dtype: [num_q_heads][head_dim], [num_kv_heads][head_dim],
                                            [num_kv_heads][head_dim_v]; NULL: none */
   const void *q_norm, *k_norm;          /* device, of the layer's dtype: [head_dim] weights; NULL: no norm */
-  const float *cos_sin;                 /* device, [num_positions][rotary_dim]: a row has the cosines of rotary_dim / 2 angles, then
-                                           their sines; NULL: no rope */
-  int32_t num_positions; /* the longest sequence of the step's length set, or more (max_seq_len, max_other_lens); without rope 0 */
-  int32_t rotary_dim;    /* the first elements of q's and k's heads, which rope turns: a multiple of 16 up to head_dim; 0: head_dim */
-  float norm_epsilon;    /* 0: 1e-6 */
+  const float *cos_sin;  /* device, [num_positions][rotary_dim]: a row has the cosines of rotary_dim / 2 angles, then their sines;
+                            NULL: no rope */
+  int32_t num_positions; /* the longest sequence of the step's length set, or more (max_seq_len, max_other_lens); 0 without rope */
+  int32_t rotary_dim;    /* the first elements of q's and k's heads, which rope turns: a multiple of 16 up to head_dim; 0: head_dim,
+                            which must then be such a multiple */
+  float norm_epsilon;    /* 0 or more, finite; 0: 1e-6 */
   int32_t reserved;      /* 0 */
 } cgr_qkv_transform;
 #define CGR_QKV_TRANSFORM_INIT \
@@ -240,7 +246,8 @@ typedef struct cgr_attention {
   uint32_t flags; /* CGR_ATTENTION_* */
   uint32_t reserved;
   cgr_view q;     /* [num_tokens, num_q_heads, head_dim] */
-  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim], or with k2 the first part of it; unused with NO_APPEND, kv_source, or keys of another length set */
+  cgr_view k;     /* [num_tokens, num_kv_heads, head_dim], or with k2 the first part of it; unused with NO_APPEND, kv_source, or
+                     keys of another length set */
   cgr_view v;     /* [num_tokens, num_kv_heads, head_dim_v], as k. If the layer's backend has CGR_BACKEND_APPENDS, it may be
                      inside k */
   cgr_view out;   /* [num_tokens, num_q_heads, head_dim_v] */
@@ -257,7 +264,8 @@ typedef struct cgr_attention {
                                alignment. With TILED_SCALES strides are 0, the address is a multiple of 16, and there are whole
                                tiles of 128 tokens x 4 blocks. With n = num_q_heads * head_dim_v / 16 blocks of a token, the scale
                                of token t and block b is at ((t / 128) * ((n + 3) / 4) + b / 4) * 512 + t % 32 * 16 +
-                               t % 128 / 32 * 4 + b % 4. The backend writes the tiles' rest too, if anyone reads it */
+                               t % 128 / 32 * 4 + b % 4. The backend also fills the rest of the last tiles if a kernel reads it.
+                               head_dim_v is a multiple of 16 */
   cgr_view k2; /* the second part of each head of K, as MLA's k_pe next to kv_c; data NULL: k has whole heads. With it k is
                   [num_tokens, num_kv_heads, head_dim_v] and k2 [num_tokens, num_kv_heads, head_dim - head_dim_v], both of
                   cgr_layer.dtype, and used where k is. Only for a layer whose head_dim is above its head_dim_v, and whose backend has
@@ -400,8 +408,8 @@ typedef struct cgr_backend {
                                 their decodes first (cgr_step_prepare refuses others; requests without tokens may stand
                                 anywhere), and cgr_record_info and CGR_BUFFER_COUNTS tell the split. 0: any order. The
                                 smallest one above 0 of the backends in use counts. If one of them has UNIFORM_SPLIT, the split
-                                is uniform for all: its decodes suit the others, too, and their prefills may be short. The order
-                                that batches must have is the same */
+                                is uniform for all: the other backends may then get prefills as short as a decode. Batches need
+                                no other order */
   const char *name;          /* for messages; 1 to 31 characters, copied; no two backends share one */
   void *context;             /* first argument of the functions */
   /* Every reason why it cannot run this layer on this device: returns how many, and writes up to `capacity` (32), with status,

@@ -63,7 +63,7 @@ extern "C" {
   X(CGR_STRUCT_KEY_ADVICE, 40, cgr_key_advice, CGR_KEY_ADVICE_INIT)                                           \
   X(CGR_STRUCT_MEASURE, 41, cgr_measure, CGR_MEASURE_INIT)                                                    \
   X(CGR_STRUCT_GATHER, 42, cgr_gather, CGR_GATHER_INIT)                                                       \
-  X(CGR_STRUCT_BACKEND_NEEDS, 43, cgr_backend_needs, CGR_BACKEND_NEEDS_INIT)    \
+  X(CGR_STRUCT_BACKEND_NEEDS, 43, cgr_backend_needs, CGR_BACKEND_NEEDS_INIT)                                  \
   X(CGR_STRUCT_QKV_TRANSFORM, 44, cgr_qkv_transform, CGR_QKV_TRANSFORM_INIT)
 
 typedef enum cgr_struct {

@@ -131,8 +131,8 @@ CGR_API const cgr_device_layer *cgr_validation_layer(void);
  * - its layers' views, scales, slopes or sinks, a group's page table, or device_memory or pinned_memory: destroy it first;
  * - a region of a graph that is not stale: first move or unregister the region, or release the graphs;
  * - an address that a parameter of such a graph's nodes holds, at a multiple of 8 bytes, an argument of its calls at breaks, or a
- *   view, scale or other array that its calls of record.h and attention.h name; a number that looks like one counts. What kernels find in memory or in variables of
- *   their modules is not seen, nor are parameters of hidden nodes (cgr_runtime_audit).
+ *   view, scale or other array that its calls of record.h and attention.h name; a number that looks like one counts. What kernels
+ *   find in memory or in variables of their modules is not seen, nor are parameters of hidden nodes (cgr_runtime_audit).
  * What a capture under way is going to hold is not known. Freeing waits for the work that the device's streams have been given so
  * far.
  * Threads any · Capture no · Sync may · Alloc cold */

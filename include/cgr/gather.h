@@ -42,7 +42,8 @@ typedef struct cgr_gather {
   cgr_kv_view out_k, out_v;     /* of the output: fp16 or bf16 each, without factors. They overlap neither each other nor the
                                    pool and its factors, which is checked, nor the arrays, which is not */
   const int32_t *kv_indptr;     /* [num_requests + 1] running sum of pages, read up to the live ones: CGR_BUFFER_KV_INDPTR. Pages
-                                   are those of page_size: give it kernel_page_size (cgr_group), and views of such pages */
+                                   have page_size tokens: if the group has a kernel_page_size, set page_size to that, and give views
+                                   of such pages */
   const int32_t *kv_indices;    /* pages, one request after the other: CGR_BUFFER_KV_INDICES */
   const int32_t *first_request; /* [1] 0 .. the live ones; NULL: 0 */
   const int32_t *live_requests; /* [1] 0 .. num_requests; NULL: all are live */

@@ -30,22 +30,24 @@ typedef enum cgr_ability {
 typedef struct cgr_backend_needs {
   uint32_t size;
   int32_t layout;              /* cgr_kv_layout that the cache must have; 0: any */
-  uint64_t abilities;          /* CGR_ABILITY_*: all that they have; a layer that needs another is refused */
+  uint64_t abilities;          /* CGR_ABILITY_*: all that they have; a layer that needs another is refused. What a call alone asks
+                                  for (lse, CGR_ATTENTION_NON_CAUSAL) is not compared with them */
   uint32_t dtypes;             /* of q, k, v, out and the cache; 0: any, the same for all of them */
   uint32_t q_dtypes;           /* further ones of q: quantised by the engine */
   uint32_t cache_dtypes;       /* further ones of K and V in the cache */
   uint32_t out_dtypes;         /* further ones of out: fp8_e4m3 and fp4_e2m1 (nvfp4) are fused quantisation */
   int32_t preferred_layout;    /* the one that is fastest; 0: none is */
-  int32_t page_multiple;       /* page sizes are multiples of it, if none are listed; 0: any. Those of an engine's backend are a
-                                  group's kernel_page_size, those of the library's own kernels its page_size */
+  int32_t page_multiple;       /* page sizes, in tokens, are multiples of it, if none are listed; 0: any. Those of an engine's backend
+                                  are a group's kernel_page_size, those of the library's own kernels its page_size */
   int32_t max_page_size;       /* 0: any */
   int32_t preferred_page_size; /* 0: none is */
-  int32_t page_sizes[8];       /* those that they take, a 0 after the last; none: by the numbers above */
+  int32_t page_sizes[8];       /* page sizes that they take, ended by a 0 unless all 8 are used; [0] 0: by page_multiple and
+                                  max_page_size */
   int32_t head_dim_multiple;   /* head dims of q and k are multiples of it, if none are listed; 0: any */
   int32_t min_head_dim;        /* 0: any */
   int32_t max_head_dim;        /* 0: any */
   int32_t reserved;            /* 0 */
-  int32_t head_dims[8];        /* those of q and k that they take, a 0 after the last; none: by the numbers above */
+  int32_t head_dims[8];        /* those of q and k that they take, ended in the same way; [0] 0: by the numbers above */
 } cgr_backend_needs;
 #define CGR_BACKEND_NEEDS_INIT                                                                                       \
   { (uint32_t)sizeof(cgr_backend_needs), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0,       \

@@ -29,7 +29,8 @@ typedef enum cgr_buffer {
                                   read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
   CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from that of its first token on,
                                   whether it still has them or not; padding repeats the last value. These pages and those below
-                                  have kernel_page_size tokens (cgr_group); n of them are one of the page table's */
+                                  have kernel_page_size tokens (cgr_group); n = page_size / kernel_page_size of them are one of the page
+                                  table's */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
@@ -42,9 +43,9 @@ typedef enum cgr_buffer {
 
   /* On demand, see below. */
   CGR_BUFFER_KV_INDICES,       /* i32 [R * P * n] per group: the pages of one request after the other, page p of request i at
-                                  kv_indptr[i] + p: page_table[row][p / n] * n + p % n; the read-trash page's in place of one that
-                                  the request has given back. Written only up to kv_indptr[R]. What follows is not padding: the
-                                  read-trash page's or pages of earlier batches, but always pages of the pool */
+                                  kv_indptr[i] + p: page_table[row][p / n] * n + p % n. An entry of a page that the request has
+                                  given back is the read-trash page's. Written only up to kv_indptr[R]; after that are pages of
+                                  earlier batches or the read-trash page's, always of the pool */
   CGR_BUFFER_BLOCK_TABLE,      /* i32 [R][P * n] per group: the same pages, a row for each request. After its own pages, and in
                                   padded requests, the read-trash page's first one, to the end of the row */
   CGR_BUFFER_KV_START_LOC,     /* i32 [R+1] per length set: running sum of seq_lens; padding repeats the last value */
@@ -84,9 +85,9 @@ typedef enum cgr_count {
   CGR_COUNT_PADDED_TOKENS = 3,
   CGR_COUNT_DECODES = 4, /* if a backend in use has a reorder_threshold: requests before the first with more new tokens than
                             that, or all of them if none has more; those without new tokens count too. Otherwise 0.
-                            With CGR_BACKEND_UNIFORM_SPLIT: 0 if the first has more than the threshold; all of them if each has as
-                            many new tokens as the first or none, or if none has more than a threshold of 1; else those
-                            before the first that has another number of new tokens than request 0, be it none */
+                            With CGR_BACKEND_UNIFORM_SPLIT: 0 if request 0 has more than the threshold; all, if each has as many as
+                            request 0 or none, or with a threshold of 1 if none has more than 1; else those before the first
+                            whose number, 0 included, differs from that of request 0 */
   CGR_COUNT_DECODE_TOKENS = 5, /* new tokens of those */
   CGR_COUNT_APPEND_FIRST = 6 /* 1: a request may see tokens that others append in this step (cgr_request_set_length); else 0 */
 } cgr_count;

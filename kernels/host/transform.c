@@ -13,8 +13,6 @@ typedef struct wide_head {
   float x[CGR__TRANSFORM_MAX_HEAD_DIM], other[CGR__TRANSFORM_MAX_HEAD_DIM]; /* other: what it meets */
 } wide_head;
 
-static bool is_changed(const cgr__transformed *t) { return t->bias || t->norm || t->rotary_dim > 0; }
-
 static void add_bias(const cgr__transformed *t, int32_t head, wide_head *wide) {
   const int64_t at = (int64_t)head * t->head_dim * cgr__element_size(t->from.dtype);
   cgr__row_to_float(wide->other, (const unsigned char *)t->bias + at, t->from.dtype, t->head_dim);
@@ -68,8 +66,8 @@ static void transform_token(const cgr__transform_args *args, const cgr__transfor
     return;
   for (int32_t h = 0; h < t->num_heads; h++) {
     unsigned char *elements = (unsigned char *)t->from.data + (token * t->from.stride_token + h * t->from.stride_head) * size;
-    void *result = !t->to.base || !is_changed(t) ? elements : rounded;
-    if (is_changed(t))
+    void *result = !t->to.base || !cgr__is_transformed(t) ? elements : rounded;
+    if (cgr__is_transformed(t))
       transform_head(args, t, token, h, elements, result);
     if (t->to.base)
       cgr__host_append_head(&t->to, at, h, result, t->from.dtype, t->head_dim);

@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-#include "base/split.h"
+#include "planners/metadata/decode_split.h"
 #include "base/status.h"
 #include "planners/metadata/on_demand.h"
 

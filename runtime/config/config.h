@@ -21,6 +21,7 @@
 #include "devices/device.h"
 #include "graphs/graphs.h"
 #include "kernels/registry.h"
+#include "planners/metadata/decode_split.h"
 #include "requests/batch.h"
 #include "requests/rows.h"
 

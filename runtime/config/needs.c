@@ -62,15 +62,48 @@ static allowed_text text_of_allowed(const allowed *a) {
 
 /* ---------------------------------------------------------------------------------------------------------------- answers */
 
-static bool is_answer_of(cgr_status *status, const char *name, const char *field, int64_t value, int64_t most) {
+static cgr_status check_answer_number(const char *name, const char *field, int64_t value, int64_t most) {
   if (value >= 0 && value <= most)
-    return true;
-  *status = cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives %s %lld, expected 0 .. %lld", name, field, (long long)value,
-                      (long long)most);
-  return false;
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives %s %lld, expected 0 .. %lld", name, field, (long long)value,
+                   (long long)most);
 }
 
-/* Whether it is one that the library can read. */
+/* Sets of dtypes that exist. */
+static cgr_status check_answer_dtypes(const char *name, const char *field, uint32_t dtypes) {
+  const uint32_t known = (2u << CGR_DTYPE_I4) - (1u << CGR_DTYPE_NONE) - 1u;
+  if (!(dtypes & ~known))
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives %s 0x%x, expected bits 1 << cgr_dtype, within 0x%x", name,
+                   field, dtypes, known);
+}
+
+/* A list ends at its first 0. */
+static cgr_status check_answer_list(const char *name, const char *field, const int32_t *list) {
+  for (int i = 0; i < MOST_LISTED; i++) {
+    CGR__TRY(check_answer_number(name, field, list[i], INT32_MAX));
+    if (i > 0 && list[i] != 0 && list[i - 1] == 0)
+      return cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives %s[%d] %d after a 0, expected zeros after the last", name,
+                       field, i, list[i]);
+  }
+  return CGR_OK;
+}
+
+static cgr_status check_preferred(const char *name, const cgr_backend_needs *n) {
+  const allowed pages = allowed_page_sizes(n);
+  if (n->max_head_dim > 0 && n->min_head_dim > n->max_head_dim)
+    return cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives min_head_dim %d, expected at most max_head_dim (%d)", name,
+                     n->min_head_dim, n->max_head_dim);
+  if (n->layout != 0 && n->preferred_layout != 0 && n->preferred_layout != n->layout)
+    return cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives preferred_layout %d, expected 0 or layout (%d)", name,
+                     n->preferred_layout, n->layout);
+  if (n->preferred_page_size != 0 && !is_allowed(&pages, n->preferred_page_size))
+    return cgr__fail(CGR_ERROR_CALLBACK, "backend %s: describe gives preferred_page_size %d, expected %s", name,
+                     n->preferred_page_size, text_of_allowed(&pages).text);
+  return CGR_OK;
+}
+
+/* Whether the numbers of the answer are in range, and fit together. */
 static cgr_status check_answer(const char *name, const cgr_backend_needs *n) {
   const struct {
     const char *field;
@@ -87,19 +120,19 @@ static cgr_status check_answer(const char *name, const cgr_backend_needs *n) {
     { "min_head_dim", n->min_head_dim, INT32_MAX },
     { "max_head_dim", n->max_head_dim, INT32_MAX },
   };
-  cgr_status status = CGR_OK;
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-    if (!is_answer_of(&status, name, numbers[i].field, numbers[i].value, numbers[i].most))
-      return status;
-  for (int i = 0; i < MOST_LISTED; i++)
-    if (!is_answer_of(&status, name, "page_sizes", n->page_sizes[i], INT32_MAX) ||
-        !is_answer_of(&status, name, "head_dims", n->head_dims[i], INT32_MAX))
-      return status;
-  return CGR_OK;
+    CGR__TRY(check_answer_number(name, numbers[i].field, numbers[i].value, numbers[i].most));
+  CGR__TRY(check_answer_dtypes(name, "dtypes", n->dtypes));
+  CGR__TRY(check_answer_dtypes(name, "q_dtypes", n->q_dtypes));
+  CGR__TRY(check_answer_dtypes(name, "cache_dtypes", n->cache_dtypes));
+  CGR__TRY(check_answer_dtypes(name, "out_dtypes", n->out_dtypes));
+  CGR__TRY(check_answer_list(name, "page_sizes", n->page_sizes));
+  CGR__TRY(check_answer_list(name, "head_dims", n->head_dims));
+  return check_preferred(name, n);
 }
 
-static cgr_status ask_engines(const cgr_backend *b, const char *name, const cgr_device_info *device, const cgr_layer *layer,
-                              cgr_backend_needs *needs) {
+static cgr_status ask_engines_backend(const cgr_backend *b, const char *name, const cgr_device_info *device,
+                                      const cgr_layer *layer, cgr_backend_needs *needs) {
   const uint64_t before = cgr__failures();
   char title[64];
   *needs = (cgr_backend_needs)CGR_BACKEND_NEEDS_INIT;
@@ -134,7 +167,7 @@ static cgr_status ask_backend(const cgr_backend *backend, const cgr_device_info 
     const char *name = b.name ? b.name : "without a name";
     if (!b.describe)
       return cgr__fail(CGR_ERROR_UNSUPPORTED, "backend %.31s has no describe, expected a function", name);
-    CGR__TRY(ask_engines(&b, name, &d, &l, &full));
+    CGR__TRY(ask_engines_backend(&b, name, &d, &l, &full));
   } else {
     CGR__TRY(ask_library(&d, &l, &full));
   }
@@ -263,7 +296,7 @@ void cgr__check_needs(const cgr__setup *setup, const cgr_layer *l, int32_t i, cg
     return;
   const char *name = setup->backend_names[l->backend];
   const comparison c = { setup, l, &needs, name, i, f };
-  cgr_status status = ask_engines(b, name, &setup->device, l, &needs);
+  cgr_status status = ask_engines_backend(b, name, &setup->device, l, &needs);
   if (status != CGR_OK) {
     cgr__findings_add_failure(f, status, cgr__field_of("layers", i, "backend").name);
     return;

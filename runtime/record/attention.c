@@ -27,7 +27,8 @@ static cgr_status refuse_flags(const cgr_attention *a, const char *which, const 
                    a->flags & CGR_ATTENTION_APPEND_ONLY ? "APPEND_ONLY" : "NO_APPEND", a->layer, which, expected);
 }
 
-enum { WHAT_IS_DONE = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY };
+/* Which say what of append and attention a call leaves out. */
+enum { LEFT_OUT_FLAGS = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY };
 
 /* A step decides whether it is causal only for kernels that can be told. */
 static cgr_status check_causality(const cgr_attention *a, const cgr_layer *l) {
@@ -57,7 +58,7 @@ static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_atte
                      "those of %s",
                      a->layer, l->length_set, rec->set, rec->base.key.variant,
                      l->flags & CGR_LAYER_NO_CACHE || l->length_set == 0 ? "its own set" : "its own set or of set 0");
-  if (l->flags & CGR_LAYER_NO_CACHE && a->flags & WHAT_IS_DONE)
+  if (l->flags & CGR_LAYER_NO_CACHE && a->flags & LEFT_OUT_FLAGS)
     return refuse_flags(a, "which has CGR_LAYER_NO_CACHE", "none");
   if (only && l->kv_source != 0)
     return cgr__fail(
@@ -104,7 +105,7 @@ static cgr_status check_call(const cgr__step_recorder *rec, const cgr_attention 
                      "cgr_record_attention: layer is %d, expected one of the %d configured (cgr_config.num_layers)", a->layer,
                      rec->runtime->setup.config.num_layers);
   CGR__TRY(cgr__check_choice("cgr_record_attention", "flags", &cgr__attention_flags, a->flags));
-  if ((a->flags & WHAT_IS_DONE) == WHAT_IS_DONE)
+  if ((a->flags & LEFT_OUT_FLAGS) == LEFT_OUT_FLAGS)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: flags has NO_APPEND and APPEND_ONLY, expected one of them at most");
   CGR__TRY(check_layer_call(rec, a));
@@ -136,7 +137,7 @@ typedef struct work {
   bool appends; /* and the library's append kernel writes them; otherwise the layer's backend does */
   bool attends;
   bool transforms;    /* the library's kernel that transforms q, k or v; it appends, too, in place of the append */
-  bool prepares;      /* one of the two is enqueued */
+  bool calls_kernel;  /* one of the two is enqueued */
   bool calls_backend; /* to attend, or to append by itself */
   bool concurrent;    /* the attention may begin while the append runs: one directly follows the other */
 } work;
@@ -154,7 +155,7 @@ static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
   w.attends = !(a->flags & CGR_ATTENTION_APPEND_ONLY);
   w.calls_backend = w.attends || !w.appends;
   w.transforms = false;
-  w.prepares = w.appends;
+  w.calls_kernel = w.appends;
   w.concurrent = w.appends && w.attends && (flags & CGR__BACKEND_KNOWS_APPEND) != 0 && !cgr__times_layers(rec->runtime);
   return w;
 }
@@ -168,9 +169,9 @@ static cgr_status read_transform(const cgr__step_recorder *rec, const cgr_attent
   if (!a->transform)
     return CGR_OK;
   CGR__TRY(cgr__transform_read(rec, a, &scope, call));
-  CGR__TRY(cgr__transform_hold(rec, &call->given));
+  CGR__TRY(cgr__transform_hold(rec, &rec->runtime->setup.layers[a->layer], &call->given));
   w->transforms = cgr__transform_is_needed(call);
-  w->prepares = w->appends || w->transforms;
+  w->calls_kernel = w->appends || w->transforms;
   w->concurrent = w->concurrent && !w->transforms;
   return CGR_OK;
 }
@@ -221,24 +222,24 @@ static cgr__append_args append_args(const cgr__step_recorder *rec, const cgr_att
   return args;
 }
 
-static cgr_status call_append(cgr_recorder *recorder, const void *args) {
-  const append_call *call = args;
+/* A kernel in the layer's range of appends. */
+static cgr_status call_kernel(cgr_recorder *recorder, int32_t layer, const cgr__kernel *kernel, const void *args,
+                              const char *what) {
   const cgr_runtime *rt = recorder->owner->runtime;
-  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, call->layer);
-  cgr_status status =
-      cgr__record_kernel(recorder->owner, &cgr__kernel_append, &call->args, "cgr_record_attention: enqueuing the append");
+  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, layer);
+  cgr_status status = cgr__record_kernel(recorder->owner, kernel, args, what);
   cgr__range_end(rt);
   return status;
 }
 
+static cgr_status call_append(cgr_recorder *recorder, const void *args) {
+  const append_call *call = args;
+  return call_kernel(recorder, call->layer, &cgr__kernel_append, &call->args, "cgr_record_attention: enqueuing the append");
+}
+
 static cgr_status call_transform(cgr_recorder *recorder, const void *args) {
   const transform_call *call = args;
-  const cgr_runtime *rt = recorder->owner->runtime;
-  cgr__range_begin_layer(rt, CGR__RANGE_APPEND, call->layer);
-  cgr_status status =
-      cgr__record_kernel(recorder->owner, &cgr__kernel_transform, &call->args, "cgr_record_attention: enqueuing the transform");
-  cgr__range_end(rt);
-  return status;
+  return call_kernel(recorder, call->layer, &cgr__kernel_transform, &call->args, "cgr_record_attention: enqueuing the transform");
 }
 
 static cgr_status call_backend(cgr_recorder *recorder, const void *args) {
@@ -299,8 +300,8 @@ static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, c
   const cgr__setup *setup = &rec->runtime->setup;
   list->backend = (backend_call){ .backend = &setup->backends[setup->layers[a->layer].backend], .attention = *a };
   list->backend.attention.transform = NULL;
-  list->backend.has_transform = transform->is_backends;
-  if (transform->is_backends)
+  list->backend.has_transform = transform->by_backend;
+  if (transform->by_backend)
     list->backend.transform = transform->given;
   list->backend.after_append = w->concurrent;
   list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
@@ -314,8 +315,8 @@ static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const wor
   const int32_t phase = w->attends ? CGR_PHASE_ATTENTION : CGR_PHASE_APPEND; /* of the backend's call */
   list->count = list->num_stamps = 0;
   if (timed)
-    add_stamp(rec, list, words_before(rec, a->layer, w->prepares ? CGR_PHASE_APPEND : phase, is_first));
-  if (w->prepares) {
+    add_stamp(rec, list, words_before(rec, a->layer, w->calls_kernel ? CGR_PHASE_APPEND : phase, is_first));
+  if (w->calls_kernel) {
     cgr__stamp_words between = { { cgr__stamp_layer_word(CGR_PHASE_APPEND, a->layer, 1),
                                    w->calls_backend ? cgr__stamp_layer_word(phase, a->layer, 0) : 0 } };
     add_append(rec, a, w, transform, list);

@@ -19,7 +19,14 @@ int32_t cgr__longest_query(const cgr__batch_layout *batch) {
 }
 
 int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__batch_layout *batch, int32_t *num_tokens) {
-  const cgr__split *split = &rt->setup.split;
-  *num_tokens = split->threshold > 0 ? 0 : -1;
-  return split->threshold > 0 && batch ? cgr__batch_count_decodes(batch, split, num_tokens) : *num_tokens;
+  cgr__decodes decodes = { .split = rt->setup.split };
+  *num_tokens = decodes.split.threshold > 0 ? 0 : -1;
+  if (decodes.split.threshold == 0 || !batch)
+    return *num_tokens;
+  for (int32_t i = 0; i < batch->num_requests; i++)
+    cgr__decodes_add(&decodes, batch->query_lens[i]);
+  const int32_t count = cgr__decodes_count(&decodes);
+  for (int32_t i = 0; i < count; i++)
+    *num_tokens += batch->query_lens[i];
+  return count;
 }

@@ -73,7 +73,7 @@ typedef struct cgr__transform_scope {
 /* What a call asks of them. */
 typedef struct cgr__transform_call {
   cgr_qkv_transform given;
-  bool is_backends;                   /* the layer's backend gets it as it is; what follows is false */
+  bool by_backend;                    /* the layer's backend gets it as it is; what follows is false */
   bool changes[CGR__NUM_TRANSFORMED]; /* q, k or v */
   bool to_cache;                      /* k and v */
 } cgr__transform_call;
@@ -90,7 +90,7 @@ cgr_status cgr__transform_read(const cgr__step_recorder *recorder, const cgr_att
 cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *recorder, const cgr_attention *a,
                                          const cgr__transform_call *call);
 /* A graph holds what its transforms read. */
-cgr_status cgr__transform_hold(const cgr__step_recorder *recorder, const cgr_qkv_transform *given);
+cgr_status cgr__transform_hold(const cgr__step_recorder *recorder, const cgr_layer *layer, const cgr_qkv_transform *given);
 cgr__transform_args cgr__transform_args_of(const cgr__step_recorder *recorder, const cgr_attention *a,
                                            const cgr__transform_call *call);
 

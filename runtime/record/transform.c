@@ -112,7 +112,7 @@ cgr_status cgr__transform_read(const cgr__step_recorder *rec, const cgr_attentio
   cgr_qkv_transform *t = &call->given;
   CGR__TRY(cgr__sized_read(FUNCTION ": transform", "CGR_QKV_TRANSFORM_INIT", a->transform, t, sizeof *t));
   CGR__TRY(check_struct(t));
-  call->is_backends = scope->by_backend;
+  call->by_backend = scope->by_backend;
   if (scope->by_backend)
     return CGR_OK; /* what it can do is not known here */
   CGR__TRY(check_transformed_layer(a->layer, l, scope->attends));
@@ -172,11 +172,11 @@ cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *rec, const cg
   return check_results_apart(rec, a, call);
 }
 
-cgr_status cgr__transform_hold(const cgr__step_recorder *rec, const cgr_qkv_transform *t) {
-  const void *const addresses[] = { t->q_bias, t->k_bias, t->v_bias, t->q_norm, t->k_norm, t->cos_sin };
-  for (size_t i = 0; rec->base.capture && i < sizeof addresses / sizeof addresses[0]; i++)
-    if (addresses[i])
-      CGR__TRY(cgr__capture_hold_address(rec->base.capture, addresses[i]));
+cgr_status cgr__transform_hold(const cgr__step_recorder *rec, const cgr_layer *l, const cgr_qkv_transform *t) {
+  const parameter_list list = parameters_of(l, t);
+  for (int i = 0; rec->base.capture && i < NUM_PARAMETERS; i++)
+    if (list.of[i].data)
+      CGR__TRY(cgr__capture_hold_address(rec->base.capture, list.of[i].data));
   return CGR_OK;
 }
 

@@ -271,6 +271,20 @@ TEST_P(ConfigNeeds, AnEngineAsksBeforeItHasCaches) {
   }
   said_.needs = good, said_.needs.abilities = kAll + 1;
   refused(CGR_ERROR_CALLBACK, { "abilities 16384, expected 0 .. 16383" });
+  for (uint32_t cgr_backend_needs::*set : { &cgr_backend_needs::dtypes, &cgr_backend_needs::q_dtypes,
+                                            &cgr_backend_needs::cache_dtypes, &cgr_backend_needs::out_dtypes })
+    for (uint32_t bit : { 1u << CGR_DTYPE_NONE, 2u << CGR_DTYPE_I4, 1u << 31 }) {
+      said_.needs = good, said_.needs.*set = bit;
+      refused(CGR_ERROR_CALLBACK, { "dtypes 0x", "expected bits 1 << cgr_dtype, within 0xffe" });
+    }
+  said_.needs = good, said_.needs.page_sizes[0] = 16, said_.needs.page_sizes[1] = 0, said_.needs.page_sizes[2] = 32;
+  refused(CGR_ERROR_CALLBACK, { "page_sizes[2] 32 after a 0" });
+  said_.needs = good, said_.needs.min_head_dim = 128, said_.needs.max_head_dim = 64;
+  refused(CGR_ERROR_CALLBACK, { "min_head_dim 128, expected at most max_head_dim (64)" });
+  said_.needs = good, said_.needs.layout = CGR_LAYOUT_HND, said_.needs.preferred_layout = CGR_LAYOUT_NHD;
+  refused(CGR_ERROR_CALLBACK, { "preferred_layout 1, expected 0 or layout (2)" });
+  said_.needs = CGR_BACKEND_NEEDS_INIT, said_.needs.page_multiple = 16, said_.needs.preferred_page_size = 24;
+  refused(CGR_ERROR_CALLBACK, { "preferred_page_size 24, expected a multiple of 16" });
   said_.needs = good, said_.needs.page_sizes[7] = -2;
   refused(CGR_ERROR_CALLBACK, { "page_sizes -2" });
   said_.needs = good, said_.needs.head_dims[2] = -2;

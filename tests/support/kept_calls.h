@@ -50,6 +50,19 @@ protected:
     ExpectMessage(Capture(), CGR_ERROR_CALLBACK,
                   { std::string(cgr_status_name(status)) + ": cgr_record_attention: " + says, expected });
   }
+  // The same, after which the call is as before.
+  void ExpectRefused(cgr_status status, const std::string &says, const std::string &expected, const cgr_attention &before) {
+    ExpectRefused(status, says, expected);
+    call_ = before;
+  }
+  // Graphs of the call keep this memory from being freed.
+  void ExpectGraphsHold(const std::vector<const void *> &memory) {
+    CGR_ASSERT_OK(Create(CGR_MODE_FULL));
+    CGR_ASSERT_OK(Capture());
+    for (const void *each : memory)
+      ExpectMessage(cgr_memory_free(dev_, const_cast<void *>(each)), CGR_ERROR_STATE,
+                    { "of a live runtime that can be replayed" });
+  }
   // A cache of the layer's group, for each view.
   void MakeCache(cgr_dtype dtype, int32_t k_dim, int32_t v_dim, int32_t heads = kHeads) {
     for (cgr_kv_view *view : { &layer_.k, &layer_.v }) {

@@ -8,7 +8,26 @@ ROOT = os.environ.get("CGR_ROOT") or os.path.abspath(os.path.join(os.path.dirnam
 PAGE = 16
 
 
-class Engine:
+class Closes:
+    """Ends a runtime, then what it uses, and the device last."""
+
+    memory = {}
+
+    def close(self):
+        self.runtime.close()
+        for memory in self.memory.values():
+            memory.close()
+        self.stream.close()
+        self.device.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Engine(Closes):
     """Its next token is the last one plus 1. With `layer`, one layer of cgr's attention runs over zeros."""
 
     def __init__(self, requests=8, tokens=64, length=128, rows=0, layer=False, call=False, schedule=0, capture=True, backend=0,
@@ -78,16 +97,3 @@ class Engine:
         step = self.runtime.prepare(batch)
         step.launch(self.stream)
         return step, step.wait()
-
-    def close(self):
-        self.runtime.close()
-        for memory in self.memory.values():
-            memory.close()
-        self.stream.close()
-        self.device.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()

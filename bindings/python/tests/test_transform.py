@@ -7,7 +7,7 @@ import unittest
 import weakref
 
 import numpy as np
-from support import PAGE
+from support import PAGE, Closes
 
 import cgr
 
@@ -45,7 +45,7 @@ def attend(q, k, v):
     return np.einsum("hts,sd->thd", weights / weights.sum(-1, keepdims=True), v[:, 0])
 
 
-class Model:
+class Model(Closes):
     """One layer of one sequence; `arrays` are made anew in each `record`, of which nothing is left here but weak references."""
 
     def __init__(self, mode, backend=None, arrays=ARRAYS):
@@ -96,17 +96,6 @@ class Model:
         step.launch(self.stream)
         step.wait()
         return step.key, inputs
-
-    def close(self):
-        self.runtime.close()
-        self.stream.close()
-        self.device.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 class Transform(unittest.TestCase):

@@ -25,8 +25,8 @@ extern "C" {
 typedef struct cgr_block_table_input {
   uint32_t size;
   int32_t num_requests;           /* B, padding included, 1 .. 4096 */
-  int32_t query_len;              /* query tokens of each request of the key, of each decode with prefills, 1 .. 2^24; 0:
-                                     num_tokens divided by num_requests */
+  int32_t query_len;              /* most query tokens of a request, with prefills of a decode, 1 .. 2^24; 0: num_tokens divided by
+                                     num_requests */
   int32_t max_seq_len;            /* tokens of the longest sequence that the key is for; B times that is below 2^31 */
   int32_t max_pages;              /* P: entries of a row that is written, at least max_seq_len / kernel_page_size rounded up */
   int32_t page_size;              /* of page_table: a multiple of kernel_page_size, at most 65536 */
@@ -40,12 +40,13 @@ typedef struct cgr_block_table_input {
   const int32_t *rows;            /* [num_requests] of page_table */
   const int32_t *seq_lens;        /* [num_requests] tokens in the cache, the new ones included */
   const int32_t *query_start_loc; /* [num_requests + 1] running sum of query tokens, at most query_len of each request, or
-                                     max_prefill_query_len of each prefill; read up to the live ones */
+                                     max_prefill_query_len of each prefill; read up to the live ones. On the device it is
+                                     trusted, but for decodes with num_tokens */
   const int32_t *live_requests;   /* [1] 0 .. num_requests; NULL: all are live */
   const int32_t *first_prefill;   /* [1] 0 .. the live requests (CGR_COUNT_DECODES, say); NULL without max_prefill_query_len */
-  int32_t num_tokens;             /* query_len times num_requests, or it is refused; each decode then has query_len tokens:
-                                     kernels that take q_len_per_req look for them there. On the device one that has not is
-                                     empty. 0: decodes may have fewer, and the kernel reads query_start_loc */
+  int32_t num_tokens;             /* num_requests * query_len, else refused: decode i then has query_len tokens from i * query_len
+                                     on, where kernels that take q_len_per_req look for them; on the device a decode whose tokens
+                                     are elsewhere is empty. 0: decodes may have fewer, and the kernel reads query_start_loc */
   int32_t max_prefill_query_len;  /* query tokens of a prefill, 1 .. 2^24; 0: the batch has no prefills */
   int32_t whole_query;            /* not 0: the prefills' query_start_loc counts from the batch's first token, for a kernel that
                                      is given the whole batch's q, as in a graph; 0: from the first prefill on */

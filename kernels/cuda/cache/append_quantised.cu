@@ -5,8 +5,8 @@
 
 #include "devices/cuda/launch.cuh"
 #include "kernels/append.h"
+#include "kernels/cuda/cache/quantise.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/quantise.h"
 
 namespace cgr {
 namespace {
@@ -14,11 +14,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kLaneElements = 4; /* at a time */
 constexpr int kWarpElements = 32 * kLaneElements;
-
-struct Head {
-  int64_t page;
-  int32_t token, offset, head; /* offset: of the token in the page */
-};
 
 /* Elements d .. d + 3 of a head. */
 __device__ __forceinline__ float4 read_elements(const cgr_view &from, const Head &at, int32_t d) {
@@ -54,26 +49,11 @@ __device__ __forceinline__ float largest_magnitude(const cgr_view &from, const H
 }
 
 __device__ __forceinline__ void quantise_head(const cgr_view &from, const cgr_kv_view &to, const Head &at, int32_t head_dim) {
-  const bool written = cgr__scales_are_written(&to), varies = to.scale != nullptr && to.scale_stride_d != 0;
-  float scale = 1.0f;
-  if (written)
-    scale = largest_magnitude(from, at, head_dim) / CGR__I8_MAX;
-  else if (to.scale != nullptr)
-    scale = *cgr__scale_at(&to, at.page, at.offset, at.head, 0);
-  if (written && (threadIdx.x & 31) == 0)
-    *cgr__scale_at(&to, at.page, at.offset, at.head, 0) = scale;
-  uint8_t *bytes =
-      static_cast<uint8_t *>(to.base) + at.page * to.stride_page + at.offset * to.stride_token + at.head * to.stride_head;
+  const HeadCodes codes = begin_codes(to, at, (threadIdx.x & 31) == 0, [&] { return largest_magnitude(from, at, head_dim); });
   for (int32_t d = (threadIdx.x & 31) * kLaneElements; d < head_dim; d += kWarpElements) {
     const float4 x = read_elements(from, at, d);
     const float elements[kLaneElements] = { x.x, x.y, x.z, x.w };
-    uint32_t packed = 0;
-#pragma unroll
-    for (int k = 0; k < kLaneElements; k++) {
-      const float own = varies ? *cgr__scale_at(&to, at.page, at.offset, at.head, d + k) : scale;
-      packed |= (uint32_t)cgr__quantise(elements[k], own, to.dtype) << (8 * k);
-    }
-    *reinterpret_cast<uint32_t *>(bytes + d) = packed;
+    *reinterpret_cast<uint32_t *>(codes.bytes + d) = four_codes(to, at, codes, d, elements);
   }
 }
 

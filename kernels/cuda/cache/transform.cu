@@ -4,8 +4,8 @@
 #include "cgr/cgr.h"
 #include "devices/cuda/launch.cuh"
 #include "kernels/cuda/cache/half.cuh"
+#include "kernels/cuda/cache/quantise.cuh"
 #include "kernels/cuda/launchers.h"
-#include "kernels/quantise.h"
 #include "kernels/transform.h"
 
 namespace cgr {
@@ -24,10 +24,8 @@ struct Transform {
 static_assert(sizeof(Transform) == sizeof(cgr__transform_args) + 4 * sizeof(int32_t), "no holes");
 
 /* A head, and whether this thread has any of it. */
-struct Head {
-  int32_t token, head, offset; /* offset: of the token in the page */
+struct OwnHead : Head {
   bool active;
-  int64_t page;
 };
 
 /* The vectors of a pair: rope turns elements of one with those of the other, or within each. -1: none. */
@@ -194,24 +192,11 @@ template <int kPairs> __device__ __forceinline__ float largest_magnitude(Element
 template <int kPairs>
 __device__ __forceinline__ void quantise_head(const cgr_kv_view &to, const Head &at, float most, bool is_first,
                                               Elements<kPairs> &e) {
-  const bool written = cgr__scales_are_written(&to), varies = to.scale != nullptr && to.scale_stride_d != 0;
-  float scale = 1.0f;
-  if (written)
-    scale = most / CGR__I8_MAX;
-  else if (to.scale != nullptr)
-    scale = *cgr__scale_at(&to, at.page, at.offset, at.head, 0);
-  if (written && is_first)
-    *cgr__scale_at(&to, at.page, at.offset, at.head, 0) = scale;
-  uint8_t *bytes =
-      static_cast<uint8_t *>(to.base) + at.page * to.stride_page + at.offset * to.stride_token + at.head * to.stride_head;
+  const HeadCodes codes = begin_codes(to, at, is_first, [&] { return most; });
   each_vector(e, [&](int32_t vector, float(&x)[kVector]) {
-    uint32_t words[2] = {};
-#pragma unroll
-    for (int i = 0; i < kVector; i++) {
-      const float own = varies ? *cgr__scale_at(&to, at.page, at.offset, at.head, vector * kVector + i) : scale;
-      words[i / 4] |= (uint32_t)cgr__quantise(x[i], own, to.dtype) << (8 * (i % 4));
-    }
-    *reinterpret_cast<uint2 *>(bytes + vector * kVector) = make_uint2(words[0], words[1]);
+    const int32_t d = vector * kVector;
+    const uint32_t low = four_codes(to, at, codes, d, x), high = four_codes(to, at, codes, d + 4, x + 4);
+    *reinterpret_cast<uint2 *>(codes.bytes + d) = make_uint2(low, high);
   });
 }
 
@@ -233,7 +218,7 @@ __device__ __forceinline__ void store_head(const cgr__transformed &t, const Head
 /* -------------------------------------------------------------------------------------------------------------- the kernel */
 
 /* Which of q, k and v the head is of, which becomes its index there; 0, and not active, after the last. */
-__device__ __forceinline__ int32_t find_tensor(const cgr__transform_args &a, Head &at) {
+__device__ __forceinline__ int32_t find_tensor(const cgr__transform_args &a, OwnHead &at) {
   for (int32_t i = 0; i < CGR__NUM_TRANSFORMED; i++) {
     if (at.head < a.tensor[i].num_heads)
       return i;
@@ -243,7 +228,7 @@ __device__ __forceinline__ int32_t find_tensor(const cgr__transform_args &a, Hea
   return 0;
 }
 
-__device__ __forceinline__ void find_place(const cgr__transform_args &a, const cgr__transformed &t, Head &at) {
+__device__ __forceinline__ void find_place(const cgr__transform_args &a, const cgr__transformed &t, OwnHead &at) {
   at.page = 0, at.offset = 0;
   if (!at.active || t.to.base == nullptr)
     return;
@@ -256,7 +241,7 @@ __device__ __forceinline__ void find_place(const cgr__transform_args &a, const c
 template <int kPairs> __global__ void __launch_bounds__(kThreads) transform_kernel(const __grid_constant__ Transform transform) {
   const cgr__transform_args &a = transform.args;
   const int32_t thread = (int32_t)(blockIdx.y * kThreads + threadIdx.x), lane = thread & (transform.lanes - 1);
-  Head at;
+  OwnHead at;
   at.token = (int32_t)blockIdx.x;
   at.head = thread / transform.lanes;
   at.active = at.token < a.counts[CGR_COUNT_TOKENS];
@@ -269,7 +254,7 @@ template <int kPairs> __global__ void __launch_bounds__(kThreads) transform_kern
     e.vector[i][0] = at.active ? pair.first : -1;
     e.vector[i][1] = at.active ? pair.second : -1;
   }
-  const bool is_changed = t.bias != nullptr || t.norm != nullptr || t.rotary_dim > 0;
+  const bool is_changed = cgr__is_transformed(&t);
   const bool is_quantised = t.to.base != nullptr && cgr__is_quantised(t.to.dtype);
   if (is_changed || is_quantised)
     load_head(t, at, e);

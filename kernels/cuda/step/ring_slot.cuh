@@ -19,7 +19,7 @@ struct Scratch {
   };
   ScanScratch<uint32_t> scan;
   int32_t first_bad;
-  int32_t end_of_decodes; /* the first request that ends them, where there is a prefill (base/split.h) */
+  int32_t end_of_decodes; /* the first request that ends them, where there is a prefill (planners/metadata/decode_split.h) */
   int32_t has_prefill;
 };
 

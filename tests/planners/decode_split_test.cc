@@ -1,7 +1,7 @@
 // The split of a batch into decodes and prefills, against a transcription: all short batches.
 #include <gtest/gtest.h>
 
-#include "base/split.h"
+#include "planners/metadata/decode_split.h"
 #include "tests/support/split.h"
 
 namespace cgr_test {

@@ -1,6 +1,6 @@
 /* Where a batch is split: its decodes come first, then its prefills. The same on host and device. */
-#ifndef CGR_BASE_SPLIT_H
-#define CGR_BASE_SPLIT_H
+#ifndef CGR_PLANNERS_METADATA_DECODE_SPLIT_H
+#define CGR_PLANNERS_METADATA_DECODE_SPLIT_H
 
 #include <stdbool.h>
 #include <stdint.h>
