@@ -144,12 +144,13 @@ static void check_scale(const question *q, const cgr_kv_view *view, const char *
     return;
   if (!is_code && view->scale)
     REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
-  else if (is_code && !view->scale && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
+  if (!is_code || cgr__scale_is_native(view, is_v, l->num_kv_heads))
+    return;
+  if (!view->scale)
     REFUSE(q, name, "is NULL, expected factors with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));
-  else if (is_code && !cgr__scale_is_native(view, is_v, l->num_kv_heads) && !is_v && view->dtype == CGR_DTYPE_I8 &&
-           cgr__scales_are_written(view))
+  else if (!is_v && view->dtype == CGR_DTYPE_I8 && cgr__scales_are_written(view))
     refuse_token_scale(q, view, name);
-  else if (is_code && !cgr__scale_is_native(view, is_v, l->num_kv_heads))
+  else
     REFUSE(q, name, "is %p with strides %lld, %lld, %lld, %lld of page, token, head and d, expected %s", (void *)view->scale,
            (long long)view->scale_stride_page, (long long)view->scale_stride_token, (long long)view->scale_stride_head,
            (long long)view->scale_stride_d, expected_scale(is_v));
