@@ -116,8 +116,12 @@ SECTIONS = [
     Section("Attention over caches of 8 bits", "attention_cost", "",
             "One layer as above: over codes of fp8 without factors, of i8 with those of K's tokens and V's channels, and what the same takes "
             "over bf16. Target: at 64 requests of 8k 0.56 of bf16's time in the same run with e4m3, 0.62 with i8; with prefills 1.15, which "
-            "prefills alone over i8 miss.",
+            "those over i8 miss.",
             SIDES, ("case",), lambda c: c.get("table") == "other shapes" and c["case"].startswith("cache of")),
+    Section("Biases, norms and rope with the append", "transform_cost", "",
+            "GPU time of the kernel that transforms q, k and v and appends, less that of an empty graph node, next to a kernel that transforms "
+            "in place and the append after it. Layers as above; the floor is their bytes at the rate of a streaming read. No target.",
+            ("append", "one kernel", "two kernels", "saved", "floor"), ("transform", "tokens")),
     Section("Attention of other layers", "attention_cost", "",
             "What a case does not name is as above: hd is the head dim, GQA the query heads to a KV head. No target.",
             SIDES, ("case",), lambda c: c.get("table") == "other shapes" and not c["case"].startswith("cache of")),

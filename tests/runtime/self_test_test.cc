@@ -82,6 +82,7 @@ protected:
   std::unique_ptr<RowEngine> engine_;
   std::vector<int32_t> pages_;
   cgr_watch watch_;
+  bool one_kv_head_ = false;
 };
 
 TEST_P(SelfTest, FindsNothingInAnEngineThatIsRight) {

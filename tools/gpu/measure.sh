@@ -18,7 +18,7 @@ run mixed_attention.txt "$programs/mixed_attention" cuda:0 all # a minute and a 
 run mixed_cost.txt "$programs/mixed_cost" cuda:0 300 50
 run fork_cost.txt "$programs/fork_cost" cuda:0 300 20
 run page_cost.txt "$programs/page_cost" cuda:0 300 20
-for program in wait_cost self_test_cost kernel_cost planner_cost flashmla_cost flashinfer_cost fa3_cost value_check_cost calibrate \
+for program in wait_cost self_test_cost kernel_cost planner_cost flashmla_cost flashinfer_cost fa3_cost value_check_cost transform_cost calibrate \
   tracing_cost nvtx_cost timing_cost label_coverage; do
   run $program.txt "$programs/$program" cuda:0
 done
