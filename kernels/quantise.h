@@ -124,12 +124,14 @@ CGR__HOST_DEVICE uint8_t cgr__i8_code(float x) {
   return v == v ? (uint8_t)(int8_t)cgr__round_to_even(v) : 0;
 }
 
-/* The code of x / scale. In i8 an all-zero head has the factor 0 and codes 0; in fp8 0 / 0 is NaN. */
-CGR__HOST_DEVICE uint8_t cgr__quantise(float x, float scale, int32_t dtype) {
+CGR__HOST_DEVICE uint8_t cgr__value_code(float x, int32_t dtype) {
   if (dtype == CGR_DTYPE_I8)
-    return cgr__i8_code(x / scale);
-  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_code(x / scale, 3, 7, 0x7eu) : cgr__fp8_code(x / scale, 2, 15, 0x7bu);
+    return cgr__i8_code(x);
+  return dtype == CGR_DTYPE_FP8_E4M3 ? cgr__fp8_code(x, 3, 7, 0x7eu) : cgr__fp8_code(x, 2, 15, 0x7bu);
 }
+
+/* The code of x / scale. In i8 an all-zero head has the factor 0 and codes 0; in fp8 0 / 0 is NaN. */
+CGR__HOST_DEVICE uint8_t cgr__quantise(float x, float scale, int32_t dtype) { return cgr__value_code(x / scale, dtype); }
 
 /* Where the factor of (page, token, head, d) is. */
 CGR__HOST_DEVICE float *cgr__scale_at(const cgr_kv_view *view, int64_t page, int32_t token, int32_t head, int32_t d) {

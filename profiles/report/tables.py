@@ -96,6 +96,7 @@ SPECS = {  # fmt: skip
     "fork_cost": Spec(("forks", "side streams")), "wait_cost": Spec(("mode", "step, ms")),
     "tail_cost": Spec(("loop", "memory", "second thread", "side")),
     "page_cost": Spec(("pages", "caches"), {"one call, us": "one call", "a call for each, us": "a call for each"}),
+    "transform_cost": Spec(("transform", "tokens"), {f"{what} us": what for what in ("append", "one kernel", "two kernels", "saved", "floor")}),
     "mixed_attention": Spec(("decodes", "context", "chunk", "at", "decode parts of 33"),
                             {"floor us": "floor", "serial us": "serial", "now us": "now", "us": "now"}, titled=True),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),

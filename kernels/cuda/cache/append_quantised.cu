@@ -1,4 +1,4 @@
-/* The append to caches of 8 bits: a warp for each head of a token, K and then V. A lane takes four neighbouring elements at a
+/* The append to caches of 8 bits: a warp for each head of K and of V of a token. A lane takes four neighbouring elements at a
  * time: 8 bytes of a 16-bit tensor or 16 of an fp32 one, 4 of the cache. If only one of K and V has 8 bits, the other is copied,
  * 4 bytes a lane. */
 #include <cuda_fp16.h>
@@ -76,10 +76,12 @@ __device__ __forceinline__ void put_head(const cgr_view &from, const cgr_kv_view
 __global__ void __launch_bounds__(kThreads) append_quantised_kernel(const __grid_constant__ cgr__append_args a) {
   if (a.attention_follows)
     let_next_begin();
-  uint32_t warp = (blockIdx.x * (uint32_t)kThreads + threadIdx.x) / 32, heads = (uint32_t)a.num_kv_heads;
+  const uint32_t warp = (blockIdx.x * (uint32_t)kThreads + threadIdx.x) / 32, heads = 2 * (uint32_t)a.num_kv_heads;
   Head at;
   at.token = (int32_t)(warp / heads);
   at.head = (int32_t)(warp - (uint32_t)at.token * heads);
+  const bool is_v = at.head >= a.num_kv_heads;
+  at.head -= is_v ? a.num_kv_heads : 0;
   if (at.token >= a.num_tokens)
     return;
   const int64_t slot = a.slot_mapping[at.token];
@@ -89,8 +91,10 @@ __global__ void __launch_bounds__(kThreads) append_quantised_kernel(const __grid
   at.offset = (int32_t)(slot - at.page * a.page_size);
   if (at.page >= a.num_pages)
     return;
-  put_head(a.k, a.k_cache, at, a.head_dim);
-  put_head(a.v, a.v_cache, at, a.head_dim_v);
+  if (is_v)
+    put_head(a.v, a.v_cache, at, a.head_dim_v);
+  else
+    put_head(a.k, a.k_cache, at, a.head_dim);
 }
 
 bool is_input_dtype(int32_t dtype) { return dtype == CGR_DTYPE_FP32 || dtype == CGR_DTYPE_FP16 || dtype == CGR_DTYPE_BF16; }
@@ -108,8 +112,8 @@ extern "C" int cgr__cuda_append_quantised(const void *args, cudaStream_t stream)
   if (!cgr::can_put(a->k, a->k_cache, a->head_dim) || !cgr::can_put(a->v, a->v_cache, a->head_dim_v) || a->num_kv_heads < 1 ||
       a->num_tokens < 0 || a->page_size < 1)
     return (int)cudaErrorNotSupported;
-  const int64_t warps = (int64_t)a->num_tokens * a->num_kv_heads, blocks = (warps * 32 + cgr::kThreads - 1) / cgr::kThreads;
-  if (warps > 1 << 26)
+  const int64_t warps = (int64_t)a->num_tokens * a->num_kv_heads * 2, blocks = (warps * 32 + cgr::kThreads - 1) / cgr::kThreads;
+  if (warps > 1 << 27)
     return (int)cudaErrorInvalidValue;
   if (warps == 0)
     return (int)cudaSuccess;
