@@ -33,6 +33,7 @@ LABELS = {
     "mixed_attention": ("decodes", "context", "chunk", "at", "decode parts of 33"),
     "mixed_cost": ("mode, keys", "step"),
     "self_test_cost": ("seed", "layers"),
+    "transform_cost": ("transform", "tokens"),
     "llama_bench": ("model", "params", "dtype", "mode", "test", "requests", "p99"),
 }
 
