@@ -118,8 +118,6 @@ def parse_variable(text):
     return Variable(match[2], type_)
 
 
-
-
 def parse_parameters(text):
     text = " ".join(text.split())
     return [] if text in ("", "void") else [parse_variable(part) for part in text.split(",")]

@@ -10,6 +10,27 @@ PyObject *cgrpy_copy_of(int type, const void *data) {
   return object;
 }
 
+/* function(device, group, layer), of copies; NULLs are left out. NULL: there is an exception. */
+static PyObject *call_with_copies(PyObject *function, const cgr_device_info *device, const cgr_group *group,
+                                  const cgr_layer *layer) {
+  const struct {
+    int type;
+    const void *data;
+  } given[] = { { cgrpy_type_device_info, device }, { cgrpy_type_group, group }, { cgrpy_type_layer, layer } };
+  PyObject *arguments = PyList_New(0);
+  bool ok = arguments != NULL;
+  for (size_t i = 0; ok && i < sizeof given / sizeof given[0]; i++) {
+    PyObject *copy = given[i].data ? cgrpy_copy_of(given[i].type, given[i].data) : NULL;
+    ok = !given[i].data || (copy && PyList_Append(arguments, copy) == 0);
+    Py_XDECREF(copy);
+  }
+  PyObject *tuple = ok ? PyList_AsTuple(arguments) : NULL;
+  PyObject *result = tuple ? PyObject_CallObject(function, tuple) : NULL;
+  Py_XDECREF(tuple);
+  Py_XDECREF(arguments);
+  return result;
+}
+
 static int32_t write_findings(PyObject *result, cgr_finding *findings, int32_t capacity) {
   PyObject *list = result == Py_None ? PyList_New(0) : PySequence_List(result);
   const Py_ssize_t count = list ? PyList_Size(list) : 0;
@@ -30,18 +51,13 @@ static int32_t run_check(void *context, const cgr_device_info *device, const cgr
   cgrpy_callback callback;
   if (!cgrpy_callback_begin(&callback, binding->handle))
     return 0;
-  PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_group, group);
-  PyObject *c = cgrpy_copy_of(cgrpy_type_layer, layer);
-  PyObject *result = a && b && c ? PyObject_CallFunctionObjArgs(binding->functions[CGRPY_CHECK], a, b, c, NULL) : NULL;
+  PyObject *result = call_with_copies(binding->functions[CGRPY_CHECK], device, group, layer);
   int32_t count = result ? write_findings(result, findings, capacity) : -1;
   if (count < 0 && capacity > 0) { /* the exception is raised by the call that checks */
     memset(findings, 0, sizeof *findings);
     findings->status = CGR_ERROR_CALLBACK, findings->layer = findings->group = -1;
     strcpy(findings->text, "check raised an exception");
   }
-  Py_XDECREF(a);
-  Py_XDECREF(b);
-  Py_XDECREF(c);
   Py_XDECREF(result);
   cgrpy_callback_end(&callback);
   return count < 0 ? 1 : count;
@@ -55,15 +71,10 @@ static cgr_graph_support ask_support(cgrpy_binding *binding, const cgr_device_in
   cgrpy_callback callback;
   if (!cgrpy_callback_begin(&callback, binding->handle))
     return CGR_SUPPORT_NEVER;
-  PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_group, group);
-  PyObject *c = layer ? cgrpy_copy_of(cgrpy_type_layer, layer) : NULL; /* NULL ends the arguments */
-  PyObject *result = a && b && (c || !layer) ? PyObject_CallFunctionObjArgs(function, a, b, c, NULL) : NULL;
+  PyObject *result = call_with_copies(function, device, group, layer);
   int32_t support = CGR_SUPPORT_NEVER;
   if (result != NULL && !cgrpy_i32(result, name, &support))
     support = CGR_SUPPORT_NEVER;
-  Py_XDECREF(a);
-  Py_XDECREF(b);
-  Py_XDECREF(c);
   Py_XDECREF(result);
   cgrpy_callback_end(&callback);
   return (cgr_graph_support)support;
@@ -83,13 +94,10 @@ static cgr_status run_describe(void *context, const cgr_device_info *device, con
   cgrpy_callback callback;
   if (!cgrpy_callback_begin(&callback, binding->handle))
     return CGR_ERROR_CALLBACK;
-  PyObject *a = cgrpy_copy_of(cgrpy_type_device_info, device), *b = cgrpy_copy_of(cgrpy_type_layer, layer);
-  PyObject *result = a && b ? PyObject_CallFunctionObjArgs(binding->functions[CGRPY_DESCRIBE], a, b, NULL) : NULL;
+  PyObject *result = call_with_copies(binding->functions[CGRPY_DESCRIBE], device, NULL, layer);
   cgrpy_object *answer = NULL;
   if (result != NULL && cgrpy_is(result, cgrpy_type_backend_needs, false, "the result of describe", &answer))
     *needs = *(cgr_backend_needs *)answer->data;
-  Py_XDECREF(a);
-  Py_XDECREF(b);
   Py_XDECREF(result);
   cgrpy_callback_end(&callback);
   return answer != NULL ? CGR_OK : CGR_ERROR_CALLBACK;
@@ -160,8 +168,6 @@ bool cgrpy_bind_backends(cgrpy_handle *handle, cgrpy_object *array, cgr_config *
 
 /* --------------------------------------------------------------------------------------------------- without a runtime */
 
-enum { MAX_FINDINGS = 256 };
-
 /* A handle of no runtime, which has the bindings during the call. */
 static cgrpy_handle *bind_for_call(cgrpy_object *config, cgr_config *fields, cgr_backend *backends, PyObject **copy) {
   *copy = cgrpy_copy((PyObject *)config);
@@ -174,18 +180,18 @@ static cgrpy_handle *bind_for_call(cgrpy_object *config, cgr_config *fields, cgr
 }
 
 static PyObject *validate_fields(const cgr_config *fields, cgrpy_handle *device) {
-  cgr_finding *findings = PyMem_Calloc(MAX_FINDINGS, sizeof *findings);
+  cgr_finding *findings = PyMem_Calloc(CGRPY_FINDINGS, sizeof *findings);
   if (findings == NULL)
     return PyErr_NoMemory();
   int32_t count = 0;
   cgrpy_call call;
   cgrpy_forget_pending();
   cgrpy_release_gil(&call, device, NULL);
-  const cgr_status status = cgr_validate(fields, cgrpy_pointer(device), findings, MAX_FINDINGS, &count);
+  const cgr_status status = cgr_validate(fields, cgrpy_pointer(device), findings, CGRPY_FINDINGS, &count);
   cgrpy_take_gil(&call);
   PyObject *result = NULL;
   if (!cgrpy_take_pending())
-    result = status == CGR_OK || count > 0 ? cgrpy_findings(findings, count < MAX_FINDINGS ? count : MAX_FINDINGS)
+    result = status == CGR_OK || count > 0 ? cgrpy_findings(findings, count < CGRPY_FINDINGS ? count : CGRPY_FINDINGS)
                                            : cgrpy_raise(status);
   PyMem_Free(findings);
   return result;
@@ -241,7 +247,7 @@ PyObject *cgrpy_py_runtime_memory(PyObject *self, PyObject *const *args, Py_ssiz
   return sizes;
 }
 
-/* Over copies, which `describe` cannot change. */
+/* Of copies, which `describe` cannot change. */
 static PyObject *ask(cgrpy_object *backend, cgrpy_object *device, cgrpy_object *layer) {
   cgrpy_handle *handle = backend ? cgrpy_handle_new(CGRPY_HANDLE_RUNTIME, NULL, NULL) : NULL;
   cgr_backend fields;

@@ -206,6 +206,7 @@ bool cgrpy_mark(PyObject *object, cgr_mark *out);
 PyObject *cgrpy_raise(cgr_status status);
 PyObject *cgrpy_raise_findings(cgr_status status, PyObject *findings);
 PyObject *cgrpy_text(cgr_status (*write)(void *context, char *out, size_t capacity, size_t *length), void *context);
+enum { CGRPY_FINDINGS = 256 }; /* of one call, at most */
 PyObject *cgrpy_findings(const cgr_finding *findings, int32_t count);
 
 /* --------------------------------------------------------------------------------------------------------------- buffers */

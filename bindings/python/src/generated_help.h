@@ -4,8 +4,6 @@
 
 #include "core.h"
 
-enum { CGRPY_FINDINGS = 256 };
-
 bool cgrpy_succeeded(cgr_status status);
 PyObject *cgrpy_raise_with(cgr_status status, const cgr_finding *findings, int32_t count);
 PyObject *cgrpy_first(PyObject *array, int32_t count); /* a list of the first ones */
