@@ -14,8 +14,8 @@ typedef struct cgr_recorder cgr_recorder;
 /* ----------------------------------------------------------------------------------------------------------------- views */
 
 /* A tensor [tokens, heads, head_dim] whose last dimension is dense: element (t, h, d) is at data + t * stride_token +
- * h * stride_head + d, counted in elements, those of 4 bits too. The address and the strides are multiples of 16 bytes, heads of
- * one token do not overlap, and neither do tokens. */
+ * h * stride_head + d, counted in elements, even if two of them share a byte. The address and the strides are multiples of 16
+ * bytes. Heads of one token do not overlap, and neither do tokens. */
 typedef struct cgr_view {
   void *data;
   int32_t dtype; /* cgr_dtype */
@@ -25,10 +25,10 @@ typedef struct cgr_view {
 
 /* Where K or V of a layer is: element (page p, token t of the page, KV head h, d) is at base + p * stride_page + t *
  * stride_token + h * stride_head + d, counted in elements, in 64 bits. All usual cache layouts are expressed by these strides.
- * The address and the strides are multiples of 16 bytes. Caches of 4 bits (fp4_e2m1, i4), with even head dims, are for backends
- * with CGR_BACKEND_APPENDS alone. `scale` is for caches of 8 bits or fewer: factors in device memory, one per
+ * The address and the strides are multiples of 16 bytes. Only a layer whose backend has CGR_BACKEND_APPENDS may have a cache of
+ * 4 bits (fp4_e2m1, i4); its head dims are even. `scale` is for caches of 8 bits or fewer: factors in device memory, one per
  * (page, token, head, d) with strides in elements, 0 to broadcast. A value is its element times its factor; without factors it
- * is the element. Those that the engine gives are finite and above 0, which nothing checks; the append writes 0 for
+ * is the element. Factors that the engine gives are finite and above 0, which nothing checks; the append writes 0 for
  * a head of zeros. Factors overlap neither each other nor any cache. Several views may share factors whose page and token strides
  * are 0; other factors are shared only by K and V that share their memory. Replays read factors anew; a change also changes the
  * values that a cache holds. Factors of tokens belong to the page: who copies a page copies them, too.
@@ -51,7 +51,7 @@ typedef struct cgr_view {
  *
  * q, k and v of the call are fp16 or bf16, on the host fp32 too, and head dims multiples of 16. Sums are fp32; softmax weights are
  * rounded to fp16 before they meet V of 8 bits. A GPU rounds q to fp16, too, so that a magnitude above 65504 becomes infinite.
- * Codes that are NaN or infinite count as such.
+ * Codes of NaN and of infinities are read as these.
  * CGR_ERROR_UNSUPPORTED: K of 16 or 32 bits with V of 8, factors with other strides. */
 typedef struct cgr_kv_view {
   void *base;
@@ -99,25 +99,27 @@ CGR_API cgr_status cgr_view_make(void *data, cgr_dtype dtype, int32_t num_heads,
  * unless on-demand buffers or the engine's kernels read them; the read-trash page is good for all.
  *
  * Backends' kernels may have smaller pages than the group. With n = page_size / kernel_page_size, a page p of the group is then
- * their pages p * n .. p * n + n - 1: CGR_BUFFER_KV_INDICES, _BLOCK_TABLE and _PREFILL_BLOCK_TABLE list those, and _KV_INDPTR,
- * _KV_LAST_PAGE_LEN and the prefills' buffers of these names count them. All else, and the library's own attention, has pages of
- * page_size. A layer whose backend has no CGR_BACKEND_APPENDS then needs stride_page = page_size * stride_token in k and v, and in
- * factors, so that these pages follow each other (not several heads in HND); a backend that appends may divide a page as its
- * kernels like. */
+ * their pages p * n .. p * n + n - 1. CGR_BUFFER_KV_INDICES, _BLOCK_TABLE and _PREFILL_BLOCK_TABLE list those; _KV_INDPTR,
+ * _KV_LAST_PAGE_LEN and the prefills' buffers of these names count them. All else has pages of page_size, and so has the
+ * library's own attention. A backend that appends may divide a page as its kernels like. A layer with any other backend then
+ * needs stride_page = page_size * stride_token in k, in v and in their factors, so that the smaller pages follow each other in
+ * memory; HND with several heads does not have that. */
 typedef struct cgr_group {
   uint32_t size;
   int32_t page_size;         /* tokens per page: a multiple of 16, at most 1024; 0: 16 */
-  int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 .. 2^31 - 1, n times as many, too */
+  int64_t num_pages;         /* pages in the pool, the two reserved ones included; 3 or more, and n times as many are at most
+                                2^31 - 1 */
   int32_t read_trash_page;   /* reserved: what a guarded read reads instead of a bad page. Never written; the engine fills it once
                                 with finite values (zeros, say), and its factors, if every token has its own */
   int32_t write_trash_page;  /* reserved: never read. Both 0: the trash pages are 0 and 1 */
   const int32_t *page_table; /* the engine's own table; NULL: cgr_request_set_pages fills the library's. As there, a page that
-                                replaces another below a row's length must have its tokens before the row's next step with tokens */
+                                replaces another below a row's length must have its tokens before the row's next step with
+                                tokens */
   int64_t page_table_stride; /* elements from row to row: ceil(max_seq_len / page_size) .. 2^31; for a group of another length
                                 set, with its max_other_lens */
   int32_t length_set;        /* whose tokens its pages hold; the same for all its layers with a cache; 0: the sequences */
-  int32_t kernel_page_size;  /* tokens of a page for an engine's backends: page_size, or a power of two that divides it; 0:
-                                page_size. Smaller ones need one stride of tokens, see above */
+  int32_t kernel_page_size;  /* tokens of a page for the engine's backends: page_size, or a power of two that divides it; 0:
+                                page_size. See above for what smaller ones need */
 } cgr_group;
 #define CGR_GROUP_INIT { (uint32_t)sizeof(cgr_group), 0, 0, 0, 0, NULL, 0, 0, 0 }
 
@@ -177,9 +179,10 @@ typedef struct cgr_layer {
                                 1e38 in magnitude; NULL: none. A query that sees no key has out 0 and LSE -inf all the same */
   cgr_kv_view k, v;          /* ignored with kv_source; with NO_CACHE all is 0 but dtype. They overlap nothing, except that one
                                 may be inside the other if the backend has CGR_BACKEND_APPENDS (MLA: v is inside k) */
-  int32_t q_dtype;           /* of q, if the engine quantises it before the call; 0: dtype. The library's own kernels take no other */
-  int32_t num_sinks;         /* elements of sinks and of alibi_slopes: num_q_heads, or 0, which is not compared. A model's file */
-  int32_t num_alibi_slopes;  /* may hold those of another layer */
+  int32_t q_dtype;           /* of q, if the engine quantises it before the call; 0: dtype, the only one that the library's own
+                                kernels take */
+  int32_t num_sinks;         /* elements of sinks: num_q_heads; 0: not compared. A model's file may hold those of another layer */
+  int32_t num_alibi_slopes;  /* the same of alibi_slopes */
   int32_t reserved;          /* 0 */
 } cgr_layer;
 #define CGR_LAYER_INIT                                                                                       \
@@ -212,11 +215,11 @@ typedef enum cgr_transform_flag {
  *   APPEND_ONLY, q is not. Padded tokens stay as they are.
  * - The dtype is fp32, fp16 or bf16, that of q too; head_dim and head_dim_v are multiples of 8, 8 .. 1024, with rope at least 16.
  *   CGR_ERROR_UNSUPPORTED: another dtype or head dim, or a q_dtype that is not dtype.
- * - What is written in place overlaps no other view of the call, except an out that is exactly q. Neither that, nor out, nor lse
- *   overlaps these arrays. Both are refused if addresses and strides show it. Replays read the arrays anew, and graphs hold their
- *   regions. All are aligned to 16 bytes.
- * - A layer's backend without CGR_BACKEND_APPENDS finds q transformed, and NULL here. One with it gets the struct as it is and
- *   does all of this itself: only size, flags, norm_epsilon and reserved are checked. */
+ * - A view that is transformed in place overlaps no other that the call uses, except that out may be exactly q. Such a view, out
+ *   and lse do not overlap the arrays below. Overlaps are refused if addresses and strides show them.
+ * - The arrays are aligned to 16 bytes. Replays read them anew, and graphs hold their regions.
+ * - A layer's backend without CGR_BACKEND_APPENDS finds q transformed, and NULL in cgr_attention.transform. One with it gets the
+ *   struct as it is and does all of this itself: only size, flags, norm_epsilon and reserved are checked. */
 typedef struct cgr_qkv_transform {
   uint32_t size;
   uint32_t flags;                       /* CGR_TRANSFORM_* */
@@ -225,9 +228,9 @@ typedef struct cgr_qkv_transform {
   const void *q_norm, *k_norm;          /* device, of the layer's dtype: [head_dim] weights; NULL: no norm */
   const float *cos_sin;  /* device, [num_positions][rotary_dim]: a row has the cosines of rotary_dim / 2 angles, then their sines;
                             NULL: no rope */
-  int32_t num_positions; /* the longest sequence of the step's length set, or more (max_seq_len, max_other_lens); 0 without rope */
-  int32_t rotary_dim;    /* the first elements of q's and k's heads, which rope turns: a multiple of 16 up to head_dim; 0: head_dim,
-                            which must then be such a multiple */
+  int32_t num_positions; /* at least max_seq_len, or the max_other_lens of the step's length set; 0 without rope */
+  int32_t rotary_dim;    /* rope turns so many elements of each head of q and k, the first ones: a multiple of 16 up to head_dim;
+                            0: head_dim, which must then be such a multiple. 0 without rope */
   float norm_epsilon;    /* 0 or more, finite; 0: 1e-6 */
   int32_t reserved;      /* 0 */
 } cgr_qkv_transform;
@@ -260,16 +263,16 @@ typedef struct cgr_attention {
                              library's own kernels round to nearest, ties to even, saturate at 448, and make 0x7f of NaN */
   cgr_view out_block_scale; /* written, with out: needed if out_dtype is fp4_e2m1 (nvfp4), and data NULL otherwise. A result is its
                                element times the scale of its block times *out_scale (1 if NULL). fp8_e4m3 [num_tokens, num_q_heads,
-                               head_dim_v / 16]: a scale for each 16 neighbouring elements of a head; strides of any number, and no
-                               alignment. With TILED_SCALES strides are 0, the address is a multiple of 16, and there are whole
+                               head_dim_v / 16]: a scale for each 16 neighbouring elements of a head. Any strides and addresses
+                               will do. With TILED_SCALES strides are 0, the address is a multiple of 16, and there are whole
                                tiles of 128 tokens x 4 blocks. With n = num_q_heads * head_dim_v / 16 blocks of a token, the scale
                                of token t and block b is at ((t / 128) * ((n + 3) / 4) + b / 4) * 512 + t % 32 * 16 +
                                t % 128 / 32 * 4 + b % 4. The backend also fills the rest of the last tiles if a kernel reads it.
                                head_dim_v is a multiple of 16 */
   cgr_view k2; /* the second part of each head of K, as MLA's k_pe next to kv_c; data NULL: k has whole heads. With it k is
                   [num_tokens, num_kv_heads, head_dim_v] and k2 [num_tokens, num_kv_heads, head_dim - head_dim_v], both of
-                  cgr_layer.dtype, and used where k is. Only for a layer whose head_dim is above its head_dim_v, and whose backend has
-                  CGR_BACKEND_APPENDS */
+                  cgr_layer.dtype, and used where k is. Only for a layer whose head_dim is above its head_dim_v, and whose backend
+                  has CGR_BACKEND_APPENDS */
   const cgr_qkv_transform *transform; /* biases, norms and rope, read during the call; NULL: q, k and v are ready */
 } cgr_attention;
 #define CGR_ATTENTION_INIT                                                                                          \
@@ -390,10 +393,11 @@ typedef struct cgr_plan_step {
   const int32_t *seq_lens;        /* [padded_requests] tokens in the cache, this step's included, in its length set; padding 0 */
   void *plan;                     /* out, plan_bytes, aligned to 64: all of it travels. It still holds what an older step left */
   uint64_t plan_bytes;
-  int32_t max_decode_query_len;   /* of the decodes alone, 0 if there are none. These four are -1 where num_decodes is */
-  int32_t max_prefill_query_len;  /* of the other requests, the same */
-  int32_t max_decode_seq_len;     /* the longest seq_lens of the decodes, and of the others */
-  int32_t max_prefill_seq_len;
+  int32_t max_decode_query_len;   /* of the decodes alone; 0 if there are none. This and the next three are -1 where num_decodes
+                                     is */
+  int32_t max_prefill_query_len;  /* the same of the other requests */
+  int32_t max_decode_seq_len;     /* the largest of the decodes' seq_lens; 0 if there are none */
+  int32_t max_prefill_seq_len;    /* the same of the other requests */
   uint32_t variant;               /* of the key that the step runs as */
   int32_t reserved;
 } cgr_plan_step;
@@ -432,15 +436,17 @@ typedef struct cgr_backend {
    * cgr_record_attention is refused. Any status but CGR_OK gives up the step or the capture, as from `record`. */
   cgr_status (*record)(void *context, cgr_recorder *recorder, const cgr_attention *attention);
   uint32_t flags;            /* CGR_BACKEND_* */
-  uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused at
-                                creation: give each kind of layer its own cgr_backend, with its own context. 0: it plans for all */
+  uint32_t planned;          /* CGR_PLANNED_*: what its plan is made for. Layers that name it and differ in one of these are refused
+                                at creation: give each kind of layer its own cgr_backend, with its own context. 0: it plans for
+                                all */
   uint64_t on_demand;        /* CGR_ON_DEMAND bits (record.h) of the on-demand buffers that `plan` and `record` read */
 
   /* Planning; all of it may be left 0. Backends that no layer names are not asked. Calls that are refused inside `record` are
    * refused inside these functions too, except cgr_stream_destroy in create and destroy. A workspace takes the place of one of
    * the at most 64 cgr_config.buffers, and so does a plan from the host. */
-  uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step that
-                                was given up. It is part of the arena: plan and record write it, and graphs hold its address */
+  uint64_t workspace_bytes;  /* of device memory that the runtime keeps for it, 0 .. 2^40: zeros at first, and again after a step
+                                that was given up. It is part of the arena: plan and record write it, and graphs hold its
+                                address */
   uint64_t plan_bytes;       /* that plan_host writes for each step, 0 .. 2^24. They travel as staged data does, and take
                                 ring_depth times as many bytes of pinned memory */
   /* Makes what the backend keeps for a key: called before each capture of the key, and once for eager steps, when the runtime
@@ -458,17 +464,17 @@ typedef struct cgr_backend {
   cgr_status (*plan_host)(void *context, void *state, const cgr_plan_step *step);
   /* Enqueues what plans on the device, from the persistent buffers, on the stream that cgr_record_get_info gives: a branch
    * alongside the first kernels of `record`, joined before the first attention, and before a cgr_record_buffer in `record` for an
-   * on-demand buffer. It begins after the on-demand buffers and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the step's first
-   * kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture, those of an
-   * audit or an estimate too. May call what `record` of a backend may, except cgr_record_call; a failure does what one of
-   * `record` does. */
+   * on-demand buffer. It begins after the on-demand buffers and the staged ones; with CGR_BACKEND_PLANS_FIRST right after the
+   * step's first kernel. `flags`: CGR_PLAN_*; `draft`: 0 in this version. Called once for each eager step and for each capture,
+   * those of an audit or an estimate too. May call what `record` of a backend may, except cgr_record_call; a failure does what
+   * one of `record` does. */
   cgr_status (*plan)(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft);
   /* Tells what it can do for such a layer and what it wants of the cache: fills `needs`, which comes as CGR_BACKEND_NEEDS_INIT.
    * cgr_backend_ask calls it before caches exist; fields of the layer that are not known yet are 0. What calls `check` calls it
    * too, once per layer, complete as for `check`: a layer that contradicts the answer is refused. NULL: nothing is told. */
   cgr_status (*describe)(void *context, const cgr_device_info *device, const cgr_layer *layer, cgr_backend_needs *needs);
-  /* As `support`, for one layer, complete as for `check`: where head counts decide, say. Asked once per layer; of all answers of
-   * this and of `support` the least counts. With it, `support` may be NULL. */
+  /* As `support`, but for one layer, complete as for `check`: for kernels whose answer depends on head counts, say. Asked once per
+   * layer. Of all answers of this and of `support` the least counts. With it, `support` may be NULL. */
   cgr_graph_support (*support_layer)(void *context, const cgr_device_info *device, const cgr_group *group, const cgr_layer *layer);
 } cgr_backend;
 #define CGR_BACKEND_INIT \

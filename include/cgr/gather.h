@@ -1,5 +1,5 @@
-/* Pages of a cache of 8 bits as 16-bit values, for prefill kernels that cannot read codes, on the host or on a device. Not included
- * by cgr.h. */
+/* Pages of a cache of 8 bits as 16-bit values, for prefill kernels that cannot read codes, on the host or on a device. Not
+ * included by cgr.h. */
 #ifndef CGR_GATHER_H
 #define CGR_GATHER_H
 

@@ -138,8 +138,8 @@ typedef struct cgr_self_test {
  *   memory, and what its host code keeps, hold wrong values for a graph that lacks a kernel, a copy, a fill or a call. In the
  *   replays' runs there are more decoys, which differ; one has the tested step's numbers of requests and tokens and its longest
  *   length, so that host code which keeps something for them does not do it again. It needs rows and pages of its own: max_rows
- *   of twice max_requests is enough, and num_pages must hold its pages, too. If max_rows (by default max_requests) or num_pages do not suffice, it has other numbers or
- *   is left out, and the log says once what would be enough (WARNING).
+ *   of twice max_requests is enough, and num_pages must hold its pages, too. If max_rows (by default max_requests) or num_pages
+ *   do not suffice, it has other numbers or is left out, and the log says once what would be enough (WARNING).
  * - The step that is tested. Stale data in the step's buffers and after the rows' pages, the padded tokens and the unowned pages
  *   vary.
  * - The next step, of the same kind, with as many requests and tokens as the key holds: it goes on with the tokens that were
@@ -150,8 +150,8 @@ typedef struct cgr_self_test {
  * memory of real requests. The calls of `record` are counted, because no value shows a check that a graph lacks: the graph must
  * have been made by as many cgr_record_check_values, with the same bits, as the eager step, and by at least as many
  * cgr_record_attention, _merge, _measure, _call and, for on-demand buffers, _buffer. Calls at breaks count what they do at each
- * replay. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a finding (CGR_ERROR_SELF_TEST),
- * which names the key, what differs and how. Of a buffer or the watched memory that is the first difference: "name[row][index]"
+ * replay. No other given page, and no read-trash page, may change in the tested step. Whatever differs is a finding
+ * (CGR_ERROR_SELF_TEST), which names the key, what differs and how. Of a buffer or the watched memory that is the first difference: "name[row][index]"
  * and both values. For buffers and tokens, which are integers, index and values are of elements; for watched memory, which has no
  * dtype, they are of bytes, the values as two hexadecimal digits. A finding is also a `record` that does not do the same for
  * equal inputs. The test finds only what changes one of these: watch what your sampler reads. It cannot find errors
@@ -228,12 +228,13 @@ CGR_API cgr_status cgr_runtime_dump(cgr_runtime *runtime, char *out, size_t capa
  * nodes that belong to the same are under one label. Labels are in the order in which they were captured; the nodes of a label
  * are as the device lists them, so far in that order too. `phase` is prologue, staged, on demand, planner, record (the engine's,
  * before its first layer), layer (the engine's, after the attention of `layer`), append, attention, merge (of cgr_record_merge),
- * measure (of cgr_record_measure), call (of cgr_record_call), fetch, epilogue; or none. Most times (cgr_phase) have the same names, but planner is "plan first" or
- * "plan", merges and measures have none, and times nest: that of a layer holds what is labelled layer, append and attention, and that of
- * record all layers, what is labelled record, the merges, the measures and the calls. `layer` and `backend` are null if there is none. A node's
- * name is its kernel's, as the driver has it, or "copy", "fill", "event", ... `ids` are what CUPTI and Nsight call graphNodeId;
- * drivers tell them from CUDA 13.1 on, and before that there are none. A graph whose labels could not be taken says why in
- * `unlabelled`, and has no pieces; it can be captured again after cgr_runtime_release_graphs.
+ * measure (of cgr_record_measure), call (of cgr_record_call), fetch, epilogue; or none. Most times (cgr_phase) have the same
+ * names, but planner is "plan first" or "plan", and merges and measures have none. Times nest: that of a layer holds what is
+ * labelled layer, append and attention; that of record holds all layers, what is labelled record, the merges, the measures and
+ * the calls. `layer` and `backend` are null if there is none. A node's name is its kernel's, as the driver has it, or "copy",
+ * "fill", "event", ... `ids` are what CUPTI and Nsight call graphNodeId; drivers tell them from CUDA 13.1 on, and before that
+ * there are none. A graph whose labels could not be taken says why in `unlabelled`, and has no pieces; it can be captured again
+ * after cgr_runtime_release_graphs.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_graph_labels(cgr_runtime *runtime, char *out, size_t capacity, size_t *length);
 

@@ -30,15 +30,15 @@ typedef enum cgr_ability {
 typedef struct cgr_backend_needs {
   uint32_t size;
   int32_t layout;              /* cgr_kv_layout that the cache must have; 0: any */
-  uint64_t abilities;          /* CGR_ABILITY_*: all that they have; a layer that needs another is refused. What a call alone asks
+  uint64_t abilities;          /* CGR_ABILITY_*: all that they have; a layer that needs another is refused. What only calls ask
                                   for (lse, CGR_ATTENTION_NON_CAUSAL) is not compared with them */
   uint32_t dtypes;             /* of q, k, v, out and the cache; 0: any, the same for all of them */
   uint32_t q_dtypes;           /* further ones of q: quantised by the engine */
   uint32_t cache_dtypes;       /* further ones of K and V in the cache */
   uint32_t out_dtypes;         /* further ones of out: fp8_e4m3 and fp4_e2m1 (nvfp4) are fused quantisation */
   int32_t preferred_layout;    /* the one that is fastest; 0: none is */
-  int32_t page_multiple;       /* page sizes, in tokens, are multiples of it, if none are listed; 0: any. Those of an engine's backend
-                                  are a group's kernel_page_size, those of the library's own kernels its page_size */
+  int32_t page_multiple;       /* page sizes, in tokens, are multiples of it, if none are listed; 0: any. For an engine's backend
+                                  the page size is the group's kernel_page_size, for the library's own kernels its page_size */
   int32_t max_page_size;       /* 0: any */
   int32_t preferred_page_size; /* 0: none is */
   int32_t page_sizes[8];       /* page sizes that they take, ended by a 0 unless all 8 are used; [0] 0: by page_multiple and

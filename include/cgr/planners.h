@@ -74,8 +74,8 @@ typedef struct cgr_metadata_group {
 
 /* What else some kernels want of one group: the on-demand buffers of the same names (cgr_buffer in record.h). Each may be NULL.
  * kv_indices has the pages of one request after the other, as many as kv_indptr ends with; the rest is not written. block_table
- * has the same pages in rows, then read_trash_page * n to a row's end. With n = page_size / kernel_page_size, page p of a request is
- * page_table[row][p / n] * n + p % n. Fields named prefill_* are from the first prefill on. */
+ * has the same pages in rows, then read_trash_page * n to a row's end. With n = page_size / kernel_page_size, page p of a request
+ * is page_table[row][p / n] * n + p % n. Fields named prefill_* are from the first prefill on. */
 typedef struct cgr_metadata_on_demand {
   int32_t *kv_indices;         /* out */
   int64_t max_kv_indices;      /* room for this many */
@@ -114,12 +114,13 @@ typedef struct cgr_metadata {
                                        value; padding repeats the last one. All outputs of prefills need a reorder_threshold */
   int32_t *num_decodes;           /* out, [1] requests before the first prefill, as CGR_COUNT_DECODES */
   int32_t reorder_threshold;      /* most new tokens of a decode; batches then have their decodes first. 0: no request is one */
-  int32_t uniform_split;          /* 0 or 1. 1: all decodes have as many new tokens as the first request (CGR_BACKEND_UNIFORM_SPLIT),
-                                     and reorder_threshold is 1 or more */
+  int32_t uniform_split;          /* 0 or 1. 1: all decodes have as many new tokens as the first request, as with
+                                     CGR_BACKEND_UNIFORM_SPLIT; needs a reorder_threshold of 1 or more */
   int32_t *prefill_seq_lens;      /* out, [padded_requests] seq_lens from the first prefill on; padding 0 */
   int32_t *prefill_kv_start_loc;  /* out, [padded_requests + 1] running sum of prefill_seq_lens */
   int32_t *const *prefill_block_table; /* [num_groups], each NULL or out, [padded_requests][on_demand[i].block_table_stride]: rows
-                                          of the group's block table from the first prefill on; padding read_trash_page * n. Needs on_demand */
+                                          of the group's block table from the first prefill on; padding read_trash_page * n. Needs
+                                          on_demand */
 } cgr_metadata;
 #define CGR_METADATA_INIT                                                                                                      \
   { (uint32_t)sizeof(cgr_metadata), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \

@@ -27,10 +27,9 @@ typedef enum cgr_buffer {
                                   keeps the value that was sent; check seq_lens, which is 0, first */
   CGR_BUFFER_PAGE_TABLE,       /* i32 [M+1][P] per group: page numbers; row M and entries that no request has set hold the
                                   read-trash page. Beyond a row's own pages, entries of the row's previous request may remain */
-  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of each request's pages, from that of its first token on,
-                                  whether it still has them or not; padding repeats the last value. These pages and those below
-                                  have kernel_page_size tokens (cgr_group); n = page_size / kernel_page_size of them are one of the page
-                                  table's */
+  CGR_BUFFER_KV_INDPTR,        /* i32 [R+1] per group: running sum of the requests' pages, those that a request has given back
+                                  included; padding repeats the last value. From here on a page has kernel_page_size tokens
+                                  (cgr_group), and n = page_size / kernel_page_size of them are one page of the page table */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */

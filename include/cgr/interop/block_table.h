@@ -12,46 +12,47 @@ extern "C" {
 /* What kernels like TRT-LLM-gen and XQA read, as vLLM's FlashInfer backend calls them: a table of pages in the order of the
  * batch, lengths and running sums of tokens. The numbers up to whole_query are the key.
  *
- * A mixed batch is two launches of such kernels. With max_prefill_query_len the requests before first_prefill are the decodes, of
- * which the first arrays are, and the others are the prefills, which have arrays of their own (prefill_* of the layout): entry j
- * is that of request first_prefill + j. Both have num_requests entries, padding after the last one, so that nothing that is
- * launched depends on how many there are.
+ * Such kernels take a mixed batch in two launches. With max_prefill_query_len the requests before first_prefill are the decodes,
+ * which have the first arrays. The others are the prefills, which have arrays of their own (prefill_* of the layout): entry j is
+ * that of request first_prefill + j. Both kinds of arrays have num_requests entries, padding after the last one, so that no
+ * launch depends on how many decodes and prefills there are.
  *
  * If the engine's pages are larger than the kernel's, the table has those of the kernel. Page p of the pool is then n =
  * page_size / kernel_page_size pages of the kernel, p * n .. p * n + n - 1, which follow each other in memory.
  *
- * On the device, a request whose row or length is out of range is empty, and a page outside the pool is replaced by
- * read_trash_page (the same of its n pages). */
+ * On the device, a request whose row or length is out of range is empty. A page outside the pool is replaced by read_trash_page,
+ * of whose n pages each stands for the one at its place. */
 typedef struct cgr_block_table_input {
   uint32_t size;
   int32_t num_requests;           /* B, padding included, 1 .. 4096 */
   int32_t query_len;              /* most query tokens of a request, with prefills of a decode, 1 .. 2^24; 0: num_tokens divided by
                                      num_requests */
   int32_t max_seq_len;            /* tokens of the longest sequence that the key is for; B times that is below 2^31 */
-  int32_t max_pages;              /* P: entries of a row that is written, at least max_seq_len / kernel_page_size rounded up */
+  int32_t max_pages;              /* P: entries of a row that is written: max_seq_len / kernel_page_size rounded up .. 2^27 */
   int32_t page_size;              /* of page_table: a multiple of kernel_page_size, at most 65536 */
   int32_t kv_layout;              /* CGR_LAYOUT_HND, the one that they read, or 0 */
   int32_t read_trash_page;        /* a page of the pool that may be read and means nothing */
   int32_t num_rows;               /* rows of page_table, one of padding included, 1 .. 2^20 + 1 */
   int32_t kernel_page_size;       /* 16, 32, 64 or, for XQA alone, 128: what such kernels read; 0: page_size */
   int64_t num_pages;              /* of the pool; the kernel's pages in it are below 2^31 */
-  int64_t page_table_stride;      /* words from one row to the next, at least max_seq_len / page_size rounded up */
+  int64_t page_table_stride;      /* words from one row to the next: max_seq_len / page_size rounded up .. 2^31 */
   const int32_t *page_table;      /* [num_rows][page_table_stride] */
   const int32_t *rows;            /* [num_requests] of page_table */
   const int32_t *seq_lens;        /* [num_requests] tokens in the cache, the new ones included */
   const int32_t *query_start_loc; /* [num_requests + 1] running sum of query tokens, at most query_len of each request, or
-                                     max_prefill_query_len of each prefill; read up to the live ones. On the device it is
-                                     trusted, but for decodes with num_tokens */
+                                     max_prefill_query_len of each prefill; read up to the live ones. The device checks only
+                                     decodes, with num_tokens */
   const int32_t *live_requests;   /* [1] 0 .. num_requests; NULL: all are live */
   const int32_t *first_prefill;   /* [1] 0 .. the live requests (CGR_COUNT_DECODES, say); NULL without max_prefill_query_len */
-  int32_t num_tokens;             /* num_requests * query_len, else refused: decode i then has query_len tokens from i * query_len
-                                     on, where kernels that take q_len_per_req look for them; on the device a decode whose tokens
-                                     are elsewhere is empty. 0: decodes may have fewer, and the kernel reads query_start_loc */
+  int32_t num_tokens;             /* num_requests * query_len: decode i then has query_len tokens from i * query_len on, where
+                                     kernels that take q_len_per_req look for them; on the device a decode whose tokens are
+                                     elsewhere is empty. 0: decodes may have fewer, and the kernel reads query_start_loc. Any
+                                     other number is refused */
   int32_t max_prefill_query_len;  /* query tokens of a prefill, 1 .. 2^24; 0: the batch has no prefills */
   int32_t whole_query;            /* not 0: the prefills' query_start_loc counts from the batch's first token, for a kernel that
                                      is given the whole batch's q, as in a graph; 0: from the first prefill on */
-  /* What else such a kernel takes by value. The planner does not read it, but a graph keeps it: layout.hash covers it, and
-   * cgr_block_table_check_replay compares it. Whatever the kernel is not given may stay 0. */
+  /* What else such a kernel takes by value; scales are finite. The planner does not read it, but a graph keeps it: layout.hash
+   * covers it, and cgr_block_table_check_replay compares it. Whatever the kernel is not given may stay 0. */
   int32_t window_left;            /* as the kernel takes it: any number */
   double bmm1_scale;              /* cgr_block_table_bmm1_scale */
   double bmm2_scale;              /* cgr_block_table_bmm2_scale */
@@ -88,12 +89,13 @@ typedef struct cgr_block_table_layout {
 } cgr_block_table_layout;
 #define CGR_BLOCK_TABLE_LAYOUT_INIT { (uint32_t)sizeof(cgr_block_table_layout), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* The arrays are not read.
+/* The arrays are not read. CGR_ERROR_UNSUPPORTED: a layout or page size that such kernels do not read.
+ * CGR_ERROR_PAGE_OUT_OF_RANGE: read_trash_page. CGR_ERROR_INVALID_ARGUMENT: other numbers. The functions below refuse the same.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_get_layout(const cgr_block_table_input *input, cgr_block_table_layout *layout);
 
-/* From host arrays. `memory` is aligned to 16 bytes. Rows, lengths, pages and sums out of range are refused here. All words are
- * written.
+/* From host arrays. `memory` is aligned to 16 bytes. Rows, lengths and sums out of range are refused here
+ * (CGR_ERROR_INVALID_ARGUMENT), and so are pages (CGR_ERROR_PAGE_OUT_OF_RANGE). All words are written.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_block_table_build(const cgr_block_table_input *input, void *memory, size_t bytes);
 
