@@ -13,7 +13,7 @@ typedef struct cgr__place {
   int32_t offset;
 } cgr__place;
 
-/* False: nowhere. */
+/* False: the token is not written. */
 static inline bool cgr__place_of(int64_t slot, int32_t page_size, int64_t num_pages, cgr__place *place) {
   place->page = slot < 0 ? 0 : slot / page_size;
   place->offset = slot < 0 ? 0 : (int32_t)(slot % page_size);

@@ -10,7 +10,7 @@
 
 /* A head in fp32. */
 typedef struct wide_head {
-  float x[CGR__TRANSFORM_MAX_HEAD_DIM], other[CGR__TRANSFORM_MAX_HEAD_DIM]; /* other: what it meets */
+  float x[CGR__TRANSFORM_MAX_HEAD_DIM], other[CGR__TRANSFORM_MAX_HEAD_DIM]; /* other: a bias, or a norm's weights */
 } wide_head;
 
 static void add_bias(const cgr__transformed *t, int32_t head, wide_head *wide) {

@@ -2,8 +2,8 @@
 
 #include <stdbool.h>
 
-#include "planners/metadata/decode_split.h"
 #include "base/status.h"
+#include "planners/metadata/decode_split.h"
 #include "planners/metadata/on_demand.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
@@ -34,7 +34,7 @@ static cgr_status check_threshold(const cgr_metadata *m) {
   return CGR_OK;
 }
 
-/* It becomes an entry. */
+/* Kernels may read the page, since it becomes an entry of lists and tables. */
 static cgr_status check_trash_page(const cgr_metadata *m, int32_t i) {
   const cgr_metadata_on_demand *d = &m->on_demand[i];
   const cgr_metadata_group *g = &m->groups[i];

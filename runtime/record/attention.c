@@ -1,5 +1,5 @@
-/* cgr_record_attention: checks the engine's struct, then enqueues the library's append, unless the layer's backend appends by
- * itself, and the backend's call. */
+/* cgr_record_attention: checks the engine's struct, then enqueues the library's append or transform, unless the layer's backend
+ * does both by itself, and the backend's call. */
 #include <string.h>
 
 #include "cgr/names.h"
@@ -27,7 +27,7 @@ static cgr_status refuse_flags(const cgr_attention *a, const char *which, const 
                    a->flags & CGR_ATTENTION_APPEND_ONLY ? "APPEND_ONLY" : "NO_APPEND", a->layer, which, expected);
 }
 
-/* Which say what of append and attention a call leaves out. */
+/* Each leaves out a half of the call: the append or the attention. */
 enum { LEFT_OUT_FLAGS = CGR_ATTENTION_NO_APPEND | CGR_ATTENTION_APPEND_ONLY };
 
 /* A step decides whether it is causal only for kernels that can be told. */
@@ -48,7 +48,7 @@ static cgr_status check_causality(const cgr_attention *a, const cgr_layer *l) {
                    a->layer);
 }
 
-/* Whether the layer has a part in the step, and the flags one in the layer. */
+/* Whether the layer may be called in such a step, and with such flags. */
 static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const uint32_t only = a->flags & CGR_ATTENTION_APPEND_ONLY;
@@ -131,13 +131,13 @@ static cgr_status mark_layer(uint8_t *layers, int32_t layer, const char *what) {
 
 /* --------------------------------------------------------------------------------------------------------------- enqueue */
 
-/* What a call by the engine amounts to. */
+/* What a call of the engine's takes. */
 typedef struct work {
   bool fills;   /* k and v go to the cache */
   bool appends; /* and the library's append kernel writes them; otherwise the layer's backend does */
   bool attends;
-  bool transforms;    /* the library's kernel that transforms q, k or v; it appends, too, in place of the append */
-  bool calls_kernel;  /* one of the two is enqueued */
+  bool transforms;    /* the library's transform changes q, k or v; it appends, too, in place of the append */
+  bool calls_kernel;  /* the append or the transform is enqueued */
   bool calls_backend; /* to attend, or to append by itself */
   bool concurrent;    /* the attention may begin while the append runs: one directly follows the other */
 } work;
@@ -195,7 +195,7 @@ typedef struct backend_call {
   int32_t after_append;  /* 1: the call before it is the append, and it may begin concurrently */
 } backend_call;
 
-enum { MAX_CALLS = 5, MAX_STAMPS = 3 }; /* the append and the backend's, and the timestamps around them */
+enum { MAX_CALLS = 5, MAX_STAMPS = 3 }; /* the append or transform, the backend's call, and the timestamps around them */
 
 /* The calls that a step enqueues for one call by the engine, in order. In a PIECEWISE capture all of them are between two
  * pieces. */
@@ -307,8 +307,8 @@ static void add_backend(const cgr__step_recorder *rec, const cgr_attention *a, c
   list->call[list->count++] = (cgr__call){ NULL, call_backend, &list->backend, sizeof list->backend };
 }
 
-/* The append and the backend's call, with timestamps around them if layers are timed. A backend that appends by itself does so
- * while it attends, so its append has no time of its own. */
+/* The append or transform and the backend's call, with timestamps around them if layers are timed. A backend that appends by
+ * itself does so while it attends, so its append has no time of its own. */
 static void make_list(cgr__step_recorder *rec, const cgr_attention *a, const work *w, const cgr__transform_call *transform,
                       bool is_first, call_list *list) {
   const bool timed = cgr__times_layers(rec->runtime);

@@ -5,7 +5,7 @@
  *   measure.c        cgr_record_measure                       transform.c    cgr_attention.transform
  *   native.c         the library's own backend                buffer.c       cgr_record_buffer, cgr_record_use
  *   bounds.c         a step's longest lengths, its decodes    view_check.c   what views must hold, which may share memory
- *   backend_plans.c  plans, states of all backends */
+ *   backend_plans.c  plans, states of all backends            scales.c       the scales that an attention call names */
 #ifndef CGR_RUNTIME_RECORD_RECORD_H
 #define CGR_RUNTIME_RECORD_RECORD_H
 
@@ -64,13 +64,13 @@ cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t
 
 /* ---------------------------------------------------------------------------------------------------------------- transform.c */
 
-/* What a call does with the step's q, k and v. */
+/* What a call does, which says what of q, k and v it can transform. */
 typedef struct cgr__transform_scope {
   bool attends, appends; /* appends: by the library's kernel */
   bool by_backend;       /* the layer's backend transforms: it appends by itself */
 } cgr__transform_scope;
 
-/* What a call asks of them. */
+/* What a call's transform is. */
 typedef struct cgr__transform_call {
   cgr_qkv_transform given;
   bool by_backend;                    /* the layer's backend gets it as it is; what follows is false */
@@ -83,10 +83,10 @@ static inline bool cgr__transform_is_needed(const cgr__transform_call *call) {
   return call->changes[CGR__TRANSFORM_Q] || call->changes[CGR__TRANSFORM_K] || call->changes[CGR__TRANSFORM_V];
 }
 
-/* Reads and checks a->transform, which is not NULL, into a call that is 0. */
+/* Reads and checks a->transform, which is not NULL, into *call, which is zeros. */
 cgr_status cgr__transform_read(const cgr__step_recorder *recorder, const cgr_attention *a, const cgr__transform_scope *scope,
                                cgr__transform_call *call);
-/* That what is written in place is memory of its own; after the views have been checked. */
+/* Refuses what is written in place if it is not memory of its own; for views that have been checked. */
 cgr_status cgr__transform_check_overlaps(const cgr__step_recorder *recorder, const cgr_attention *a,
                                          const cgr__transform_call *call);
 /* A graph holds what its transforms read. */

@@ -7,7 +7,7 @@
 
 #define FUNCTION "cgr_record_attention"
 
-/* An array that the kernel reads: dense. */
+/* A dense array that the kernel reads. */
 typedef struct parameter {
   const char *name;
   const void *data;
@@ -114,7 +114,7 @@ cgr_status cgr__transform_read(const cgr__step_recorder *rec, const cgr_attentio
   CGR__TRY(check_struct(t));
   call->by_backend = scope->by_backend;
   if (scope->by_backend)
-    return CGR_OK; /* what it can do is not known here */
+    return CGR_OK; /* the backend checks the rest */
   CGR__TRY(check_transformed_layer(a->layer, l, scope->attends));
   CGR__TRY(check_rope(rec, l, t));
   t->rotary_dim = t->cos_sin && t->rotary_dim == 0 ? l->head_dim : t->rotary_dim;
@@ -140,7 +140,7 @@ static cgr_status check_apart_from_parameters(const cgr_layer *l, const cgr__tra
   return CGR_OK;
 }
 
-/* What attention writes would be the weights of the next step. */
+/* Attention must not write the arrays that the next step reads. */
 static cgr_status check_results_apart(const cgr__step_recorder *rec, const cgr_attention *a, const cgr__transform_call *call) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const int32_t tokens = rec->base.key.num_tokens;
@@ -182,7 +182,7 @@ cgr_status cgr__transform_hold(const cgr__step_recorder *rec, const cgr_layer *l
 
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
-/* Of q, k or v. `cache`: where it goes; NULL: it stays. */
+/* The arguments for q, k or v. `cache`: where it goes; NULL: it stays where it is. */
 static cgr__transformed transformed(const cgr_view *from, const cgr_kv_view *cache, bool changes, int32_t heads, int32_t dim) {
   cgr__transformed t = { .from = *from, .num_heads = changes || cache ? heads : 0, .head_dim = dim };
   if (cache)

@@ -19,7 +19,7 @@ static bool has_strides(const cgr_view *view, int64_t unit) {
          view->stride_head <= CGR__MAX_STRIDE && view->stride_token % unit == 0 && view->stride_head % unit == 0;
 }
 
-/* That so many neighbouring elements touch. */
+/* Bytes that so many neighbouring elements touch. */
 static uint64_t bytes_of(int32_t dtype, int64_t elements) {
   return ((uint64_t)elements * cgr_dtype_bits((cgr_dtype)dtype) + 7) / 8;
 }

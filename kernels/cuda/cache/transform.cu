@@ -18,7 +18,7 @@ constexpr int kLanePairs = 2;                /* of a lane, at most: 32 lanes hav
 struct Transform {
   cgr__transform_args args;
   int32_t lanes;                     /* of a head */
-  int32_t has_norms, writes_factors; /* lanes have something to add up; the largest to find */
+  int32_t has_norms, writes_factors; /* some heads have a norm, or a factor to be found: their lanes exchange values */
   int32_t reserved;                  /* fills a hole: an audit compares all bytes */
 };
 static_assert(sizeof(Transform) == sizeof(cgr__transform_args) + 4 * sizeof(int32_t), "no holes");
