@@ -102,14 +102,14 @@ typedef struct cgr__step_args {
   int32_t max_changes, token_stride;          /* token_stride: 1 + k */
   int32_t padded_requests, padded_tokens;     /* B_r, B_t: of the key */
   int32_t num_groups;
-  int32_t empty;         /* prologue: 1 for a step that only uses up its number: the content of the ring slot is ignored */
-  int32_t abandon;       /* epilogue: 1 when the host gave up the step: no row state is committed, the result has no requests */
-  cgr__split split;      /* into decodes and prefills */
-  int32_t num_sets;      /* length sets; 0 means 1 */
-  int32_t set;           /* of the key: the length set whose tokens the step has */
-  int32_t stamp_stride;  /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
-  int32_t max_query_len; /* of a request: what the step's kernels were launched for; 0: any number */
-  int32_t reserved;      /* 0 */
+  int32_t empty;           /* prologue: 1 for a step that only uses up its number: the content of the ring slot is ignored */
+  int32_t abandon;         /* epilogue: 1 when the host gave up the step: no row state is committed, the result has no requests */
+  cgr__decode_split split; /* into decodes and prefills */
+  int32_t num_sets;        /* length sets; 0 means 1 */
+  int32_t set;             /* of the key: the length set whose tokens the step has */
+  int32_t stamp_stride;    /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
+  int32_t max_query_len;   /* of a request: what the step's kernels were launched for; 0: any number */
+  int32_t reserved;        /* 0 */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */

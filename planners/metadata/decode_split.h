@@ -11,40 +11,41 @@
 extern "C" {
 #endif
 
-typedef struct cgr__split {
+typedef struct cgr__decode_split {
   int32_t threshold; /* most new tokens of a decode; 0: there are no decodes */
   int32_t uniform;   /* 1: all decodes have as many new tokens as the first request */
-} cgr__split;
+} cgr__decode_split;
 
-/* In a batch that has a prefill, the decodes end at the first request for which ends_decodes holds; without one, all are decodes.
- * The two differ where the split is uniform: requests without tokens stand among the decodes only if there is no prefill. With a
- * threshold of 1 all decodes are alike whatever the first is, so that 0 and 1 make no prefill. `first`: new tokens of the first
- * request. */
-CGR__HOST_DEVICE bool cgr__is_prefill(const cgr__split *s, int32_t first, int32_t query_len) {
+/* If a batch has a prefill (cgr__is_prefill), its decodes end at the first request for which cgr__ends_decodes holds; else all
+ * are decodes. The two functions differ where the split is uniform: a request without tokens makes no prefill, but ends the
+ * decodes where there is one. With a threshold of 1, neither 0 nor 1 new tokens make a prefill, whatever the first request has.
+ * `first`: its new tokens. */
+CGR__HOST_DEVICE bool cgr__is_prefill(const cgr__decode_split *s, int32_t first, int32_t query_len) {
   bool differs = s->uniform && s->threshold > 1 && query_len != first && query_len != 0;
   return differs || query_len > s->threshold;
 }
-CGR__HOST_DEVICE bool cgr__ends_decodes(const cgr__split *s, int32_t first, int32_t query_len) {
+CGR__HOST_DEVICE bool cgr__ends_decodes(const cgr__decode_split *s, int32_t first, int32_t query_len) {
   return query_len > s->threshold || (s->uniform && query_len != first);
 }
 
 /* Counts the decodes of a batch whose requests are added in their order. */
 typedef struct cgr__decodes {
-  cgr__split split;
-  int32_t first, added, before; /* before: the first that ends the decodes */
+  cgr__decode_split split;
+  int32_t first, added; /* new tokens of the first request; requests so far */
+  int32_t end;          /* the first request that ends the decodes */
   bool has_prefill;
 } cgr__decodes;
 
 static inline void cgr__decodes_add(cgr__decodes *d, int32_t query_len) {
   if (d->added == 0)
     d->first = query_len;
-  if (d->before == d->added && !cgr__ends_decodes(&d->split, d->first, query_len))
-    d->before++;
+  if (d->end == d->added && !cgr__ends_decodes(&d->split, d->first, query_len))
+    d->end++;
   d->has_prefill |= cgr__is_prefill(&d->split, d->first, query_len);
   d->added++;
 }
 static inline int32_t cgr__decodes_count(const cgr__decodes *d) {
-  return d->split.threshold == 0 ? 0 : d->has_prefill ? d->before : d->added;
+  return d->split.threshold == 0 ? 0 : d->has_prefill ? d->end : d->added;
 }
 
 #ifdef __cplusplus

@@ -166,7 +166,7 @@ void cgr__setup_support(cgr__setup *setup) {
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support
                        : CGR_SUPPORT_ALWAYS;
-  setup->split = (cgr__split){ 0, 0 };
+  setup->split = (cgr__decode_split){ 0, 0 };
   for (int32_t i = 0; i < c->num_layers; i++)
     ask_backend(setup, i, &asked, &who);
   setup->mode = cgr__mode_lower((cgr_graph_mode)c->graph_mode, setup->support, &reason);

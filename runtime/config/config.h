@@ -46,7 +46,7 @@ typedef struct cgr__setup {
   bool backends_known;                         /* how many there are, and where */
   cgr__planning planning[1 + CGR__MAX_BACKENDS];
   char backend_names[1 + CGR__MAX_BACKENDS][32];
-  cgr__split split;          /* of the backends in use: the smallest threshold, uniform if one of them wants that */
+  cgr__decode_split split;   /* of the backends in use: the smallest threshold, uniform if one of them wants that */
   cgr_graph_support support; /* the least of all attention in use */
   cgr_graph_mode mode;       /* after lowering */
   char mode_reason[384];

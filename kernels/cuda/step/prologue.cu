@@ -114,7 +114,7 @@ template <bool kSets>
 __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batch, const Step &step, bool fresh,
                                Scratch &scratch) {
   const cgr__step_args &a = args.step;
-  const cgr__split split = a.split;
+  const cgr__decode_split split = a.split;
   const int32_t first_len = split.threshold > 0 && step.num_requests > 0 ? batch.query_start[1] - batch.query_start[0] : 0;
   uint32_t pages_before[CGR__MAX_GROUPS] = { 0, 0, 0, 0 };
 #pragma unroll 1
