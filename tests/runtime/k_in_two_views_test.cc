@@ -1,4 +1,4 @@
-// K in two parts, as MLA has it: v is a part of k in the cache, and a call gives each head of K in k and k2. A backend that
+// K in two views, as MLA has it: v is a part of k in the cache, and a call gives each head of K in k and k2. A backend that
 // appends gets both unchanged in every kind of step; the others refuse them by name, and so does a scale that is left to its
 // default.
 #include "tests/support/kept_calls.h"
@@ -6,7 +6,7 @@
 namespace cgr_test {
 namespace {
 
-class PartsOfK : public KeptCalls {
+class KInTwoViews : public KeptCalls {
 protected:
   static constexpr int kDim = 96, kDimV = 64;
 
@@ -24,19 +24,19 @@ protected:
   }
 };
 
-TEST_P(PartsOfK, ReachABackendThatAppendsUnchangedInEveryKindOfStep) {
+TEST_P(KInTwoViews, ReachABackendThatAppendsUnchangedInEveryKindOfStep) {
   ExpectUnchangedInEveryKindOfStep();
   call_.k2.stride_token = call_.k2.stride_head = 64; // as part of a wider tensor
   call_.k2.data = Alloc(kTokens * 64 * 2);
   ExpectUnchangedInEveryKindOfStep();
-  ASSERT_NO_FATAL_FAILURE(MakeView(&call_.k, CGR_DTYPE_BF16, 1, kDim)); // in one part
+  ASSERT_NO_FATAL_FAILURE(MakeView(&call_.k, CGR_DTYPE_BF16, 1, kDim)); // in one view
   call_.v = call_.k, call_.k2.data = nullptr;
   ExpectUnchangedInEveryKindOfStep();
 }
 
-TEST_P(PartsOfK, GraphsHoldBoth) { ExpectGraphsHold({ call_.k.data, call_.k2.data }); }
+TEST_P(KInTwoViews, GraphsHoldBoth) { ExpectGraphsHold({ call_.k.data, call_.k2.data }); }
 
-TEST_P(PartsOfK, HaveTheirShapes) {
+TEST_P(KInTwoViews, HaveTheirShapes) {
   const cgr_attention good = call_;
   CGR_ASSERT_OK(Create(CGR_MODE_FULL));
   call_.k2.dtype = CGR_DTYPE_FP16;
@@ -60,8 +60,8 @@ TEST_P(PartsOfK, HaveTheirShapes) {
                 "a larger head_dim", good);
 }
 
-// A layer without a cache attends to the parts themselves.
-TEST_P(PartsOfK, AreNotWhatItsResultsOverwrite) {
+// A layer without a cache attends to the views themselves.
+TEST_P(KInTwoViews, AreNotWhatItsResultsOverwrite) {
   layer_.flags = CGR_LAYER_NO_CACHE, layer_.dtype = CGR_DTYPE_BF16, layer_.k = layer_.v = cgr_kv_view{};
   CGR_ASSERT_OK(Create(CGR_MODE_FULL));
   const cgr_view out = call_.out;
@@ -71,7 +71,7 @@ TEST_P(PartsOfK, AreNotWhatItsResultsOverwrite) {
   CGR_EXPECT_OK(Capture());
 }
 
-TEST_P(PartsOfK, AreRefusedByWhoeverTakesOneView) {
+TEST_P(KInTwoViews, AreRefusedByWhoeverTakesOneView) {
   layer_.v.base = Alloc(size_t(kPages) * kPage * kDim * 2);
   backend_.flags = 0;
   layer_.head_dim_v = kDim, call_.out = call_.q;
@@ -84,7 +84,7 @@ TEST_P(PartsOfK, AreRefusedByWhoeverTakesOneView) {
   ExpectRefused(CGR_ERROR_UNSUPPORTED, "k2 is given for layer 0, which the library's own kernels attend", "NULL in this version");
 }
 
-TEST_P(PartsOfK, WantTheModelsScale) {
+TEST_P(KInTwoViews, WantTheModelsScale) {
   layer_.scale = 0.0f;
   ExpectMessage(Create(CGR_MODE_FULL), CGR_ERROR_INVALID_ARGUMENT,
                 { "layers[0].scale is 0, expected the model's", "1 / sqrt(96)", "MLA" });
@@ -101,7 +101,7 @@ TEST_P(PartsOfK, WantTheModelsScale) {
   CGR_EXPECT_OK(Create(CGR_MODE_FULL));
 }
 
-CGR_INSTANTIATE_OVER_DEVICES(PartsOfK);
+CGR_INSTANTIATE_OVER_DEVICES(KInTwoViews);
 
 } // namespace
 } // namespace cgr_test
