@@ -17,8 +17,11 @@ protected:
   static constexpr int kPage = 16, kHeads = 2, kTokens = 8;
 
   void Open() {
+    cgr_device_info info = CGR_DEVICE_INFO_INIT;
     dev_ = violations_.Open(GetParam());
     ASSERT_NE(dev_, nullptr);
+    CGR_ASSERT_OK(cgr_device_get_info(dev_, &info));
+    ASSERT_EQ(info.kind == CGR_DEVICE_KIND_CUDA, GetParam().HasCudaKernels()); // the layer took no other's place
     CGR_ASSERT_OK(cgr_stream_create(dev_, &stream_));
     layer_.backend = 1, layer_.num_q_heads = layer_.num_kv_heads = kHeads;
     backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };

@@ -14,8 +14,10 @@ namespace cgr_test {
 // What the validation layer reports, from any thread.
 class Violations {
 public:
-  // A device with the layer.
+  // A device with the layer. An emulated one is a layer itself, which this one is opened over.
   cgr_device *Open(const DeviceParam &param) {
+    if (param.IsEmulated())
+      return Over(OpenDevice(param));
     cgr_device_config config = param.config;
     cgr_device *dev = nullptr;
     Attach(&config);
