@@ -86,6 +86,19 @@ static cgr_status check_query(const cgr__block_table_task *t, int32_t most_of_pr
   return cgr__check_range("cgr_block_table_build", name, t->query_start_loc[i + 1], before, before + most);
 }
 
+/* The sequence of request i, whose query tokens have been checked: they are the last of it. */
+static cgr_status check_seq_len(const cgr__block_table_task *t, int32_t i) {
+  const int32_t tokens = t->query_start_loc[i + 1] - t->query_start_loc[i];
+  char name[40];
+  snprintf(name, sizeof name, "seq_lens[%d]", i);
+  CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->seq_lens[i], 0, t->max_seq_len));
+  if (t->seq_lens[i] < tokens)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "cgr_block_table_build: %s is %d, expected at least %d, the new tokens of request %d by query_start_loc",
+                     name, t->seq_lens[i], tokens, i);
+  return CGR_OK;
+}
+
 static cgr_status check_live(const cgr__block_table_task *t, int32_t most_of_prefill) {
   const int32_t live = t->live_requests ? *t->live_requests : t->num_requests;
   CGR__TRY(cgr__check_range("cgr_block_table_build", "live_requests[0]", live, 0, t->num_requests));
@@ -98,9 +111,8 @@ static cgr_status check_live(const cgr__block_table_task *t, int32_t most_of_pre
     char name[40];
     snprintf(name, sizeof name, "rows[%d]", i);
     CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->rows[i], 0, t->num_rows - 1));
-    snprintf(name, sizeof name, "seq_lens[%d]", i);
-    CGR__TRY(cgr__check_range("cgr_block_table_build", name, t->seq_lens[i], 0, t->max_seq_len));
     CGR__TRY(check_query(t, most_of_prefill, first_prefill, i));
+    CGR__TRY(check_seq_len(t, i));
     CGR__TRY(check_request_pages(t, i));
   }
   return CGR_OK;

@@ -77,8 +77,8 @@ CGR__HOST_DEVICE int32_t cgr__block_table_query_start(const cgr__block_table_tas
   return t->query_start_loc[j < s->end - s->first ? s->first + j : s->end] - s->first_token;
 }
 
-/* Tokens of entry j, 0 .. num_requests - 1: none for padding, when its row or its length is out of range, and for a decode whose
- * tokens are not where a kernel that takes q_len_per_req looks for them. */
+/* Tokens of entry j, 0 .. num_requests - 1: none for padding, when its row or its length is out of range or the length does not
+ * have its new tokens, and for a decode whose tokens are not where a kernel that takes q_len_per_req looks for them. */
 CGR__HOST_DEVICE int32_t cgr__block_table_len(const cgr__block_table_task *t, const cgr__block_table_stretch *s, int32_t j) {
   if (j >= s->end - s->first)
     return 0;
@@ -88,6 +88,8 @@ CGR__HOST_DEVICE int32_t cgr__block_table_len(const cgr__block_table_task *t, co
     if (t->query_start_loc[i] != begin || t->query_start_loc[i + 1] != begin + t->query_len)
       return 0;
   }
+  if (seq_len < t->query_start_loc[i + 1] - t->query_start_loc[i])
+    return 0;
   return row >= 0 && row < t->num_rows && seq_len > 0 && seq_len <= t->max_seq_len ? seq_len : 0;
 }
 

@@ -195,6 +195,11 @@ TEST(BlockTableApi, RefusesLiveValuesOutOfRange) {
   ExpectBuildRefused([](Good &g) { g.rows[1] = 2; }, bad, { "rows[1] is 2", "0 .. 1" });
   ExpectBuildRefused([](Good &g) { g.rows[0] = -1; }, bad, { "rows[0] is -1", "0 .. 1" });
   ExpectBuildRefused([](Good &g) { g.seq_lens[1] = 41; }, bad, { "seq_lens[1] is 41", "0 .. 40" });
+  ExpectBuildRefused([](Good &g) { g.seq_lens[1] = 0; }, bad, { "seq_lens[1] is 0", "at least 1, the new tokens of request 1" });
+  ExpectBuildRefused([](Good &g) { g.seq_lens[0] = -1; }, bad, { "seq_lens[0] is -1", "0 .. 40" });
+  Good empty; // it may have neither
+  empty.seq_lens[1] = 0, empty.query_start_loc[2] = 1;
+  CGR_EXPECT_OK(cgr_block_table_build(&empty.input, empty.memory.data(), empty.bytes));
   ExpectBuildRefused([](Good &g) { g.query_start_loc[2] = 0; }, bad, { "query_start_loc[2] is 0", "1 .. 2" });
   ExpectBuildRefused([](Good &g) { g.query_start_loc[1] = 2; }, bad, { "query_start_loc[1] is 2", "0 .. 1" });
   ExpectBuildRefused([](Good &g) { g.page_table[5] = 10; }, CGR_ERROR_PAGE_OUT_OF_RANGE,

@@ -65,7 +65,7 @@ TEST_P(BlockTableKernel, OfManyRequests) {
       b.seq_lens.clear();
       b.query_start_loc.assign(1, 0);
       for (int32_t i = 0; i < requests; i++) {
-        b.seq_lens.push_back(random.Pick32(0, b.input.max_seq_len));
+        b.seq_lens.push_back(random.Pick32(0, b.input.max_seq_len)); // it may be below the new tokens
         b.query_start_loc.push_back(b.query_start_loc.back() + (mixed && i >= b.first_prefill ? random.Pick32(0, 9) : 1));
       }
       b.Bind();

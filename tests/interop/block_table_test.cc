@@ -79,7 +79,7 @@ TEST(BlockTable, KernelPagesAreThoseOfTheEnginesPages) {
       for (int64_t i = 0; i < b.input.num_rows * b.input.page_table_stride; i++)
         b.page_table.push_back(random.Pick32(0, int32_t(b.input.num_pages) - 1));
       for (int32_t i = 0; i < b.num_live(); i++)
-        b.seq_lens[size_t(i)] = random.Pick32(0, 3000);
+        b.seq_lens[size_t(i)] = random.Pick32(b.query_start_loc[size_t(i) + 1] - b.query_start_loc[size_t(i)], 3000);
       b.Bind();
       cgr_block_table_layout at;
       const std::vector<int32_t> got = Build(b, &at);

@@ -41,15 +41,15 @@ inline int32_t KernelPageSize(const cgr_block_table_input &in) {
   return in.kernel_page_size ? in.kernel_page_size : in.page_size;
 }
 
-// `spoiled`: rows, lengths, pages, the first prefill and tokens of uniform decodes may be out of range, which only the device
-// accepts.
+// `spoiled`: rows, lengths, pages, the first prefill and tokens of uniform decodes may be out of range, and lengths below the new
+// tokens, which only the device accepts.
 inline void RandomBlockTable(Random &random, int32_t most_requests, bool spoiled, BlockTableBatch *b) {
   cgr_block_table_input &in = b->input;
   in = CGR_BLOCK_TABLE_INPUT_INIT;
   in.num_requests = random.Pick32(1, most_requests);
   in.query_len = random.Pick32(1, 4);
   RandomPageSizes(random, &in);
-  in.max_seq_len = random.OneIn(3) ? random.Pick32(1, 100) : random.Pick32(1, 20000);
+  in.max_seq_len = random.OneIn(3) ? random.Pick32(in.query_len, 100) : random.Pick32(in.query_len, 20000);
   const int32_t pages = (in.max_seq_len + in.page_size - 1) / in.page_size;
   in.max_pages = (in.max_seq_len + KernelPageSize(in) - 1) / KernelPageSize(in) + (random.OneIn(2) ? 0 : random.Pick32(0, 9));
   in.kv_layout = CGR_LAYOUT_HND;
@@ -60,7 +60,7 @@ inline void RandomBlockTable(Random &random, int32_t most_requests, bool spoiled
   b->live = random.OneIn(2) ? random.Pick32(0, in.num_requests) : -1;
   b->first_prefill = -1;
   if (random.OneIn(2)) {
-    in.max_prefill_query_len = random.Pick32(1, 50);
+    in.max_prefill_query_len = random.Pick32(1, std::min(50, in.max_seq_len));
     in.whole_query = random.OneIn(3);
     b->first_prefill = random.OneIn(4) ? 0 : random.OneIn(4) ? b->num_live() : random.Pick32(0, b->num_live());
   }
@@ -81,12 +81,13 @@ inline void RandomBlockTable(Random &random, int32_t most_requests, bool spoiled
                       ? random.Pick32(0, in.max_seq_len)
                       : std::min(in.max_seq_len, std::max(0, random.Pick32(0, pages) * in.page_size + random.Pick32(-1, 1)));
     b->rows.push_back(bad && random.OneIn(2) ? int32_t(random.Bits()) : random.Pick32(0, in.num_rows - 1));
-    b->seq_lens.push_back(bad && random.OneIn(2) ? int32_t(random.Bits()) : len);
     const bool is_prefill = in.max_prefill_query_len > 0 && i >= b->first_prefill;
     const bool exact = uniform && !is_prefill && !(spoiled && random.OneIn(20));
-    b->query_start_loc.push_back(b->query_start_loc.back() + (exact        ? query_len
-                                                              : is_prefill ? random.Pick32(0, in.max_prefill_query_len)
-                                                                           : random.Pick32(0, query_len)));
+    const int32_t tokens = exact        ? query_len
+                           : is_prefill ? random.Pick32(0, in.max_prefill_query_len)
+                                        : random.Pick32(0, query_len);
+    b->query_start_loc.push_back(b->query_start_loc.back() + tokens);
+    b->seq_lens.push_back(bad && random.OneIn(2) ? int32_t(random.Bits()) : bad ? len : std::max(len, tokens));
   }
   if (in.max_prefill_query_len > 0 && spoiled && random.OneIn(8))
     b->first_prefill = random.OneIn(2) ? int32_t(random.Bits()) : b->num_live() + 1;
@@ -105,7 +106,8 @@ inline void PutBlockTableStretch(const BlockTableBatch &b, int32_t first, int32_
   std::vector<int32_t> queries, lens; // of the requests, then of the padding
   for (int32_t i = first; i < end; i++) {
     const size_t r = size_t(i);
-    const bool good = b.rows[r] >= 0 && b.rows[r] < in.num_rows && b.seq_lens[r] >= 0 && b.seq_lens[r] <= in.max_seq_len;
+    const bool good = b.rows[r] >= 0 && b.rows[r] < in.num_rows && b.seq_lens[r] <= in.max_seq_len &&
+                      b.seq_lens[r] >= b.query_start_loc[r + 1] - b.query_start_loc[r]; // new tokens
     const bool placed = is_prefills || in.num_tokens == 0 ||
                         (b.query_start_loc[r] == i * query_len && b.query_start_loc[r + 1] == (i + 1) * query_len);
     lens.push_back(good && placed ? b.seq_lens[r] : 0);

@@ -20,8 +20,8 @@ extern "C" {
  * If the engine's pages are larger than the kernel's, the table has those of the kernel. Page p of the pool is then n =
  * page_size / kernel_page_size pages of the kernel, p * n .. p * n + n - 1, which follow each other in memory.
  *
- * On the device, a request whose row or length is out of range is empty. A page outside the pool is replaced by read_trash_page,
- * of whose n pages each stands for the one at its place. */
+ * On the device, a request is empty if its row or length is out of range, or its length is below its new tokens. A page outside
+ * the pool is replaced by read_trash_page, of whose n pages each stands for the one at its place. */
 typedef struct cgr_block_table_input {
   uint32_t size;
   int32_t num_requests;           /* B, padding included, 1 .. 4096 */
