@@ -167,7 +167,7 @@ typedef struct cgr_measure {
   uint32_t reserved;
   cgr_view view;     /* [num_tokens, num_heads, head_dim], of fp32, fp16 or bf16; covers the padded token count */
   float *maxima;     /* device, [num_heads][head_dim], aligned to 4 bytes: each becomes the larger of its old value and the step's
-                        maximum; set them to 0 first. Must not overlap the view */
+                        maximum; set them to 0 first. Must overlap neither the view nor factors of a layer's cache */
 } cgr_measure;
 #define CGR_MEASURE_INIT { (uint32_t)sizeof(cgr_measure), 0, 0, 0, { NULL, 0, 0, 0, 0 }, NULL }
 

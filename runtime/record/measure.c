@@ -1,6 +1,7 @@
 /* cgr_record_measure: checks the struct of the engine and enqueues the kernel. */
 #include "cgr/names.h"
 #include "kernels/measure.h"
+#include "runtime/config/strided_set.h"
 #include "runtime/record/record.h"
 #include "runtime/record/view_check.h"
 #include "runtime/runtime.h"
@@ -29,6 +30,26 @@ static cgr_status check_maxima(const cgr__step_recorder *rec, const cgr_measure 
   return cgr__memory_end_check(rec, FUNCTION, "maxima", m->maxima, bytes);
 }
 
+/* Factors are made of maxima between steps: attention would read those that grow during one, and codes of before would change. */
+static cgr_status check_apart_from_factors(const cgr__step_recorder *rec, const cgr_measure *m) {
+  const cgr__setup *setup = &rec->runtime->setup;
+  const cgr__strided_set maxima =
+      cgr__strided_set_of_run(m->maxima, (int64_t)m->num_heads * m->head_dim * (int64_t)sizeof *m->maxima);
+  for (int32_t i = 0; i < setup->config.num_layers; i++)
+    for (int32_t t = CGR__LAYER_TENSOR_K_SCALE; t <= CGR__LAYER_TENSOR_V_SCALE; t++) {
+      const cgr_layer *layer = &setup->layers[i];
+      cgr__strided_set factors;
+      if (cgr__layer_strided_set(layer, cgr__group_of(setup, layer->group), (cgr__layer_tensor)t, &factors) &&
+          cgr__strided_sets_meet(&maxima, &factors))
+        return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                         FUNCTION ": maxima at %p overlaps layers[%d].%s at %p, expected memory of its own: factors are made of "
+                                  "maxima, not measured into",
+                         (const void *)m->maxima, i, cgr__layer_tensor_name((cgr__layer_tensor)t),
+                         (const void *)(uintptr_t)factors.base);
+    }
+  return CGR_OK;
+}
+
 static cgr_status check_measure_views(const cgr__step_recorder *rec, const cgr_measure *m) {
   const cgr_view dense = { m->maxima, CGR_DTYPE_FP32, 0, (int64_t)m->num_heads * m->head_dim, m->head_dim };
   const cgr__tensor measured = { &m->view,
@@ -36,6 +57,7 @@ static cgr_status check_measure_views(const cgr__step_recorder *rec, const cgr_m
   const cgr__tensor maxima = { &dense, { "maxima", "", CGR_DTYPE_FP32, 1, m->num_heads, m->head_dim, 1 } };
   CGR__TRY(cgr__view_check(rec, FUNCTION, &m->view, &measured.shape));
   CGR__TRY(check_maxima(rec, m));
+  CGR__TRY(check_apart_from_factors(rec, m));
   return cgr__tensor_check_apart(FUNCTION, &maxima, &measured, false);
 }
 

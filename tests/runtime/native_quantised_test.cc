@@ -74,6 +74,8 @@ protected:
       status = cgr_record_buffer(recorder, CGR_BUFFER_NEXT_TOKENS, 0, &next);
     if (status == CGR_OK) // a model that always answers 0
       status = cgr_fill(self->dev_, next.data, 0, size_t(info.key.num_requests) * sizeof(int32_t), info.stream);
+    if (status == CGR_OK && self->measure_.view.data != nullptr)
+      status = cgr_record_measure(recorder, &self->measure_);
     return status == CGR_OK ? cgr_record_attention(recorder, &self->call_) : status;
   }
   void Start(int32_t mode) {
@@ -183,6 +185,7 @@ protected:
 
   static constexpr size_t kCacheBytes = size_t(kPages) * kPage * kHeads * kDim;
   std::vector<float> scales_[2];
+  cgr_measure measure_ = CGR_MEASURE_INIT; // without data: `record` measures nothing
 };
 
 TEST_P(NativeQuantised, AttendsToWhatTheAppendHasQuantised) {
@@ -329,6 +332,41 @@ TEST_P(NativeQuantised, GivesResultsOfCodes) {
       }
       ASSERT_NO_FATAL_FAILURE(Stop());
     }
+}
+
+// A measure may stand next to the factors in use, and not in them: 8 maxima of one head.
+TEST_P(NativeQuantised, MaximaAreNoFactors) {
+  const std::vector<float> factors = ChannelFactors(kHeads * kDim);
+  const float factor = 0.5f;
+  const int32_t count = 1, token = 0, pages[] = { 3, 5 };
+  ASSERT_NO_FATAL_FAILURE(Make(CGR_DTYPE_I8, CGR_DTYPE_BF16, { factor }, factors));
+  layer_.k.scale = static_cast<float *>(Alloc(9 * sizeof factor));
+  layer_.v.scale = static_cast<float *>(Alloc((factors.size() + 8) * sizeof factor));
+  Put(layer_.k.scale, &factor, sizeof factor);
+  Put(layer_.v.scale, factors.data(), factors.size() * sizeof factor);
+  measure_.num_heads = 1, measure_.head_dim = 8, measure_.view = call_.v;
+  ASSERT_NO_FATAL_FAILURE(Start(CGR_MODE_NONE));
+  CGR_ASSERT_OK(cgr_request_open(rt_, 7, &row_));
+  CGR_ASSERT_OK(cgr_request_set_pages(rt_, row_, 0, 0, pages, 2));
+  float *const after = layer_.v.scale + factors.size();
+  for (auto [maxima, field] : { std::pair<float *, const char *>{ layer_.v.scale, "layers[0].v.scale" },
+                                { after - 1, "layers[0].v.scale" },
+                                { layer_.k.scale, "layers[0].k.scale" },
+                                { layer_.k.scale + 1, nullptr },
+                                { after, nullptr } }) {
+    const cgr_batch batch = BatchOf(1, &row_, &token, &count);
+    measure_.maxima = maxima;
+    step_ = CGR_STEP_INIT;
+    CGR_ASSERT_OK(cgr_step_prepare(rt_, &batch, &step_));
+    const cgr_status status = cgr_step_launch(rt_, &step_, stream_);
+    if (field != nullptr)
+      ExpectMessage(status, CGR_ERROR_CALLBACK, { "cgr_record_measure: maxima at ", field, "memory of its own" });
+    else
+      CGR_EXPECT_OK(status);
+    CGR_ASSERT_OK(cgr_step_wait(rt_, step_.mark, -1, nullptr));
+  }
+  const std::vector<unsigned char> bytes = Get(layer_.v.scale, factors.size() * sizeof factor);
+  EXPECT_EQ(std::memcmp(bytes.data(), factors.data(), bytes.size()), 0) << "factors were changed";
 }
 
 TEST_P(NativeQuantised, PassesAnAuditAndASelfTest) {
