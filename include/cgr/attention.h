@@ -259,8 +259,9 @@ typedef struct cgr_attention {
                      1, num_tokens for [heads, tokens] */
   const float *q_scale;   /* device, one number, aligned to 4 bytes: what q's values of 8 bits are multiplied by; NULL: 1. Only
                              for a layer with a backend of the engine's whose q_dtype has 8 bits; replays read it anew */
-  const float *out_scale; /* the counterpart of out and out_dtype, for any backend: out is the result divided by it; NULL: 1. The
-                             library's own kernels round to nearest, ties to even, saturate at 448, and make 0x7f of NaN */
+  const float *out_scale; /* the counterpart of out and out_dtype, for any backend: out is the result divided by it; NULL: 1. Both
+                             are finite and above 0, which nothing checks. The library's own kernels round to nearest, ties to
+                             even, saturate at 448, and make 0x7f of NaN */
   cgr_view out_block_scale; /* written, with out: needed if out_dtype is fp4_e2m1 (nvfp4), and data NULL otherwise. A result is its
                                element times the scale of its block times *out_scale (1 if NULL). fp8_e4m3 [num_tokens, num_q_heads,
                                head_dim_v / 16]: a scale for each 16 neighbouring elements of a head. Any strides and addresses
