@@ -72,14 +72,23 @@ static const char *dtypes_text(const cgr__kernel_kind *kind) {
 /* Whether the kind reads caches of this dtype as codes of 8 bits. */
 static bool reads_codes(const question *q, int32_t dtype) { return q->kind->cache_dtypes & 1u << dtype; }
 
+/* Whether K has a dtype that the kind reads. If not, nothing is compared with it: that would say to follow a dtype that is wrong.
+ */
+static bool knows_k(const question *q) {
+  const int32_t dtype = q->layer->k.dtype;
+  return dtype == 0 || reads_codes(q, dtype) || (q->kind->dtypes & 1u << dtype);
+}
+
 static void check_cache_dtype(const question *q) {
   const cgr_layer *l = q->layer;
   const char *name = cgr_dtype_name((cgr_dtype)l->k.dtype);
   if (reads_codes(q, l->k.dtype) && l->flags & CGR_LAYER_NO_CACHE)
     REFUSE(q, "k.dtype", "is %s with CGR_LAYER_NO_CACHE, expected %s: only caches have 8 bits", name, dtypes_text(q->kind));
-  else if (l->k.dtype != 0 && !reads_codes(q, l->k.dtype) && !(q->kind->dtypes & 1u << l->k.dtype))
+  else if (!knows_k(q))
     REFUSE(q, "k.dtype", "is %s, expected %s%s on this device", name, dtypes_text(q->kind),
            q->kind->cache_dtypes ? ", or fp8_e4m3, fp8_e5m2 or i8 for a cache," : "");
+  if (!knows_k(q))
+    return;
   if (!reads_codes(q, l->k.dtype) && values_differ(l->v.dtype, l->k.dtype))
     REFUSE(q, "v.dtype", "is %s, expected %s as in k%s", cgr_dtype_name((cgr_dtype)l->v.dtype), name,
            reads_codes(q, l->v.dtype) ? ": K of 8 bits may have V of 16, not the reverse" : "");
@@ -93,7 +102,7 @@ static void check_call_dtypes(const question *q) {
   const cgr_layer *l = q->layer;
   const char *cache = cgr_dtype_name((cgr_dtype)l->k.dtype), *name = cgr_dtype_name((cgr_dtype)l->dtype);
   if (!reads_codes(q, l->k.dtype)) {
-    if (values_differ(l->dtype, l->k.dtype) && lacks_feature(q, CGR__FEATURE_CACHE_DTYPE))
+    if (knows_k(q) && values_differ(l->dtype, l->k.dtype) && lacks_feature(q, CGR__FEATURE_CACHE_DTYPE))
       REFUSE(q, "dtype", "is %s, expected %s as in the cache", name, cache);
   } else if (!(l->flags & CGR_LAYER_NO_CACHE) && l->dtype != 0 && !(q->kind->dtypes & 1u << l->dtype)) {
     REFUSE(q, "dtype", "is %s (0 takes the cache's), expected %s with a cache of %s", name, dtypes_text(q->kind), cache);
@@ -138,9 +147,9 @@ static void refuse_token_scale(const question *q, const cgr_kv_view *view, const
 static void check_scale(const question *q, const cgr_kv_view *view, const char *name) {
   const cgr_layer *l = q->layer;
   const bool is_v = view == &l->v;
-  const int32_t dtype = is_v && !reads_codes(q, l->k.dtype) ? l->k.dtype : view->dtype;
-  const bool is_code = reads_codes(q, dtype);
-  if (!lacks_feature(q, CGR__FEATURE_CACHE_SCALES) || dtype == 0)
+  const int32_t dtype = view->dtype;
+  const bool is_code = reads_codes(q, dtype), is_refused = is_v && is_code && !reads_codes(q, l->k.dtype); /* V's dtype is */
+  if (!lacks_feature(q, CGR__FEATURE_CACHE_SCALES) || dtype == 0 || !knows_k(q) || is_refused)
     return;
   if (!is_code && view->scale)
     REFUSE(q, name, "is given, expected NULL with a cache of %s", cgr_dtype_name((cgr_dtype)dtype));

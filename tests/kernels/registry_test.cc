@@ -128,7 +128,10 @@ void CheckProperties(const cgr_device_info &device, const cgr__kernel_kind *kern
   }
   for (const Property *property : asked) {
     const bool hidden = property->feature == CGR__FEATURE_CROSS && layer.flags & CGR_LAYER_NO_CACHE; // no keys to be of another
-    bool found = hidden || kernel_kind->features & property->feature;
+    const bool follows = // what is wrong with the dtype of K, or of V, says nothing of these
+        (missing.count("k.dtype") > 0 && Names{ "dtype", "v.dtype", "k.scale", "v.scale" }.count(property->field) > 0) ||
+        (missing.count("v.dtype") > 0 && property->field == std::string("v.scale"));
+    bool found = hidden || follows || kernel_kind->features & property->feature;
     for (const cgr_finding &finding : answer.findings)
       found = found || (std::string(finding.field) == property->field &&
                         std::string(finding.text).find(property->text) != std::string::npos);
@@ -298,6 +301,8 @@ TEST(KernelKinds, NameWhatCachesOfCodesCannotHave) {
                     { "is fp16, expected fp8_e4m3, fp8_e5m2 or i8, or bf16 as in dtype" });
       ExpectRefused(device, with([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_BF16, l.k.scale = l.v.scale = nullptr; }), "v.dtype",
                     { "is " + name + ", expected bf16 as in k" });
+      ExpectRefused(device, with([](cgr_layer &l) { l.k.dtype = CGR_DTYPE_BF16, l.k.scale = nullptr; }), "v.dtype",
+                    { "expected bf16 as in k: K of 8 bits may have V of 16, not the reverse" }); // and nothing of its factors
       ExpectRefused(device, with([](cgr_layer &l) { l.v.dtype = CGR_DTYPE_BF16, l.v.scale = kFactors; }), "v.scale",
                     { "is given, expected NULL with a cache of bf16" });
       ExpectRefused(device, with([](cgr_layer &l) { l.head_dim = 72; }), "head_dim",
@@ -349,8 +354,13 @@ TEST(KernelKinds, WantFactorsOfIntegers) {
     layer = CodesLayer(CGR_DTYPE_I8);
     layer.v.scale = nullptr;
     ExpectRefused(device, layer, "v.scale", { "is NULL, expected factors with a cache of i8" });
-    ExpectRefused(device, CodesLayer(CGR_DTYPE_U8, CGR_DTYPE_U8), "k.dtype",
-                  { "is u8, expected ", "fp16 or bf16, or fp8_e4m3, fp8_e5m2 or i8 for a cache, on this device" });
+    for (cgr_dtype dtype : { CGR_DTYPE_U8, CGR_DTYPE_BF16 }) // nothing else is asked to be u8
+      for (float *scale : { static_cast<float *>(nullptr), kFactors }) {
+        layer = CodesLayer(CGR_DTYPE_U8, dtype);
+        layer.k.scale = layer.v.scale = scale;
+        ExpectRefused(device, layer, "k.dtype",
+                      { "is u8, expected ", "fp16 or bf16, or fp8_e4m3, fp8_e5m2 or i8 for a cache, on this device" });
+      }
   }
 }
 

@@ -104,15 +104,17 @@ inline FieldNames RefusedFields(const cgr_layer &l, const cgr__kernel_kind &v, i
   const int32_t step = codes ? 16 : v.head_dim_step;
   auto dim = [&](int32_t d) { return d >= v.min_head_dim && d <= v.max_head_dim && d % step == 0; };
   auto lacks = [&](uint32_t feature) { return !(v.features & feature); };
+  const bool known = codes || v.dtypes & 1u << l.k.dtype;          // else nothing is compared with K's dtype
+  const bool v_alone = !codes && v.cache_dtypes & 1u << l.v.dtype; // V of 8 bits with K of more: its factors are not the fault
   const bool slopes = l.alibi_slopes != nullptr || l.flags & CGR_LAYER_ALIBI_SQRT, v_apart = l.head_dim_v != l.head_dim;
   const std::pair<const char *, bool> rules[] = {
     { "k.dtype", !(v.dtypes & 1u << l.k.dtype) && !(codes && cached) },
-    { "v.dtype", l.v.dtype != l.k.dtype && !(codes && (v.cache_dtypes & 1u << l.v.dtype || l.v.dtype == l.dtype)) },
-    { "dtype", codes ? cached && !(v.dtypes & 1u << l.dtype) : l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
+    { "v.dtype", known && l.v.dtype != l.k.dtype && !(codes && (v.cache_dtypes & 1u << l.v.dtype || l.v.dtype == l.dtype)) },
+    { "dtype", codes ? cached && !(v.dtypes & 1u << l.dtype) : known && l.dtype != l.k.dtype && lacks(CGR__FEATURE_CACHE_DTYPE) },
     { "q_dtype", l.q_dtype != 0 && l.q_dtype != l.dtype && lacks(CGR__FEATURE_Q_DTYPE) },
     { "out_dtype", l.out_dtype != l.dtype && lacks(CGR__FEATURE_OUT_DTYPE) && !(v.out_dtypes & 1u << l.out_dtype) },
-    { "k.scale", !ServesScale(l, l.k, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
-    { "v.scale", !ServesScale(l, l.v, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "k.scale", known && !ServesScale(l, l.k, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
+    { "v.scale", known && !v_alone && !ServesScale(l, l.v, v) && lacks(CGR__FEATURE_CACHE_SCALES) },
     { "head_dim", !dim(l.head_dim) },
     { "head_dim_v", v_apart && (lacks(CGR__FEATURE_HEAD_DIM_V) || !dim(l.head_dim_v)) },
     { l.head_dim_v > l.head_dim ? "head_dim_v" : "head_dim", shared_memory > 0 && SharedBytes(l, v) > shared_memory },
