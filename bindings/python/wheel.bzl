@@ -4,14 +4,15 @@ def _wheel_impl(ctx):
     folder = ctx.actions.declare_directory(ctx.label.name)
     include = [f for f in ctx.files.headers if f.path.endswith("cgr/base.h")][0].dirname[:-len("/cgr")]
     ctx.actions.run_shell(
-        inputs = ctx.files.srcs + ctx.files.headers + [ctx.file.library, ctx.file.validation],
+        inputs = ctx.files.srcs + ctx.files.headers + ctx.files.licenses + [ctx.file.library, ctx.file.validation],
         outputs = [folder],
-        command = "python3 -B %s/wheel.py --include %s --library %s --validation %s --out %s >/dev/null" % (
+        command = "python3 -B %s/wheel.py --include %s --library %s --validation %s --out %s --licenses %s >/dev/null" % (
             ctx.label.package,
             include,
             ctx.file.library.path,
             ctx.file.validation.path,
             folder.path,
+            " ".join([f.path for f in ctx.files.licenses]),
         ),
         mnemonic = "Wheel",
         use_default_shell_env = True,
@@ -22,6 +23,7 @@ wheel = rule(
     attrs = {
         "headers": attr.label_list(allow_files = True),
         "library": attr.label(allow_single_file = True),
+        "licenses": attr.label_list(allow_files = True),
         "srcs": attr.label_list(allow_files = True),
         "validation": attr.label(allow_single_file = True),
     },

@@ -1,5 +1,10 @@
 # The Python package (CGR_PYTHON): its extension of the stable ABI with libcgr.so next to it; component `python` of the install.
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+  OUTPUT_VARIABLE free_threaded OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(free_threaded)
+  message(FATAL_ERROR "cgr needs a Python with the GIL, and ${Python_EXECUTABLE} is a free-threaded build, which has no stable ABI")
+endif()
 set(folder ${CGR_ROOT}/bindings/python)
 set(generated ${CMAKE_CURRENT_BINARY_DIR}/python)
 file(GLOB_RECURSE scripts CONFIGURE_DEPENDS ${folder}/generator/*.py)

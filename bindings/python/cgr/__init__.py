@@ -8,6 +8,10 @@ GPU is whatever has __cuda_array_interface__, such as PyTorch's tensors.
 import atexit as _atexit
 import enum as _enum
 import operator as _operator
+import sysconfig as _sysconfig
+
+if _sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("cgr needs a Python with the GIL, and this is a free-threaded build, which has no stable ABI")
 
 import numpy as _numpy
 
