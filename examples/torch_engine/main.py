@@ -10,6 +10,7 @@ import torch
 from engine import RUNNERS, Engine, Limits
 from model import SHAPES, make_model
 from scheduler import Request
+from text import Text
 
 
 def arguments():
@@ -17,6 +18,7 @@ def arguments():
     parser.add_argument("--mode", choices=RUNNERS, default="cgr")
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "host", help="cuda:N or host")
     parser.add_argument("--model", default="tiny", help=f"a folder of Hugging Face's, or random weights: {', '.join(SHAPES)}")
+    parser.add_argument("--text", action="append", help="a prompt, for folders with tokenizer.json; may be given several times")
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=100, help="the longest prompt, in tokens; the shortest has a tenth")
     parser.add_argument("--output", type=int, default=60, help="the most tokens that a request generates; the fewest are half")
@@ -56,19 +58,21 @@ def report(engine, requests, seconds):
 
 def main():
     options = arguments()
+    text = Text(options.model) if options.text else None
     with contextlib.ExitStack() as stack:
         if options.device != "host":
             device = torch.device(options.device)
             stack.enter_context(torch.cuda.device(device))
             stack.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
         engine, model = make_engine(options)
-        for request in make_requests(options, model.shape.vocabulary):
+        vocabulary = model.shape.vocabulary
+        for request in text.requests(options.text, options.output, vocabulary) if text else make_requests(options, vocabulary):
             engine.add(request)
         started = time.perf_counter()
         requests = sorted(engine.run(), key=lambda request: request.tag)
         report(engine, requests, time.perf_counter() - started)
     for request in requests[: options.show]:
-        print(f"request {request.tag}:", *request.output[:16], "...")
+        print(f"request {request.tag}:", *([text.shown(request)] if text else [*request.output[:16], "..."]))
 
 
 if __name__ == "__main__":
