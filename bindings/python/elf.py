@@ -1,4 +1,4 @@
-"""What libraries need of the system that loads them, read from the files themselves, and the platform of a wheel that follows from it."""
+"""What libraries need of the system that loads them, read from the files, and the platform of a wheel that follows from it."""
 
 import os
 import re
@@ -64,7 +64,7 @@ class Library:
 
 
 def platform_of(paths):
-    """manylinux of the newest glibc that these files need; linux, which promises nothing, if they need what not every manylinux has.
+    """manylinux of the newest glibc that these files need; linux, which promises nothing, if they need what some manylinux lacks.
     They may need each other.
     """
     libraries = [Library(path) for path in paths]

@@ -1,9 +1,10 @@
 """Makes a wheel of the stable ABI from libcgr.so, with a C compiler and Python's headers alone.
 
-python3 wheel.py --include DIR --library libcgr.so --validation libcgr_validation.a --out FOLDER [--licenses FILE...] [--unpacked]
+python3 wheel.py --include DIR --library libcgr.so --validation libcgr_validation.a --out FOLDER [--licenses FILE...]
+    [--unpacked]
 
-Prints the wheel's path. With --unpacked the package is put into FOLDER itself, to be imported from there. The platform of the tag is
-manylinux of the newest glibc whose symbols the libraries need (elf.py).
+Prints the wheel's path. With --unpacked the package is put into FOLDER itself, to be imported from there. The platform of the tag
+is manylinux of the newest glibc whose symbols the libraries need (elf.py).
 """
 
 import argparse

@@ -64,7 +64,8 @@ class Needs(WithFolder):
         script = os.path.join(self.folder, "versions.map")
         with open(script, "w", encoding="utf-8") as file:
             file.write(f"{version} {{ global: f; local: *; }};\n")
-        return self.compile(f"{version}/{soname}", "int f(void) { return 1; }", f"-Wl,-soname,{soname}", f"-Wl,--version-script,{script}")
+        options = f"-Wl,-soname,{soname}", f"-Wl,--version-script,{script}"
+        return self.compile(f"{version}/{soname}", "int f(void) { return 1; }", *options)
 
     def user(self, name, *libraries, text="int f(void); int g(void) { return f(); }"):
         return self.compile(name, text, f"-Wl,-soname,{name}", *libraries)
@@ -78,8 +79,8 @@ class Needs(WithFolder):
         self.assertRegex(elf.platform_of([self.user("liba.so", newer), self.user("libb.so", older)]), "^manylinux_2_99_")
 
     def test_versions_of_other_names_and_bytes_that_look_like_one_do_not_count(self):
-        path = self.user("libuser.so", self.system("libm.so.6", "MINE_2.99"), text='''
-            int f(void); const char text[] = "\\0GLIBC_2.98\\0"; int g(void) { return f() + text[0]; }''')  # fmt: skip
+        text = 'int f(void); const char text[] = "\\0GLIBC_2.98\\0"; int g(void) { return f() + text[0]; }'
+        path = self.user("libuser.so", self.system("libm.so.6", "MINE_2.99"), text=text)
         self.assertRegex(elf.platform_of([path]), "^manylinux_2_17_")
 
     def test_packed_relocations_need_the_glibc_that_reads_them(self):
@@ -166,7 +167,8 @@ class Package(WithFolder):
         repair = [*command, "repair", "--plat", platform, "-w", os.path.join(self.folder, "repaired"), made]
         repaired = subprocess.run(repair, capture_output=True, text=True, check=False)
         self.assertEqual(repaired.returncode, 0, repaired.stderr)
-        with zipfile.ZipFile(os.path.join(self.folder, "repaired", os.path.basename(made))) as theirs, zipfile.ZipFile(made) as mine:
+        after = os.path.join(self.folder, "repaired", os.path.basename(made))
+        with zipfile.ZipFile(after) as theirs, zipfile.ZipFile(made) as mine:
             names = [name for name in theirs.namelist() if not name.endswith("/")]
             self.assertEqual(sorted(names), sorted(mine.namelist()), "no library was added")
             for name in names:
@@ -201,7 +203,8 @@ class Installed(WithFolder):
                 command = [python, "-B", os.path.join(HERE, "tests/try_wheel.py"), "--here", target]
                 run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
                 self.assertEqual(run.returncode, 0, run.stderr)
-                self.assertIn(f"cgr {cgr.__version__} on host", run.stdout)
+                wanted = rf"^Python {re.escape(version)}\.\d+: cgr {re.escape(cgr.__version__)}, .*; on host; "
+                self.assertRegex(run.stdout, wanted)
 
 
 class FreeThreaded(WithFolder):

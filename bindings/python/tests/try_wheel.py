@@ -1,8 +1,9 @@
 """Installs a wheel in a fresh environment of each of these Pythons, and runs the engine of docs/python.md there.
 
-python3 try_wheel.py [--device cuda:0] [--system] cgr-*.whl PYTHON...    --system: the environment sees the interpreter's own packages;
-                                                                        without it numpy comes from the package index
-python3 try_wheel.py [--device cuda:0] --here FOLDER                    this interpreter, and the package that it has in FOLDER
+python3 try_wheel.py [--device cuda:0] [--system] cgr-*.whl PYTHON...
+python3 try_wheel.py [--device cuda:0] --here FOLDER                     this interpreter, and the package that it has in FOLDER
+
+With --system the environment sees the interpreter's own packages; without it, numpy comes from the package index.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def run_on_host():
 
 
 def run_on(name):
-    """The guide's engine on another device, whose memory numpy does not see: the next token is the last one."""
+    """The same on any device, also where numpy does not see the memory: the next token is the last one."""
     import cgr
 
     with cgr.Device(name) as device, device.stream() as stream:
@@ -62,22 +63,35 @@ def run_here(device, folder):
     inside = os.path.dirname(os.path.abspath(cgr.__file__))
     if os.path.realpath(inside) != os.path.realpath(os.path.join(folder, "cgr")):
         sys.exit(f"cgr is imported from {inside}, expected {folder}")
-    if not (run_on_host() if device == "host" else run_on(device)):
+    if (device == "host" and not run_on_host()) or not run_on(device):
         sys.exit(f"wrong tokens on {device}")
     size = sum(entry.stat().st_size for entry in os.scandir(inside) if entry.is_file())
-    print(f"Python {platform.python_version()}: cgr {cgr.__version__} on {device} ({cgr.build_info()}), {size / 1e6:.1f} MB installed")
+    print(f"Python {platform.python_version()}: {cgr.build_info()}; on {device}; {size / 1e6:.1f} MB installed")
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+SITE = "import sysconfig; print(sysconfig.get_path('platlib'))"
 
 
 def run_fresh(options, python):
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.path.join(folder, "environment")
-        system = ["--system-site-packages"] if options.system else []
-        subprocess.run([python, "-m", "venv", *system, environment], check=True)
-        inside = os.path.join(environment, "bin/python")
-        subprocess.run([inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", options.wheel], check=True)
-        where = "import sysconfig; print(sysconfig.get_path('platlib'))"
-        site = subprocess.run([inside, "-c", where], check=True, capture_output=True, text=True).stdout.strip()
-        subprocess.run([inside, "-B", os.path.abspath(__file__), "--device", options.device, "--here", site], check=True, cwd=folder)
+        inside = os.path.join(folder, "environment/bin/python")
+        pip = ["-m", "pip", "--disable-pip-version-check"]
+        if options.system:  # also where the interpreter is that of an environment, or has no ensurepip
+            output(python, "-m", "venv", "--without-pip", os.path.join(folder, "environment"))
+            theirs = output(python, "-c", "import sys; print(*sys.path, sep=chr(10))")
+            with open(os.path.join(output(inside, "-c", SITE).strip(), "theirs.pth"), "w", encoding="utf-8") as file:
+                file.write(theirs)
+            output(python, *pip, "--python", inside, "install", "-q", "--no-index", "--no-deps", options.wheel)
+        else:
+            output(python, "-m", "venv", os.path.join(folder, "environment"))
+            output(inside, *pip, "install", "-q", options.wheel)
+        site = output(inside, "-c", SITE).strip()
+        command = [inside, "-B", os.path.abspath(__file__), "--device", options.device, "--here", site]
+        subprocess.run(command, check=True, cwd=folder)
 
 
 def main():
