@@ -67,7 +67,7 @@ HANDLE_STUBS = {
     ],
     "RuntimeHandle": [("__init__", "config: Config", "None", "cgr_runtime_create")],
     "Recorder": [],
-    "Stream": [("synchronize", "", "None", "cgr_stream_synchronize")],
+    "Stream": [("synchronize", "", "None", "cgr_stream_synchronize"), ("__cuda_stream__", "", "tuple[int, int]", "")],
     "Event": [
         ("record", "stream: Any, /", "None", "cgr_event_record"),
         ("wait", "stream: Any, /", "None", "cgr_event_wait"),
@@ -83,6 +83,7 @@ class Array:
     def numpy(self) -> Any: ...
     def __dlpack__(self, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    __dlpack_c_exchange_api__: Any
     def __buffer__(self, flags: int, /) -> memoryview: ...
 '''
 

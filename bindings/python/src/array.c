@@ -1,49 +1,6 @@
 /* cgr.Array: memory of cgr as other libraries take it, by the buffer protocol, DLPack or __cuda_array_interface__. It pins the
  * runtime or memory that it is a part of: closing that waits until no array of it is left. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "core.h"
-
-/* As in dlpack.h, version 1.0. */
-typedef struct dl_tensor {
-  void *data;
-  int32_t device_type, device_id;
-  int32_t ndim;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape, *strides;
-  uint64_t byte_offset;
-} dl_tensor;
-
-typedef struct dl_managed {
-  dl_tensor tensor;
-  void *context;
-  void (*deleter)(struct dl_managed *self);
-} dl_managed;
-
-typedef struct dl_versioned {
-  uint32_t major, minor;
-  void *context;
-  void (*deleter)(struct dl_versioned *self);
-  uint64_t flags;
-  dl_tensor tensor;
-} dl_versioned;
-
-enum { DL_CPU = 1, DL_CUDA = 2 };
-
-typedef struct array_object {
-  PyObject_HEAD cgrpy_handle *pinned;
-  void *pointer;
-  int64_t shape[2], strides[2]; /* strides in elements */
-  Py_ssize_t byte_strides[2];
-  int dims, bytes;
-  uint8_t code;
-  bool on_host, readonly, lent;
-  int32_t device_id, exports; /* how many buffers of it there are */
-  char format[2];
-  const char *typestr;
-} array_object;
+#include "array.h"
 
 /* By cgr_dtype. */
 static const struct {
@@ -57,8 +14,8 @@ static const struct {
 
 PyTypeObject *cgrpy_array_type;
 
-static array_object *allocate_array(cgrpy_handle *pinned, void *pointer, const int64_t *shape, int dims) {
-  array_object *array = (array_object *)PyType_GenericAlloc(cgrpy_array_type, 0);
+static cgrpy_array *allocate_array(cgrpy_handle *pinned, void *pointer, const int64_t *shape, int dims) {
+  cgrpy_array *array = (cgrpy_array *)PyType_GenericAlloc(cgrpy_array_type, 0);
   if (array == NULL)
     return NULL;
   array->pinned = (cgrpy_handle *)Py_NewRef((PyObject *)pinned);
@@ -71,7 +28,7 @@ static array_object *allocate_array(cgrpy_handle *pinned, void *pointer, const i
   return array;
 }
 
-static void set_strides(array_object *array, int64_t row) {
+static void set_strides(cgrpy_array *array, int64_t row) {
   array->strides[0] = array->dims == 1 ? 1 : row;
   array->strides[1] = 1;
   for (int i = 0; i < 2; i++)
@@ -81,7 +38,7 @@ static void set_strides(array_object *array, int64_t row) {
 static PyObject *array_of_dtype(cgrpy_handle *pinned, void *pointer, int32_t dtype, const int64_t *shape, int dims, int64_t row) {
   if (dtype <= 0 || dtype >= (int32_t)(sizeof dtypes / sizeof *dtypes))
     return PyErr_Format(PyExc_ValueError, "dtype is %d, which arrays do not have", (int)dtype);
-  array_object *array = allocate_array(pinned, pointer, shape, dims);
+  cgrpy_array *array = allocate_array(pinned, pointer, shape, dims);
   if (array == NULL)
     return NULL;
   array->format[0] = dtypes[dtype].format, array->bytes = dtypes[dtype].bytes;
@@ -102,7 +59,7 @@ static PyObject *copy_of_memory(const void *pointer, char format, int bytes, int
 PyObject *cgrpy_view(cgrpy_handle *pinned, const void *pointer, char format, int bytes, const int64_t *shape, int dims) {
   if (pinned == NULL)
     return copy_of_memory(pointer, format, bytes, shape[0]);
-  array_object *array = allocate_array(pinned, (void *)(uintptr_t)pointer, shape, dims);
+  cgrpy_array *array = allocate_array(pinned, (void *)(uintptr_t)pointer, shape, dims);
   if (array == NULL)
     return NULL;
   array->format[0] = format, array->bytes = bytes, array->on_host = true;
@@ -118,7 +75,7 @@ PyObject *cgrpy_bytes_array(cgrpy_handle *runtime, void *pointer, uint64_t bytes
 }
 
 PyObject *cgrpy_lend(cgrpy_handle *runtime, void *pointer, char format, int bytes, int64_t count, bool writable, PyObject **out) {
-  array_object *array = allocate_array(runtime, pointer, &count, 1);
+  cgrpy_array *array = allocate_array(runtime, pointer, &count, 1);
   *out = (PyObject *)array;
   if (array == NULL)
     return NULL;
@@ -134,8 +91,8 @@ bool cgrpy_take_back(PyObject *array, PyObject *view) {
   PyErr_Clear();
   Py_XDECREF(released);
   Py_XDECREF(view);
-  ((array_object *)array)->pointer = NULL;
-  const bool free = ((array_object *)array)->exports == 0;
+  ((cgrpy_array *)array)->pointer = NULL;
+  const bool free = ((cgrpy_array *)array)->exports == 0;
   Py_DECREF(array);
   PyErr_Restore(type, value, traceback);
   return free;
@@ -196,7 +153,7 @@ PyObject *cgrpy_memory_array(PyObject *self, PyObject *const *args, Py_ssize_t n
 bool cgrpy_array_data(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
   if (!PyObject_TypeCheck(object, cgrpy_array_type))
     return false;
-  const array_object *array = (array_object *)object;
+  const cgrpy_array *array = (cgrpy_array *)object;
   if (array->lent) {
     PyErr_Format(PyExc_TypeError, "%s is good during a call of plan_host alone, expected a copy", name);
     return true;
@@ -213,7 +170,7 @@ bool cgrpy_array_data(PyObject *object, int numbers, int bytes, const char *name
 /* ------------------------------------------------------------------------------------------------------------ protocols */
 
 static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
-  array_object *array = (array_object *)self;
+  cgrpy_array *array = (cgrpy_array *)self;
   view->obj = NULL;
   if (array->pointer == NULL || (array->readonly && (flags & PyBUF_WRITABLE))) {
     PyErr_SetString(PyExc_BufferError, array->pointer ? "the array is read-only" : "the array was good during a call alone");
@@ -238,12 +195,12 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
 
 static void array_releasebuffer(PyObject *self, Py_buffer *view) {
   (void)view;
-  ((array_object *)self)->exports--;
+  ((cgrpy_array *)self)->exports--;
 }
 
 static PyObject *get_interface(PyObject *self, void *unused) {
   (void)unused;
-  const array_object *array = (array_object *)self;
+  const cgrpy_array *array = (cgrpy_array *)self;
   if (array->on_host || array->typestr == NULL)
     return PyErr_Format(PyExc_AttributeError, "the array is in the host's memory");
   PyObject *shape = array->dims == 1 ? Py_BuildValue("(L)", (long long)array->shape[0])
@@ -259,88 +216,6 @@ static PyObject *get_interface(PyObject *self, void *unused) {
                        (unsigned long long)(uintptr_t)array->pointer, Py_False, "strides", strides, "version", 3);
 }
 
-static void end_tensor(void *array) {
-  if (!cgrpy_may_call())
-    return;
-  const PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject *)array);
-  PyGILState_Release(state);
-}
-
-static void end_managed(dl_managed *managed) {
-  end_tensor(managed->context);
-  free(managed);
-}
-
-static void end_versioned(dl_versioned *managed) {
-  end_tensor(managed->context);
-  free(managed);
-}
-
-/* Of a capsule that was not used: a consumer renames it. */
-static void end_capsule(PyObject *capsule) {
-  if (PyCapsule_IsValid(capsule, "dltensor"))
-    end_managed(PyCapsule_GetPointer(capsule, "dltensor"));
-  else if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
-    end_versioned(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
-}
-
-static void fill_tensor(array_object *array, dl_tensor *tensor) {
-  *tensor = (dl_tensor){ array->pointer,
-                         array->on_host ? DL_CPU : DL_CUDA,
-                         array->on_host ? 0 : array->device_id,
-                         array->dims,
-                         array->code,
-                         (uint8_t)(array->bytes * 8),
-                         1,
-                         array->shape,
-                         array->strides,
-                         0 };
-}
-
-static PyObject *make_capsule(array_object *array, bool versioned) {
-  if (array->lent)
-    return PyErr_Format(PyExc_BufferError, "the array is good during a call alone");
-  void *managed = calloc(1, versioned ? sizeof(dl_versioned) : sizeof(dl_managed));
-  if (managed == NULL)
-    return PyErr_NoMemory();
-  if (versioned) {
-    dl_versioned *v = managed;
-    v->major = 1, v->context = array, v->deleter = end_versioned;
-    fill_tensor(array, &v->tensor);
-  } else {
-    dl_managed *m = managed;
-    m->context = array, m->deleter = end_managed;
-    fill_tensor(array, &m->tensor);
-  }
-  Py_INCREF((PyObject *)array);
-  PyObject *capsule = PyCapsule_New(managed, versioned ? "dltensor_versioned" : "dltensor", end_capsule);
-  if (capsule == NULL) {
-    Py_DECREF((PyObject *)array);
-    free(managed);
-  }
-  return capsule;
-}
-
-static PyObject *array_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords) {
-  static const char *const names[] = { "stream", "max_version", "dl_device", "copy", NULL };
-  PyObject *a[4];
-  if (!cgrpy_arguments("__dlpack__", names, 0, args, nargs, keywords, a))
-    return NULL;
-  if (a[3] != NULL && a[3] != Py_None && PyObject_IsTrue(a[3]))
-    return PyErr_Format(PyExc_BufferError, "the array is not copied");
-  bool versioned = false;
-  if (a[1] != NULL && PyTuple_Check(a[1]) && PyTuple_Size(a[1]) == 2)
-    versioned = PyLong_AsLong(PyTuple_GetItem(a[1], 0)) >= 1;
-  return PyErr_Occurred() ? NULL : make_capsule((array_object *)self, versioned);
-}
-
-static PyObject *array_dlpack_device(PyObject *self, PyObject *unused) {
-  (void)unused;
-  const array_object *array = (array_object *)self;
-  return Py_BuildValue("(ii)", array->on_host ? DL_CPU : DL_CUDA, array->on_host ? 0 : array->device_id);
-}
-
 static PyObject *array_numpy(PyObject *self, PyObject *unused) {
   (void)unused;
   PyObject *numpy = PyImport_ImportModule("numpy");
@@ -351,19 +226,19 @@ static PyObject *array_numpy(PyObject *self, PyObject *unused) {
 
 static PyObject *get_shape(PyObject *self, void *unused) {
   (void)unused;
-  const array_object *array = (array_object *)self;
+  const cgrpy_array *array = (cgrpy_array *)self;
   return array->dims == 1 ? Py_BuildValue("(L)", (long long)array->shape[0])
                           : Py_BuildValue("(LL)", (long long)array->shape[0], (long long)array->shape[1]);
 }
 
 static PyObject *get_address(PyObject *self, void *unused) {
   (void)unused;
-  return cgrpy_address(((array_object *)self)->pointer);
+  return cgrpy_address(((cgrpy_array *)self)->pointer);
 }
 
 static void array_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  cgrpy_handle *pinned = ((array_object *)self)->pinned;
+  cgrpy_handle *pinned = ((cgrpy_array *)self)->pinned;
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
   if (pinned != NULL) {
@@ -373,14 +248,14 @@ static void array_dealloc(PyObject *self) {
 }
 
 bool cgrpy_is_array_of(PyObject *object, const cgrpy_handle *runtime) {
-  return object != NULL && PyObject_TypeCheck(object, cgrpy_array_type) && ((array_object *)object)->pinned == runtime;
+  return object != NULL && PyObject_TypeCheck(object, cgrpy_array_type) && ((cgrpy_array *)object)->pinned == runtime;
 }
 
 int cgrpy_add_array(PyObject *module) {
   static PyMethodDef methods[] = {
-    { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_FASTCALL | METH_KEYWORDS,
+    { "__dlpack__", (PyCFunction)(void (*)(void))cgrpy_array_dlpack, METH_FASTCALL | METH_KEYWORDS,
       "A capsule of DLPack. No stream is ordered after another: synchronise, or use the step's own stream." },
-    { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "The device as DLPack names it." },
+    { "__dlpack_device__", cgrpy_array_dlpack_device, METH_NOARGS, "The device as DLPack names it." },
     { "numpy", array_numpy, METH_NOARGS, "numpy($self, /)\n--\n\nA numpy array of the same memory, of the host alone." },
     { NULL, NULL, 0, NULL },
   };
@@ -399,8 +274,10 @@ int cgrpy_add_array(PyObject *module) {
     { Py_bf_releasebuffer, array_releasebuffer },
     { 0, NULL },
   };
-  static PyType_Spec spec = { "cgr.Array", sizeof(array_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+  static PyType_Spec spec = { "cgr.Array", sizeof(cgrpy_array), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                               slots };
   cgrpy_array_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
-  return cgrpy_array_type == NULL ? -1 : PyModule_AddObjectRef(module, "Array", (PyObject *)cgrpy_array_type);
+  if (cgrpy_array_type == NULL || cgrpy_add_exchange() < 0)
+    return -1;
+  return PyModule_AddObjectRef(module, "Array", (PyObject *)cgrpy_array_type);
 }

@@ -1,8 +1,8 @@
-/* Memory of arguments: by the buffer protocol, by __cuda_array_interface__, by data_ptr(), at a cgr.Address, or in a list. */
+/* Memory of arguments: by the buffer protocol, at a cgr.Address, in a list, or as other libraries give it (tensors.c). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core.h"
+#include "tensors.h"
 
 PyObject *cgrpy_address_type;
 static PyTypeObject *hold_type;
@@ -18,6 +18,7 @@ void cgrpy_data_end(cgrpy_data *data) {
     PyBuffer_Release(&data->view);
   data->view.obj = NULL;
   Py_CLEAR(data->kept);
+  Py_CLEAR(data->capsule);
 }
 
 PyObject *cgrpy_hold(cgrpy_data *data) {
@@ -29,7 +30,7 @@ PyObject *cgrpy_hold(cgrpy_data *data) {
   hold->data = *data;
   if (hold->data.kept == NULL)
     hold->data.kept = Py_XNewRef(data->view.obj);
-  data->view.obj = NULL, data->kept = NULL;
+  data->view.obj = NULL, data->kept = data->capsule = NULL;
   return (PyObject *)hold;
 }
 
@@ -87,7 +88,7 @@ PyObject *cgrpy_address(const void *pointer) {
 
 static const char *const kind_names[] = { "anything", "integers", "unsigned integers", "floating-point numbers" };
 
-static int kind_of_letter(char letter) {
+int cgrpy_kind_of_letter(char letter) {
   if (strchr("bhilqn", letter))
     return CGRPY_SIGNED;
   if (strchr("BHILQN", letter))
@@ -95,7 +96,7 @@ static int kind_of_letter(char letter) {
   return strchr("efd", letter) ? CGRPY_REAL : CGRPY_ANY;
 }
 
-static bool refuse_numbers(const char *name, const char *got, Py_ssize_t got_bytes, int numbers, int bytes) {
+bool cgrpy_refuse_numbers(const char *name, const char *got, Py_ssize_t got_bytes, int numbers, int bytes) {
   PyErr_Format(PyExc_TypeError, "%s has elements of format '%s' and %zd bytes, expected %s of %d bytes", name, got, got_bytes,
                kind_names[numbers], bytes);
   return false;
@@ -110,8 +111,8 @@ static bool check_view(const Py_buffer *view, int numbers, int bytes, const char
     PyErr_Format(PyExc_TypeError, "%s has Python objects as elements, expected numbers", name);
     return false;
   }
-  if (*letter == 0 || letter[1] != 0 || view->itemsize != bytes || kind_of_letter(*letter) != numbers)
-    return refuse_numbers(name, format, view->itemsize, numbers, bytes);
+  if (*letter == 0 || letter[1] != 0 || view->itemsize != bytes || cgrpy_kind_of_letter(*letter) != numbers)
+    return cgrpy_refuse_numbers(name, format, view->itemsize, numbers, bytes);
   if ((uintptr_t)view->buf % (uintptr_t)bytes == 0)
     return true;
   PyErr_Format(PyExc_ValueError, "%s is not aligned to its elements of %d bytes", name, bytes);
@@ -131,9 +132,7 @@ static bool data_of_buffer(PyObject *object, int numbers, int bytes, bool writab
   return false;
 }
 
-/* --------------------------------------------------------------------------------------- memory of other libraries' devices */
-
-static bool read_address(PyObject *object, const char *name, void **out) {
+bool cgrpy_read_address(PyObject *object, const char *name, void **out) {
   PyObject *number = PyNumber_Index(object);
   const unsigned long long address = number ? PyLong_AsUnsignedLongLong(number) : 0;
   Py_XDECREF(number);
@@ -144,62 +143,6 @@ static bool read_address(PyObject *object, const char *name, void **out) {
   }
   *out = (void *)(uintptr_t)address;
   return true;
-}
-
-static Py_ssize_t product_of(PyObject *shape) {
-  Py_ssize_t product = 1;
-  const Py_ssize_t dims = PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
-  for (Py_ssize_t i = 0; i < dims; i++)
-    product *= PyLong_AsSsize_t(PyTuple_GetItem(shape, i));
-  return dims < 0 || PyErr_Occurred() ? -1 : product;
-}
-
-/* {"shape": (..), "typestr": "<i4", "data": (address, read-only), "strides": None} */
-static bool data_of_interface(PyObject *interface, int numbers, int bytes, const char *name, cgrpy_data *out) {
-  PyObject *shape = PyDict_Check(interface) ? PyDict_GetItemString(interface, "shape") : NULL;
-  PyObject *typestr = shape ? PyDict_GetItemString(interface, "typestr") : NULL;
-  PyObject *data = typestr ? PyDict_GetItemString(interface, "data") : NULL;
-  PyObject *strides = data ? PyDict_GetItemString(interface, "strides") : NULL;
-  const char *type = data && PyUnicode_Check(typestr) ? PyUnicode_AsUTF8AndSize(typestr, NULL) : NULL;
-  if (type == NULL || strlen(type) < 3 || !PyTuple_Check(data) || PyTuple_Size(data) < 1 || (strides && strides != Py_None)) {
-    PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "%s has no __cuda_array_interface__ of contiguous elements", name);
-    return false;
-  }
-  const int size = atoi(type + 2);
-  if (numbers != CGRPY_ANY && (size != bytes || kind_of_letter(type[1] == 'u' ? 'B' : type[1] == 'f' ? 'f' : 'b') != numbers))
-    return refuse_numbers(name, type, size, numbers, bytes);
-  const Py_ssize_t count = product_of(shape);
-  out->bytes = count < 0 ? -1 : count * size, out->on_device = true;
-  return count >= 0 && read_address(PyTuple_GetItem(data, 0), name, &out->pointer);
-}
-
-/* A tensor of PyTorch that has no interface, such as one of bfloat16: what data_ptr(), nbytes and itemsize say. */
-static bool data_of_tensor(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
-  PyObject *address = PyObject_CallMethod(object, "data_ptr", NULL);
-  PyObject *dense = address ? PyObject_CallMethod(object, "is_contiguous", NULL) : NULL;
-  PyObject *nbytes = dense ? PyObject_GetAttrString(object, "nbytes") : NULL;
-  PyObject *itemsize = nbytes ? PyObject_GetAttrString(object, "itemsize") : NULL;
-  bool ok = itemsize != NULL && read_address(address, name, &out->pointer);
-  if (ok) {
-    out->bytes = PyLong_AsSsize_t(nbytes);
-    const long size = PyLong_AsLong(itemsize);
-    PyObject *is_cuda = PyObject_GetAttrString(object, "is_cuda");
-    out->on_device = is_cuda != NULL && PyObject_IsTrue(is_cuda) == 1;
-    Py_XDECREF(is_cuda);
-    ok = !PyErr_Occurred();
-    if (ok && !PyObject_IsTrue(dense)) {
-      PyErr_Format(PyExc_ValueError, "%s is not contiguous", name);
-      ok = false;
-    } else if (ok && numbers != CGRPY_ANY && size != bytes) {
-      ok = refuse_numbers(name, "tensor", size, numbers, bytes);
-    }
-  }
-  Py_XDECREF(address);
-  Py_XDECREF(dense);
-  Py_XDECREF(nbytes);
-  Py_XDECREF(itemsize);
-  return ok;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ lists */
@@ -269,44 +212,6 @@ static bool data_of_memory(PyObject *object, const char *name, cgrpy_data *out) 
   return true;
 }
 
-/* 1: there is such an attribute, and it is now *out; 0: there is none; -1: an exception. */
-static int find_attribute(PyObject *object, const char *name, PyObject **out) {
-  *out = PyObject_GetAttrString(object, name);
-  if (*out != NULL)
-    return 1;
-  if (!PyErr_ExceptionMatches(PyExc_AttributeError))
-    return -1;
-  PyErr_Clear();
-  return 0;
-}
-
-/* As find_attribute. PyTorch's raises KeyError for a dtype that the interface has no name for, and RuntimeError for a tensor with
- * gradients: their data_ptr() is as good. */
-static int find_interface(PyObject *object, PyObject **out) {
-  const int there = find_attribute(object, "__cuda_array_interface__", out);
-  if (there >= 0 || (!PyErr_ExceptionMatches(PyExc_KeyError) && !PyErr_ExceptionMatches(PyExc_RuntimeError)))
-    return there;
-  PyErr_Clear();
-  return 0;
-}
-
-static bool data_of_others(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
-  PyObject *found;
-  int there = find_interface(object, &found);
-  bool ok = there > 0 && data_of_interface(found, numbers, bytes, name, out);
-  if (there == 0) {
-    there = find_attribute(object, "data_ptr", &found);
-    ok = there > 0 && data_of_tensor(object, numbers, bytes, name, out);
-  }
-  Py_XDECREF(found);
-  if (there == 0)
-    PyErr_Format(PyExc_TypeError, "%s is of %R, expected an array, cgr.Memory, cgr.Address or None", name,
-                 (PyObject *)Py_TYPE(object));
-  if (ok)
-    out->kept = Py_NewRef(object);
-  return ok;
-}
-
 bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
   memset(out, 0, sizeof *out);
   if (object == NULL || object == Py_None)
@@ -319,11 +224,11 @@ bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, cons
     return data_of_buffer(object, numbers, bytes, writable, name, out);
   if (PyLong_Check(object) && cgrpy_address_type && PyObject_IsInstance(object, cgrpy_address_type) == 1) {
     out->bytes = -1, out->kept = Py_NewRef(object);
-    return read_address(object, name, &out->pointer);
+    return cgrpy_read_address(object, name, &out->pointer);
   }
   if (!writable && numbers != CGRPY_ANY && (PyList_Check(object) || PyTuple_Check(object)))
     return data_of_list(object, numbers, bytes, name, out);
-  return data_of_others(object, numbers, bytes, name, out);
+  return cgrpy_data_of_others(object, numbers, bytes, writable, name, out);
 }
 
 int cgrpy_add_buffers(PyObject *module) {

@@ -49,6 +49,14 @@ void cgrpy_callback_end(cgrpy_callback *callback) {
   PyGILState_Release(callback->gil);
 }
 
+cudaStream_t cgrpy_recorded_stream(int32_t ordinal) {
+  cgr_record_info info = CGR_RECORD_INFO_INIT;
+  const cgrpy_handle *recorder = current_recorder;
+  if (recorder == NULL || recorder->pointer == NULL || recorder->parent->on_host || recorder->parent->stream_ordinal != ordinal)
+    return NULL;
+  return cgr_record_get_info(recorder->pointer, &info) == CGR_OK ? info.stream : NULL;
+}
+
 static void end_unraisable(cgrpy_callback *callback, PyObject *function) {
   if (PyErr_Occurred())
     PyErr_WriteUnraisable(function);

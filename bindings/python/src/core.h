@@ -221,6 +221,7 @@ typedef struct cgrpy_data {
   bool on_device; /* of a GPU: not for what the host reads */
   Py_buffer view; /* view.obj NULL: none */
   PyObject *kept;
+  PyObject *capsule; /* of DLPack, whose memory it may be; NULL: none */
 } cgrpy_data;
 
 bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out);
@@ -255,6 +256,8 @@ int cgrpy_add_buffers(PyObject *module);
 extern PyObject *cgrpy_error; /* cgr.CgrError, and cgr.Address */
 extern PyObject *cgrpy_address_type;
 
+/* Of the recorder under way in this thread, if it is one of this GPU; NULL: there is none. */
+cudaStream_t cgrpy_recorded_stream(int32_t ordinal);
 bool cgrpy_take_pending(void); /* whether an exception of a callback is now raised */
 void cgrpy_forget_pending(void);
 /* A copy of the config with its callbacks bound to the handle, which may be that of the call alone. */

@@ -270,7 +270,15 @@ static PyObject *get_device(PyObject *self, void *unused) {
     NULL, NULL, 0, NULL                                                                                                   \
   }
 
+/* As cuda.core has it: a version, and the address. */
+static PyObject *stream_protocol(PyObject *self, PyObject *unused) {
+  (void)unused;
+  const cgrpy_handle *stream = cgrpy_open_any(self, CGRPY_HANDLE_STREAM, "stream");
+  return stream ? Py_BuildValue("(iK)", 0, (unsigned long long)(uintptr_t)stream->pointer) : NULL;
+}
+
 static PyMethodDef stream_methods[] = {
+  { "__cuda_stream__", stream_protocol, METH_NOARGS, "For libraries that take streams of others." },
   { "synchronize", stream_synchronize, METH_NOARGS, CGRPY_DOC_STREAM_SYNCHRONIZE },
   CLOSE_METHODS,
 };
