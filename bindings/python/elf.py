@@ -43,7 +43,7 @@ class Library:
         return struct.unpack_from("<" + form, self.data, at)
 
     def at(self, address):
-        """Where in the file what is loaded to an address lies."""
+        """Where in the file that is which is loaded to an address."""
         return next(where + address - first for first, where, length in self.loaded if first <= address < first + length)
 
     def text(self, index):

@@ -97,6 +97,7 @@ SPECS = {  # fmt: skip
     "tail_cost": Spec(("loop", "memory", "second thread", "side")),
     "page_cost": Spec(("pages", "caches"), {"one call, us": "one call", "a call for each, us": "a call for each"}),
     "transform_cost": Spec(("transform", "tokens"), {f"{what} us": what for what in ("append", "one kernel", "two kernels", "saved", "floor")}),
+    "python_cost": Spec(("requests", "batch", "steps"), target="more"),
     "mixed_attention": Spec(("decodes", "context", "chunk", "at", "decode parts of 33"),
                             {"floor us": "floor", "serial us": "serial", "now us": "now", "us": "now"}, titled=True),
     "mixed_cost": Spec(("mode, keys", "step"), target="prepare + launch"),
@@ -113,7 +114,7 @@ SPECS = {  # fmt: skip
 COUNTS = {"nodes", "parts", "nodes each", "graphs", "graphs each", "keys", "width", "late", "layers", "steps", "major faults", "minor faults",
           "preempted", "slept", "counting", "in prepare", "in the driver", "in the rest"}  # fmt: skip
 REFERENCES = {"floor", "skeleton", "least", "bare", "bare launch", "skeleton - bare", "least - skeleton", "model",
-              "the same launches alone"}  # fmt: skip
+              "the same launches alone", "in C"}  # fmt: skip
 UNITS = {
     "over serial": ("x", "lower"),
     "ratio": ("x", "lower"),

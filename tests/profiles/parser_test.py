@@ -34,6 +34,7 @@ LABELS = {
     "mixed_cost": ("mode, keys", "step"),
     "self_test_cost": ("seed", "layers"),
     "transform_cost": ("transform", "tokens"),
+    "python_cost": ("requests", "batch", "steps"),
     "llama_bench": ("model", "params", "dtype", "mode", "test", "requests", "p99"),
 }
 

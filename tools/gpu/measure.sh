@@ -18,6 +18,9 @@ run mixed_attention.txt "$programs/mixed_attention" cuda:0 all # a minute and a 
 run mixed_cost.txt "$programs/mixed_cost" cuda:0 300 50
 run fork_cost.txt "$programs/fork_cost" cuda:0 300 20
 run page_cost.txt "$programs/page_cost" cuda:0 300 20
+if python3 -c 'import cgr' 2>/dev/null; then
+  run python_cost.txt python3 "$root/profiles/python_cost.py" cuda:0
+fi
 for program in wait_cost self_test_cost kernel_cost planner_cost flashmla_cost flashinfer_cost fa3_cost value_check_cost transform_cost calibrate \
   tracing_cost nvtx_cost timing_cost label_coverage; do
   run $program.txt "$programs/$program" cuda:0

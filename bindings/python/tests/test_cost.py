@@ -3,7 +3,9 @@
 import gc
 import os
 import resource
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -12,12 +14,14 @@ import weakref
 
 import numpy as np
 from programs import compile_program
+from support import ROOT
 
 import cgr
 
 REQUESTS, EDITS, PAGES = 64, 4, 64
 STEPS = int(os.environ.get("CGR_STEPS", "20000"))
 LIMIT_NS = 1500
+VERSION = cgr.__version__.split(".")
 
 
 class Loop:
@@ -100,6 +104,43 @@ class Cost(unittest.TestCase):
             print(f"\na step of {REQUESTS} requests, {EDITS} page edits: C {in_c:.0f} ns; from Python {kept:.0f} ns more,", end=" ")
             print(f"with a new batch and step {anew:.0f} ns more")
             self.assertLess(kept, LIMIT_NS)
+
+
+class Program(unittest.TestCase):
+    """profiles/python_cost.py, which measures the same at leisure."""
+
+    def test_it_prints_tables_that_the_report_reads(self):
+        program = os.path.join(ROOT, "profiles/python_cost.py")
+        if not os.path.exists(program):
+            self.skipTest("no profiles/python_cost.py")
+        if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")):
+            self.skipTest("no C compiler: neither $CC nor gcc")
+        command = [sys.executable, "-B", program, "host", "3", "200", "3000"]
+        run = subprocess.run(command, env={**os.environ, "CGR_COMMIT": "abc"}, capture_output=True, text=True, check=False)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        sys.path.insert(0, os.path.join(ROOT, "profiles/report"))
+        import parse
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "python_cost.txt")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(run.stdout)
+            result = parse.parse_file(path)
+        self.assertEqual((result.card, result.commit, result.version), ("host alone", "abc", tuple(map(int, VERSION[:2]))))
+        found = {(r.case.get("batch", r.case.get("steps")), r.metric): r for r in result.records}
+        for batch in ("unchanged", "1/16 append a page", "1/16 append a page, new objects"):
+            python, c = (found[batch, side].value for side in ("from Python", "in C"))
+            self.assertGreater(python, c, batch)
+            self.assertGreater(c, 0, batch)
+        self.assertLess(found["2000", "bytes kept by Python"].value, 2000)
+        self.assertLess(found["3000", "resident bytes more"].value, 1 << 19)
+
+    def test_more_steps_than_a_request_has_room_for_are_refused(self):
+        program = os.path.join(ROOT, "profiles/python_cost.py")
+        if not os.path.exists(program):
+            self.skipTest("no profiles/python_cost.py")
+        run = subprocess.run([sys.executable, "-B", program, "host", "1", "1024"], capture_output=True, text=True, check=False)
+        self.assertEqual((run.returncode, run.stderr), (1, "1024 steps in a block, expected 1 .. 1023\n"))
 
 
 class Memory(unittest.TestCase):
