@@ -2,9 +2,9 @@
 
     python3 profiles/python_cost.py [cuda:0|host] [blocks] [steps in a block] [steps for the memory]
 
-64 requests decode; prepare and launch are timed. In rows `1/16 append a page` 4 of them get another page before each step, and that call is
-timed, too. In `new objects` the batch, the step and the result are made anew for each step; else they are kept. It needs the package
-`cgr` (docs/python.md), numpy and a C compiler.
+64 requests decode; prepare and launch are timed. In rows `1/16 append a page` 4 of them get another page before each step, and that
+call is timed, too. In `new objects` the batch, the step and the result are made anew for each step; else they are kept. It needs the
+package `cgr` (docs/python.md), numpy and a C compiler.
 """
 
 import contextlib

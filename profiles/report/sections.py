@@ -18,7 +18,9 @@ class Section:
 
     @property
     def command(self):
-        program = "examples/llama/llama --device" if self.program == "llama" else f"profiles/{self.program}"
+        program = {"llama": "examples/llama/llama --device", "python_cost": "python3 profiles/python_cost.py"}.get(
+            self.program, f"profiles/{self.program}"
+        )
         return f"{program} cuda:0 {self.arguments}".strip()
 
 
@@ -146,6 +148,14 @@ SECTIONS = [
             has("lengths", "1 .. 8192"), ("FlashMLA, 132 parts", None)),
     Section("Pages for many rows", "page_cost", "300 20", "Host time of giving one page each to as many rows, by one call and by a call for each row. No target.",
             ("one call", "a call for each", "ratio"), ("pages", "caches")),
+    Section("Host time of a step from Python", "python_cost", "",
+            "Prepare and launch of 64 decodes from Python, next to the same calls in C; with edits also the call that gives 4 requests a page. "
+            "In rows `new objects` the batch, the step and the result are made anew for each step. Target: of what Python adds.",
+            ("from Python", "in C", "more"), ("requests", "batch"), has("batch"),
+            ("more", lambda _, c: "1.00" if c["batch"] == "unchanged" else "2.50")),
+    Section("Memory of steps from Python", "python_cost", "",
+            "What is left of so many steps with new objects: in Python's own memory (tracemalloc), and in that of the process. Target: none.",
+            ("bytes kept by Python", "resident bytes more"), ("steps",), has("steps"), unit="Bytes. "),
     Section("Width of graphs", "fork_cost", "300 20", "Host time of launching a graph of 320 kernels. No target.",
             ("width", "launch", "against the line"), ("forks", "side streams")),
     Section("What a replay consists of", "label_coverage", "", "GPU time by phase, as CUPTI records it and labels name it. No target.",

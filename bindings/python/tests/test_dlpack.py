@@ -18,8 +18,8 @@ I32 = (INT, 32, 1)
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
                 ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
                 ("byte_offset", ctypes.c_uint64)]  # fmt: skip
 
@@ -63,13 +63,13 @@ NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
 class Producer:
     """Another library's tensor over a numpy array, which says of itself what a test wants."""
 
-    def __init__(self, array, dtype=I32, strides=None, device=CPU, offset=0, versioned=True, major=1, read_only=False, knows=True):
+    def __init__(self, array, dtype=I32, strides=None, device=CPU, offset=0, versioned=True, major=1, read_only=0, knows=True):
         self.array, self.versioned, self.knows, self.asked = array, versioned, knows, []
         self.device = device
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         strides = None if strides is None else (ctypes.c_int64 * array.ndim)(*strides)
         tensor = Tensor(array.ctypes.data - offset, device, 0, array.ndim, *dtype, shape, strides, offset)
-        self.managed = Versioned(major, 0, None, DELETER(), int(read_only), tensor) if versioned else Managed(tensor)
+        self.managed = Versioned(major, 0, None, DELETER(), read_only, tensor) if versioned else Managed(tensor)
 
     def __dlpack_device__(self):
         return self.device, 0
@@ -158,7 +158,7 @@ class Arguments(unittest.TestCase):
     def test_what_does_not_fit_is_refused_by_name(self):
         table = np.zeros((4, 4), np.int32)
         refused = (
-            (Producer(ROWS, dtype=(UINT, 32, 1)), TypeError, "rows has elements of format 'uint' and 4 bytes, expected integers of 4"),
+            (Producer(ROWS, dtype=(UINT, 32, 1)), TypeError, "rows has elements of format 'uint' and 4 bytes, expected int"),
             (Producer(ROWS, dtype=(FLOAT, 32, 1)), TypeError, "format 'float' and 4 bytes"),
             (Producer(ROWS, dtype=(BFLOAT, 16, 1)), TypeError, "format 'bfloat' and 2 bytes"),
             (Producer(ROWS, dtype=(10, 8, 1)), TypeError, "format 'float of 8 bits or fewer' and 1 bytes"),
@@ -180,11 +180,11 @@ class Arguments(unittest.TestCase):
         plan_input = cgr.PlanInput(query_lens=np.ones(4, np.int32), seq_lens=ROWS + 1, num_parts=132, head_blocks=8)
         memory, same = (cgr.aligned(cgr.plan_size(plan_input)) for _ in range(2))
         with self.assertRaisesRegex(ValueError, "plan is read-only"):
-            cgr.plan_build(plan_input, Producer(memory, dtype=(UINT, 8, 1), read_only=True))
+            cgr.plan_build(plan_input, Producer(memory, dtype=(UINT, 8, 1), read_only=1))
         cgr.plan_build(plan_input, Producer(memory, dtype=(UINT, 8, 1)))
         cgr.plan_build(plan_input, same)
         self.assertEqual(memory.tobytes(), same.tobytes())
-        cgr.Batch(rows=Producer(ROWS, read_only=True))
+        cgr.Batch(rows=Producer(ROWS, read_only=1))
 
     def test_an_exception_of_the_library_is_raised(self):
         class Broken(Producer):
@@ -231,7 +231,8 @@ class Functions(unittest.TestCase):
             functions.take(None, out)
         fail = FAIL(lambda context, kind, message: said.append((context, kind, message)))
         self.assertEqual((functions.allocate(Tensor(), out, 7, fail), out.value), (-1, None))
-        self.assertEqual(said, [(7, b"RuntimeError", b"cgr allocates no tensors for kernels: give the kernel the memory of its result")])
+        message = b"cgr allocates no tensors for kernels: give the kernel the memory of its result"
+        self.assertEqual(said, [(7, b"RuntimeError", message)])
 
     def test_the_stream_of_the_host_is_none(self):
         seen = []
@@ -275,7 +276,7 @@ class Functions(unittest.TestCase):
             stream.synchronize()
             self.assertEqual(set(self.memory.array(cgr.Dtype.U8).numpy().tolist()), {3})
 
-    def make_type(self, major=1, older=None, view=True, result=0, read_only=False):
+    def make_type(self, major=1, older=None, view=True, result=0, read_only=0):
         """A type with such functions over ROWS + 1, and what they were asked."""
         producer, asked = Producer(ROWS + 1, read_only=read_only), []
 
@@ -303,7 +304,7 @@ class Functions(unittest.TestCase):
 
     def test_what_is_written_is_asked_whether_it_is_read_only(self):
         plan_input = cgr.PlanInput(query_lens=np.ones(4, np.int32), seq_lens=ROWS + 1, num_parts=132, head_blocks=8)
-        kind, _, asked = self.make_type(read_only=True)
+        kind, _, asked = self.make_type(read_only=1)
         self.assertRaisesRegex(ValueError, "plan is read-only", cgr.plan_build, plan_input, kind())
         self.assertEqual(asked, ["give"])
 

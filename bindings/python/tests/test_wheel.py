@@ -208,7 +208,7 @@ class Installed(WithFolder):
 
 
 class FreeThreaded(WithFolder):
-    """A Python without the GIL, which cgr does not support, is told so: by the import and by the build."""
+    """On a Python without the GIL, which cgr does not support, the import and the build fail with a message."""
 
     WITHOUT = {"Py_GIL_DISABLED": 1}
 
