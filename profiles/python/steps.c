@@ -1,6 +1,7 @@
 /* The steps of profiles/python_cost.py in C, in the same process: 64 requests, of which 4 get another page before each step, or
  * none. The program compiles this file and calls it by ctypes. What fails returns NULL or 0, and cgr_last_message says why. */
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "cgr/cgr.h"
@@ -24,7 +25,8 @@ static cgr_status record(cgr_recorder *recorder, void *engine) {
 
 static cgr_status make_runtime(steps *s, const char *device) {
   cgr_device_config device_config = CGR_DEVICE_CONFIG_INIT;
-  device_config.host_schedule = CGR_SCHEDULE_LATEST; /* the wait executes the step: launching wakes no thread */
+  if (strcmp(device, "host") == 0)
+    device_config.host_schedule = CGR_SCHEDULE_LATEST; /* the wait executes the step: launching wakes no thread */
   cgr_status status = cgr_device_open(device, &device_config, &s->device);
   if (status == CGR_OK)
     status = cgr_stream_create(s->device, &s->stream);
