@@ -4,7 +4,7 @@ def _wheel_impl(ctx):
     folder = ctx.actions.declare_directory(ctx.label.name)
     include = [f for f in ctx.files.headers if f.path.endswith("cgr/base.h")][0].dirname[:-len("/cgr")]
     ctx.actions.run_shell(
-        inputs = ctx.files.srcs + ctx.files.headers + ctx.files.licenses + [ctx.file.library, ctx.file.validation],
+        inputs = ctx.files.srcs + ctx.files.headers + ctx.files.notices + [ctx.file.library, ctx.file.validation],
         outputs = [folder],
         command = "python3 -B %s/wheel.py --include %s --library %s --validation %s --out %s --licenses %s >/dev/null" % (
             ctx.label.package,
@@ -12,7 +12,7 @@ def _wheel_impl(ctx):
             ctx.file.library.path,
             ctx.file.validation.path,
             folder.path,
-            " ".join([f.path for f in ctx.files.licenses]),
+            " ".join([f.path for f in ctx.files.notices]),
         ),
         mnemonic = "Wheel",
         use_default_shell_env = True,
@@ -23,7 +23,7 @@ wheel = rule(
     attrs = {
         "headers": attr.label_list(allow_files = True),
         "library": attr.label(allow_single_file = True),
-        "licenses": attr.label_list(allow_files = True),
+        "notices": attr.label_list(allow_files = True), # `licenses` is a name of Bazel's
         "srcs": attr.label_list(allow_files = True),
         "validation": attr.label(allow_single_file = True),
     },
