@@ -119,6 +119,8 @@ class Builder:
         self.w.opened.append(f"cgrpy_check{'_host' if host else ''}({p.name})")
         if self.function.name == "cgr_gather_build":
             self.w.opened.append("cgrpy_check_gather(gather)")
+        if self.function.name == "cgr_record_attention":
+            self.w.opened.append("cgrpy_check_attention(recorder, attention)")
         if releases(self.function):
             self.w.declared.append(f"PyObject *{p.name}_copy = NULL;")
             self.w.opened.append(f"({p.name}_copy = cgrpy_copy((PyObject *){p.name})) != NULL")
@@ -223,7 +225,8 @@ class Builder:
         self.w.ended.append(f"cgrpy_data_end(&{p.name});")
         if (self.function.name, p.name) in rules.ARGUMENT_LENGTHS:
             length = rules.ARGUMENT_LENGTHS[self.function.name, p.name]
-            self.w.opened.append(f'cgrpy_holds_on_host(&{p.name}, {length}, {size}, "{p.name}")')
+            holds = f'cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}") && cgrpy_holds_all(&{p.name}, {length}, {size}, "{p.name}")'
+            self.w.opened.append(f"(!cgrpy_given(&{p.name}) || ({holds}))")
         elif self.function.name.endswith("_build") or self.function.name == "cgr_request_set_pages":
             self.w.opened.append(f'cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}")')
         if self.function.name == "cgr_copy":
@@ -267,9 +270,15 @@ class Builder:
         return 2
 
 
+def place_of(argument):
+    """Those without a default first; `where`, which seldom has another value than its default, last."""
+    name, _, default = argument
+    return (default is not None) + (name == "where")
+
+
 def hints(w):
-    """The arguments and the result in stubs: those without a default first."""
-    ordered = sorted(w.arguments, key=lambda a: a[2] is not None)
+    """The arguments and the result in stubs."""
+    ordered = sorted(w.arguments, key=place_of)
     arguments = ", ".join(f"{n}: {h}" + (f" = {d}" if d is not None else "") for n, h, d in ordered)
     return arguments, returned(w)
 
@@ -293,7 +302,7 @@ def call(w):
 
 def reordered(w):
     """Required arguments first; the a[] of the code follow."""
-    order = sorted(range(len(w.arguments)), key=lambda i: w.arguments[i][2] is not None)
+    order = sorted(range(len(w.arguments)), key=lambda i: place_of(w.arguments[i]))
     place = {old: new for new, old in enumerate(order)}
     w.read = [re.sub(r"\ba\[(\d+)\]", lambda m: f"a[{place[int(m[1])]}]", line) for line in w.read]
     w.arguments = [w.arguments[i] for i in order]

@@ -25,6 +25,7 @@ class Field:
     writable: bool = False
     host: bool = False
     address: bool = False
+    strided: bool = False
     count: str = ""
     length: str = ""
     hint: str = "Any"
@@ -86,6 +87,7 @@ def classify_pointer(struct, f, full):
         writable=not f.type.const,
         host=struct.name in rules.HOST_RESULTS,
         address=full in rules.ADDRESSES,
+        strided=full in rules.STRIDED,
         count=count,
         length=length_of(struct, f, full) or "",
         hint="Sequence[Any] | None" if f.type.stars == 2 else "Any",

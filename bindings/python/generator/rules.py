@@ -141,7 +141,9 @@ STRUCT_LENGTHS = {"cgr_metadata.on_demand": "s->num_groups"}
 HOST_RESULTS = {"cgr_step_result"}
 # Pointers whose memory a call does not read.
 ADDRESSES = {"cgr_block_table_input.sinks"}
-# Arguments that are arrays: how many elements they have.
+# Pointers to the first element of an array whose strides other fields tell.
+STRIDED = {"cgr_view.data", "cgr_kv_view.base", "cgr_kv_view.scale", "cgr_value_check.data", "cgr_watch.data"}
+# Arguments that are arrays, or None: how many elements they have.
 ARGUMENT_LENGTHS = {
     ("cgr_standing_add", "tokens"): "query_len",
     ("cgr_standing_update", "tokens"): "query_len",

@@ -39,8 +39,11 @@ static int64_t sum_of(const int32_t *counts, int32_t number) {
   int64_t sum = 0;
   if (counts == NULL)
     return number;
-  for (int32_t i = 0; i < number; i++)
-    sum += counts[i] > 0 ? counts[i] : 0;
+  for (int32_t i = 0; i < number; i++) {
+    if (counts[i] < 0)
+      return -1; /* cgr refuses it */
+    sum += counts[i];
+  }
   return sum;
 }
 
@@ -62,7 +65,7 @@ def field_row(model, enums, struct, field, keep):
     enum = enums.index(field.enum) if field.enum else -1
     count = f"1 + offsetof({struct.name}, {field.count})" if field.count else "0"
     length = f"length_{struct.name[4:]}_{field.name}" if field.length else "NULL"
-    flags = f"{str(field.writable).lower()}, {str(field.host).lower()}, {str(field.address).lower()}"
+    flags = f"{str(field.writable).lower()}, {str(field.host).lower()}, {str(field.address).lower()}, {str(field.strided).lower()}"
     return (
         f'  {{ "{field.name}", {kind}, offsetof({struct.name}, {field.name}), {size}, {{ {dims} }}, {field.type}, {keep}, {enum}, '
         f"{flags}, {count}, {length},\n    {c_text(field.doc)} }},"
@@ -76,7 +79,7 @@ def struct_table(model, enums, struct):
     for field in fields:
         out.append(field_row(model, enums, struct, field, keep if field.keeps else -1))
         keep += field.keeps
-    out.append('  { NULL, CGRPY_INT, 0, 0, { 0, 0 }, 0, -1, -1, false, false, false, 0, NULL, NULL },\n};\n')
+    out.append('  { NULL, CGRPY_INT, 0, 0, { 0, 0 }, 0, -1, -1, false, false, false, false, 0, NULL, NULL },\n};\n')
     out.append(struct_methods(model, struct))
     return "\n".join(out), len(fields), keep
 

@@ -73,6 +73,14 @@ bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char
   return false;
 }
 
+bool cgrpy_holds_all(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {
+  if (!data->listed || elements < 0 || data->bytes / bytes <= elements)
+    return cgrpy_holds(data, elements, bytes, name);
+  PyErr_Format(PyExc_ValueError, "%s has %zd elements, expected %lld in a list%s", name, data->bytes / bytes, (long long)elements,
+               strcmp(name, "tokens") == 0 ? ", one for each new token (query_lens; 1 for each request without it)" : "");
+  return false;
+}
+
 bool cgrpy_holds_on_host(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {
   if (!data->on_device)
     return cgrpy_holds(data, elements, bytes, name);
@@ -119,14 +127,39 @@ static bool check_view(const Py_buffer *view, int numbers, int bytes, const char
   return false;
 }
 
-static bool data_of_buffer(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
-  const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-  if (PyObject_GetBuffer(object, &out->view, flags) < 0) {
+/* With strides, how far they reach; -1: below the first element. */
+static Py_ssize_t reach_of(const Py_buffer *view) {
+  Py_ssize_t reach = view->len > 0 ? view->itemsize : 0;
+  for (int i = 0; i < view->ndim && view->strides != NULL && reach > 0; i++)
+    reach = view->strides[i] < 0 && view->shape[i] > 1 ? -1 : reach + (view->shape[i] - 1) * view->strides[i];
+  return view->strides != NULL ? reach : view->len;
+}
+
+static bool check_order(const Py_buffer *view, bool strided, const char *name) {
+  if (strided && reach_of(view) < 0) {
+    PyErr_Format(PyExc_ValueError, "%s has a negative stride, expected its first element at the lowest address", name);
+    return false;
+  }
+  if (strided || PyBuffer_IsContiguous(view, 'C'))
+    return true;
+  PyErr_Format(PyExc_ValueError, "%s has strides, expected an array that is contiguous", name);
+  return false;
+}
+
+static bool data_of_buffer(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name,
+                           cgrpy_data *out) {
+  if (PyObject_GetBuffer(object, &out->view, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_Format(PyExc_ValueError, "%s cannot be used: %S", name, value ? value : Py_None);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
     out->view.obj = NULL;
     return false;
   }
-  out->pointer = out->view.buf, out->bytes = out->view.len;
-  if (check_view(&out->view, numbers, bytes, name))
+  out->pointer = out->view.buf, out->bytes = reach_of(&out->view);
+  if (check_order(&out->view, strided, name) && check_view(&out->view, numbers, bytes, name))
     return true;
   cgrpy_data_end(out);
   return false;
@@ -172,6 +205,15 @@ static PyObject *typed_view(PyObject *kept, int numbers, int bytes) {
   return typed;
 }
 
+static PyObject *index_of_item(PyObject *item, const char *name, Py_ssize_t at) {
+  PyObject *number = PyNumber_Index(item);
+  if (number == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s[%zd] is of %R, expected an integer", name, at, (PyObject *)Py_TYPE(item));
+  }
+  return number;
+}
+
 static bool data_of_list(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
   PyObject *list = PySequence_List(object);
   const Py_ssize_t count = list ? PyList_Size(list) : 0;
@@ -182,7 +224,7 @@ static bool data_of_list(PyObject *object, int numbers, int bytes, const char *n
   for (Py_ssize_t i = 0; ok && i < count; i++) {
     PyObject *item = Py_NewRef(PyList_GetItem(list, i));
     const double real = numbers == CGRPY_REAL ? PyFloat_AsDouble(item) : 0;
-    PyObject *number = numbers == CGRPY_REAL ? NULL : PyNumber_Index(item);
+    PyObject *number = numbers == CGRPY_REAL ? NULL : index_of_item(item, name, i);
     const long long n = number ? PyLong_AsLongLong(number) : 0;
     Py_XDECREF(number);
     Py_DECREF(item);
@@ -198,6 +240,7 @@ static bool data_of_list(PyObject *object, int numbers, int bytes, const char *n
     return false;
   }
   out->pointer = PyBytes_AsString(kept), out->bytes = count * bytes, out->kept = typed_view(kept, numbers, bytes);
+  out->listed = true;
   return out->kept != NULL;
 }
 
@@ -212,7 +255,7 @@ static bool data_of_memory(PyObject *object, const char *name, cgrpy_data *out) 
   return true;
 }
 
-bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+static bool to_data(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
   memset(out, 0, sizeof *out);
   if (object == NULL || object == Py_None)
     return true;
@@ -221,14 +264,22 @@ bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, cons
   if (cgrpy_array_data(object, numbers, bytes, name, out))
     return !PyErr_Occurred();
   if (PyObject_CheckBuffer(object))
-    return data_of_buffer(object, numbers, bytes, writable, name, out);
+    return data_of_buffer(object, numbers, bytes, writable, strided, name, out);
   if (PyLong_Check(object) && cgrpy_address_type && PyObject_IsInstance(object, cgrpy_address_type) == 1) {
     out->bytes = -1, out->kept = Py_NewRef(object);
     return cgrpy_read_address(object, name, &out->pointer);
   }
   if (!writable && numbers != CGRPY_ANY && (PyList_Check(object) || PyTuple_Check(object)))
     return data_of_list(object, numbers, bytes, name, out);
-  return cgrpy_data_of_others(object, numbers, bytes, writable, name, out);
+  return cgrpy_data_of_others(object, numbers, bytes, writable, strided, name, out);
+}
+
+bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+  return to_data(object, numbers, bytes, writable, false, name, out);
+}
+
+bool cgrpy_to_base(PyObject *object, bool writable, const char *name, cgrpy_data *out) {
+  return to_data(object, CGRPY_ANY, 1, writable, true, name, out);
 }
 
 int cgrpy_add_buffers(PyObject *module) {

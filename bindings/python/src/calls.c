@@ -41,15 +41,20 @@ bool cgrpy_arguments(const char *name, const char *const *names, int required, P
   return true;
 }
 
-static bool to_integer(PyObject *object, const char *name, long long low, long long high, long long *out) {
-  int overflow = 0;
+PyObject *cgrpy_index(PyObject *object, const char *name) {
   PyObject *number = PyLong_Check(object) ? Py_NewRef(object) : PyNumber_Index(object);
-  *out = number != NULL ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
-  Py_XDECREF(number);
   if (number == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();
     PyErr_Format(PyExc_TypeError, "%s is of %R, expected an integer", name, (PyObject *)Py_TYPE(object));
   }
+  return number;
+}
+
+static bool to_integer(PyObject *object, const char *name, long long low, long long high, long long *out) {
+  int overflow = 0;
+  PyObject *number = cgrpy_index(object, name);
+  *out = number != NULL ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
+  Py_XDECREF(number);
   if (number != NULL && (overflow || *out < low || *out > high))
     PyErr_Format(PyExc_OverflowError, "%s is %R, expected %lld .. %lld", name, object, low, high);
   return PyErr_Occurred() == NULL;
@@ -72,7 +77,7 @@ bool cgrpy_u32(PyObject *object, const char *name, uint32_t *out) {
 }
 
 bool cgrpy_u64(PyObject *object, const char *name, uint64_t *out) {
-  PyObject *number = PyNumber_Index(object);
+  PyObject *number = cgrpy_index(object, name);
   *out = number != NULL ? PyLong_AsUnsignedLongLong(number) : 0;
   Py_XDECREF(number);
   if (number != NULL && PyErr_Occurred()) {
@@ -83,9 +88,14 @@ bool cgrpy_u64(PyObject *object, const char *name, uint64_t *out) {
 }
 
 bool cgrpy_double(PyObject *object, const char *name, double *out) {
-  (void)name;
   *out = PyFloat_AsDouble(object);
-  return *out != -1.0 || PyErr_Occurred() == NULL;
+  if (*out != -1.0 || PyErr_Occurred() == NULL)
+    return true;
+  if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s is of %R, expected a number", name, (PyObject *)Py_TYPE(object));
+  }
+  return false;
 }
 
 static bool stream_of_address(PyObject *object, cgrpy_stream *out) {

@@ -48,6 +48,7 @@ typedef struct cgrpy_field {
   bool writable;                         /* what the pointer points to is written */
   bool host;                             /* in what cgr returns, it points to memory of the host */
   bool address;                          /* of what it points to the address alone matters: it may be in a GPU's memory */
+  bool strided;                          /* it is the first element of an array with strides, which other fields tell */
   uint32_t count;                        /* 1 + offset of the int32_t that counts the elements; 0: none */
   int64_t (*length)(const void *fields); /* elements that a call reads or writes; NULL: not known */
   const char *doc;
@@ -94,7 +95,10 @@ int cgrpy_init(int type, void *data);         /* of one, as its _INIT macro */
 bool cgrpy_is(PyObject *object, int type, bool optional, const char *name, cgrpy_object **out);
 /* Whether the arrays are as long as the other fields say. */
 bool cgrpy_check(cgrpy_object *object);
-bool cgrpy_check_host(cgrpy_object *object); /* and in the host's memory */
+bool cgrpy_check_host(cgrpy_object *object);         /* and in the host's memory */
+bool cgrpy_check_caches(const cgrpy_object *config); /* whether the arrays of its layers hold the pages of their groups */
+/* A new list of a sequence's items; `items` says of what. */
+PyObject *cgrpy_sequence(PyObject *object, const char *name, const char *items);
 /* A new array of copies of a sequence's structs. */
 PyObject *cgrpy_array_of(PyObject *sequence, int type, const char *name);
 
@@ -195,6 +199,7 @@ void cgrpy_take_gil(cgrpy_call *call);
 /* Fills out[] by position and name; the first `required` must be there. `name` is the function's. */
 bool cgrpy_arguments(const char *name, const char *const *names, int required, PyObject *const *args, Py_ssize_t nargs,
                      PyObject *keywords, PyObject **out);
+PyObject *cgrpy_index(PyObject *object, const char *name); /* a new int */
 bool cgrpy_i32(PyObject *object, const char *name, int32_t *out);
 bool cgrpy_u32(PyObject *object, const char *name, uint32_t *out);
 bool cgrpy_u64(PyObject *object, const char *name, uint64_t *out);
@@ -219,17 +224,22 @@ typedef struct cgrpy_data {
   void *pointer;
   Py_ssize_t bytes;
   bool on_device; /* of a GPU: not for what the host reads */
+  bool listed;    /* it was a list or tuple, which no one fills later: it has as many elements as are read */
   Py_buffer view; /* view.obj NULL: none */
   PyObject *kept;
   PyObject *capsule; /* of DLPack, whose memory it may be; NULL: none */
 } cgrpy_data;
 
 bool cgrpy_to_data(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out);
+/* The first element of what may have strides: their owner says where the others are. `bytes` is how far they reach. */
+bool cgrpy_to_base(PyObject *object, bool writable, const char *name, cgrpy_data *out);
+static inline bool cgrpy_given(const cgrpy_data *data) { return data->kept != NULL || data->view.obj != NULL; } /* not None */
 void cgrpy_data_end(cgrpy_data *data);
 /* Whether there are so many elements; else an exception. */
 bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char *name);
 bool cgrpy_holds_on_host(const cgrpy_data *data, int64_t elements, int bytes, const char *name);
-PyObject *cgrpy_hold(cgrpy_data *data); /* takes it over */
+bool cgrpy_holds_all(const cgrpy_data *data, int64_t elements, int bytes, const char *name); /* and no more, in a list */
+PyObject *cgrpy_hold(cgrpy_data *data);                                                      /* takes it over */
 const cgrpy_data *cgrpy_held(PyObject *hold);
 PyObject *cgrpy_address(const void *pointer);
 /* A memoryview of the host's memory, which pins the handle; NULL: the memory is copied. */
@@ -259,6 +269,10 @@ extern PyObject *cgrpy_address_type;
 /* Of the recorder under way in this thread, if it is one of this GPU; NULL: there is none. */
 cudaStream_t cgrpy_recorded_stream(int32_t ordinal);
 bool cgrpy_take_pending(void); /* whether an exception of a callback is now raised */
+/* The first exception of the device's host functions since the last look: whether it is now raised. It is reported otherwise. */
+bool cgrpy_take_failure(const cgr_device *device);
+bool cgrpy_take_failure_of(const cgrpy_handle *runtime); /* of its device */
+void cgrpy_report_failure(const cgr_device *device);     /* NULL: of every device */
 void cgrpy_forget_pending(void);
 /* A copy of the config with its callbacks bound to the handle, which may be that of the call alone. */
 bool cgrpy_bind_config(cgrpy_handle *handle, cgrpy_object *config, cgr_config *out, cgr_backend *backends);

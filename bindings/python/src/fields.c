@@ -56,7 +56,7 @@ PyObject *cgrpy_member(int enumeration, long long value) {
 }
 
 static bool set_signed(const char *name, uint32_t bytes, PyObject *value, char *to) {
-  PyObject *number = PyNumber_Index(value);
+  PyObject *number = cgrpy_index(value, name);
   if (number == NULL)
     return false;
   int overflow;
@@ -74,7 +74,7 @@ static bool set_signed(const char *name, uint32_t bytes, PyObject *value, char *
 }
 
 static bool set_unsigned(const char *name, uint32_t bytes, PyObject *value, char *to) {
-  PyObject *number = PyNumber_Index(value);
+  PyObject *number = cgrpy_index(value, name);
   if (number == NULL)
     return false;
   const unsigned long long n = PyLong_AsUnsignedLongLong(number);
@@ -93,8 +93,8 @@ static bool set_unsigned(const char *name, uint32_t bytes, PyObject *value, char
 }
 
 static bool set_real(const cgrpy_field *field, PyObject *value, char *to) {
-  const double n = PyFloat_AsDouble(value);
-  if (n == -1.0 && PyErr_Occurred())
+  double n;
+  if (!cgrpy_double(value, field->name, &n))
     return false;
   if (field->bytes == 4)
     *(float *)to = (float)n;
@@ -128,7 +128,7 @@ static bool set_numbers(const cgrpy_field *field, PyObject *value, char *to) {
     PyErr_Format(PyExc_AttributeError, "%s is cgr's to set", field->name);
     return false;
   }
-  PyObject *list = PySequence_List(value);
+  PyObject *list = cgrpy_sequence(value, field->name, "integers");
   bool ok = list != NULL;
   const Py_ssize_t count = ok ? PyList_Size(list) : 0;
   if (ok && count > field->dims[0]) {
@@ -147,9 +147,16 @@ static bool set_numbers(const cgrpy_field *field, PyObject *value, char *to) {
   return ok;
 }
 
+static const char *read_text(const cgrpy_field *field, PyObject *value, Py_ssize_t *length) {
+  if (PyUnicode_Check(value))
+    return PyUnicode_AsUTF8AndSize(value, length);
+  PyErr_Format(PyExc_TypeError, "%s is of %R, expected a str", field->name, (PyObject *)Py_TYPE(value));
+  return NULL;
+}
+
 static bool set_chars(const cgrpy_field *field, PyObject *value, char *to) {
   Py_ssize_t length;
-  const char *text = PyUnicode_AsUTF8AndSize(value, &length);
+  const char *text = read_text(field, value, &length);
   if (text == NULL)
     return false;
   memset(to, 0, field->bytes);
@@ -170,7 +177,7 @@ static bool keep_pointer(cgrpy_object *self, const cgrpy_field *field, const voi
 
 static bool set_text(cgrpy_object *self, const cgrpy_field *field, PyObject *value) {
   Py_ssize_t length;
-  const char *text = PyUnicode_AsUTF8AndSize(value, &length);
+  const char *text = read_text(field, value, &length);
   if (text == NULL)
     return false;
   if (strlen(text) != (size_t)length) {
@@ -187,7 +194,8 @@ static void set_count(cgrpy_object *self, const cgrpy_field *field, Py_ssize_t c
 
 static bool set_data(cgrpy_object *self, const cgrpy_field *field, PyObject *value) {
   cgrpy_data data;
-  if (!cgrpy_to_data(value, field->type, (int)field->bytes, field->writable, field->name, &data))
+  if (!(field->strided ? cgrpy_to_base(value, field->writable, field->name, &data)
+                       : cgrpy_to_data(value, field->type, (int)field->bytes, field->writable, field->name, &data)))
     return false;
   const void *pointer = data.pointer;
   const Py_ssize_t count = data.bytes >= 0 && field->bytes ? data.bytes / (Py_ssize_t)field->bytes : -1;

@@ -15,5 +15,6 @@ bool cgrpy_count(PyObject *given, const cgrpy_data *data, int bytes, const char 
 PyObject *cgrpy_keep_in(PyObject *const *views, int count, cgrpy_data *memory);
 bool cgrpy_check_metadata(cgrpy_object *metadata);
 bool cgrpy_check_gather(cgrpy_object *gather);
+bool cgrpy_check_attention(const cgrpy_handle *recorder, cgrpy_object *attention);
 
 #endif

@@ -223,7 +223,7 @@ static PyObject *runtime_new(PyTypeObject *type, PyObject *args, PyObject *keywo
   if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:Runtime", names, &config_object) ||
       !cgrpy_is(config_object, cgrpy_type_config, false, "config", &config))
     return NULL;
-  cgrpy_handle *handle = allocate_runtime(type, config_object);
+  cgrpy_handle *handle = cgrpy_check_caches(config) ? allocate_runtime(type, config_object) : NULL;
   if (handle == NULL)
     return NULL;
   cgr_config fields;

@@ -122,8 +122,17 @@ PyObject *cgrpy_copy_whole(PyObject *object) {
   return (PyObject *)copy;
 }
 
+PyObject *cgrpy_sequence(PyObject *object, const char *name, const char *items) {
+  PyObject *list = PySequence_List(object);
+  if (list == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s is of %R, expected a sequence of %s", name, (PyObject *)Py_TYPE(object), items);
+  }
+  return list;
+}
+
 PyObject *cgrpy_array_of(PyObject *sequence, int type, const char *name) {
-  PyObject *list = PySequence_List(sequence);
+  PyObject *list = cgrpy_sequence(sequence, name, cgrpy_structs[type].name);
   if (list == NULL)
     return NULL;
   const Py_ssize_t count = PyList_Size(list);
@@ -163,7 +172,10 @@ static bool check_held(const cgrpy_field *field, const char *data, PyObject *kee
     return false;
   if (host && held->on_device && !field->address)
     return cgrpy_holds_on_host(held, 0, bytes, field->name);
-  return field->length == NULL || cgrpy_holds(held, field->length(data), bytes, field->name);
+  if (field->length == NULL)
+    return true;
+  return field->count ? cgrpy_holds(held, field->length(data), bytes, field->name)
+                      : cgrpy_holds_all(held, field->length(data), bytes, field->name);
 }
 
 static bool check_structs(const cgrpy_field *field, const char *data, cgrpy_object *array) {

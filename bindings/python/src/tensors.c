@@ -18,13 +18,14 @@ static Py_ssize_t product_of(PyObject *shape) {
 }
 
 /* {"shape": (..), "typestr": "<i4", "data": (address, read-only), "strides": None} */
-static bool data_of_interface(PyObject *interface, int numbers, int bytes, const char *name, cgrpy_data *out) {
+static bool data_of_interface(PyObject *interface, int numbers, int bytes, bool strided, const char *name, cgrpy_data *out) {
   PyObject *shape = PyDict_Check(interface) ? PyDict_GetItemString(interface, "shape") : NULL;
   PyObject *typestr = shape ? PyDict_GetItemString(interface, "typestr") : NULL;
   PyObject *data = typestr ? PyDict_GetItemString(interface, "data") : NULL;
   PyObject *strides = data ? PyDict_GetItemString(interface, "strides") : NULL;
   const char *type = data && PyUnicode_Check(typestr) ? PyUnicode_AsUTF8AndSize(typestr, NULL) : NULL;
-  if (type == NULL || strlen(type) < 3 || !PyTuple_Check(data) || PyTuple_Size(data) < 1 || (strides && strides != Py_None)) {
+  const bool dense = strides == NULL || strides == Py_None;
+  if (type == NULL || strlen(type) < 3 || !PyTuple_Check(data) || PyTuple_Size(data) < 1 || (!dense && !strided)) {
     PyErr_Clear();
     PyErr_Format(PyExc_TypeError, "%s has no __cuda_array_interface__ of contiguous elements", name);
     return false;
@@ -35,12 +36,12 @@ static bool data_of_interface(PyObject *interface, int numbers, int bytes, const
                                                                                       : 'b') != numbers))
     return cgrpy_refuse_numbers(name, type, size, numbers, bytes);
   const Py_ssize_t count = product_of(shape);
-  out->bytes = count < 0 ? -1 : count * size, out->on_device = true;
+  out->bytes = count < 0 || !dense ? -1 : count * size, out->on_device = true;
   return count >= 0 && cgrpy_read_address(PyTuple_GetItem(data, 0), name, &out->pointer);
 }
 
 /* A tensor of PyTorch that has no interface, such as one of bfloat16: what data_ptr(), nbytes and itemsize say. */
-static bool data_of_tensor(PyObject *object, int numbers, int bytes, const char *name, cgrpy_data *out) {
+static bool data_of_tensor(PyObject *object, int numbers, int bytes, bool strided, const char *name, cgrpy_data *out) {
   PyObject *address = PyObject_CallMethod(object, "data_ptr", NULL);
   PyObject *dense = address ? PyObject_CallMethod(object, "is_contiguous", NULL) : NULL;
   PyObject *nbytes = dense ? PyObject_GetAttrString(object, "nbytes") : NULL;
@@ -54,8 +55,10 @@ static bool data_of_tensor(PyObject *object, int numbers, int bytes, const char 
     Py_XDECREF(is_cuda);
     ok = !PyErr_Occurred();
     if (ok && !PyObject_IsTrue(dense)) {
-      PyErr_Format(PyExc_ValueError, "%s is not contiguous", name);
-      ok = false;
+      out->bytes = -1;
+      ok = strided;
+      if (!ok)
+        PyErr_Format(PyExc_ValueError, "%s has strides, expected a tensor that is contiguous", name);
     } else if (ok && numbers != CGRPY_ANY && size != bytes) {
       ok = cgrpy_refuse_numbers(name, "tensor", size, numbers, bytes);
     }
@@ -86,11 +89,28 @@ static bool refuse_code(const dl_tensor *tensor, Py_ssize_t size, int numbers, i
   return cgrpy_refuse_numbers(name, code, size, numbers, bytes);
 }
 
-static bool data_of_dl_tensor(const dl_tensor *tensor, int numbers, int bytes, const char *name, cgrpy_data *out) {
+/* In elements: how many there are, or with strides how far they reach. */
+static bool find_reach(const dl_tensor *tensor, bool strided, const char *name, int64_t *out) {
+  if (is_dense(tensor, out))
+    return true;
+  *out = 1;
+  for (int32_t i = 0; i < tensor->ndim && strided; i++) {
+    if (tensor->strides[i] < 0 && tensor->shape[i] > 1) {
+      PyErr_Format(PyExc_ValueError, "%s has a negative stride, expected its first element at the lowest address", name);
+      return false;
+    }
+    *out += (tensor->shape[i] - 1) * tensor->strides[i];
+  }
+  if (!strided)
+    PyErr_Format(PyExc_ValueError, "%s has strides, expected a tensor that is contiguous", name);
+  return strided;
+}
+
+static bool data_of_dl_tensor(const dl_tensor *tensor, int numbers, int bytes, bool strided, const char *name, cgrpy_data *out) {
   static const int kinds[] = { [DL_INT] = CGRPY_SIGNED, [DL_UINT] = CGRPY_UNSIGNED, [DL_FLOAT] = CGRPY_REAL };
   const bool host = tensor->device_type == DL_CPU || tensor->device_type == DL_CUDA_HOST;
   const int bits = tensor->bits * tensor->lanes, kind = tensor->code <= DL_FLOAT ? kinds[tensor->code] : CGRPY_ANY;
-  int64_t count;
+  int64_t reach;
   if (!host && tensor->device_type != DL_CUDA && tensor->device_type != DL_CUDA_MANAGED) {
     PyErr_Format(PyExc_TypeError, "%s is on a device of DLPack's type %d, expected the host or CUDA", name,
                  (int)tensor->device_type);
@@ -98,11 +118,9 @@ static bool data_of_dl_tensor(const dl_tensor *tensor, int numbers, int bytes, c
   }
   if (bits % 8 != 0 || (numbers != CGRPY_ANY && (kind != numbers || tensor->lanes != 1 || bits / 8 != bytes)))
     return refuse_code(tensor, bits / 8, numbers, bytes, name);
-  if (!is_dense(tensor, &count)) {
-    PyErr_Format(PyExc_ValueError, "%s is not contiguous", name);
+  if (!find_reach(tensor, strided, name, &reach))
     return false;
-  }
-  out->pointer = (char *)tensor->data + tensor->byte_offset, out->bytes = (Py_ssize_t)(count * (bits / 8)),
+  out->pointer = (char *)tensor->data + tensor->byte_offset, out->bytes = (Py_ssize_t)(reach * (bits / 8)),
   out->on_device = !host;
   if (numbers == CGRPY_ANY || (uintptr_t)out->pointer % (uintptr_t)bytes == 0)
     return true;
@@ -110,10 +128,10 @@ static bool data_of_dl_tensor(const dl_tensor *tensor, int numbers, int bytes, c
   return false;
 }
 
-static bool data_of_versioned(const dl_versioned *managed, int numbers, int bytes, bool writable, const char *name,
+static bool data_of_versioned(const dl_versioned *managed, int numbers, int bytes, bool writable, bool strided, const char *name,
                               cgrpy_data *out) {
   if (managed->major == DL_MAJOR && (!writable || !(managed->flags & DL_READ_ONLY)))
-    return data_of_dl_tensor(&managed->tensor, numbers, bytes, name, out);
+    return data_of_dl_tensor(&managed->tensor, numbers, bytes, strided, name, out);
   if (managed->major == DL_MAJOR)
     PyErr_Format(PyExc_ValueError, "%s is read-only", name);
   else
@@ -133,7 +151,7 @@ static const dl_exchange *find_exchange(PyObject *object) {
 }
 
 /* 1: *out is its memory; 0: its library did not give it, such as PyTorch a tensor with gradients; -1: an exception. */
-static int data_by_exchange(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+static int data_by_exchange(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
   const dl_exchange *exchange = find_exchange(object);
   dl_tensor tensor;
   dl_versioned *managed = NULL;
@@ -141,9 +159,9 @@ static int data_by_exchange(PyObject *object, int numbers, int bytes, bool writa
     return 0;
   if (!writable && exchange->view != NULL) { /* only the other call says whether it is read-only */
     if (exchange->view(object, &tensor) == 0)
-      return data_of_dl_tensor(&tensor, numbers, bytes, name, out) ? 1 : -1;
+      return data_of_dl_tensor(&tensor, numbers, bytes, strided, name, out) ? 1 : -1;
   } else if (exchange->give(object, &managed) == 0) {
-    const bool ok = data_of_versioned(managed, numbers, bytes, writable, name, out);
+    const bool ok = data_of_versioned(managed, numbers, bytes, writable, strided, name, out);
     if (managed->deleter != NULL)
       managed->deleter(managed); /* the object keeps the memory */
     return ok ? 1 : -1;
@@ -175,17 +193,17 @@ static PyObject *call_dlpack(PyObject *object) {
 }
 
 /* The capsule is kept, not taken: it ends the tensor when it goes. */
-static bool data_of_dlpack(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+static bool data_of_dlpack(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
   PyObject *capsule = call_dlpack(object);
   bool ok = false;
   if (capsule == NULL)
     return false;
   if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
     const dl_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-    ok = data_of_versioned(managed, numbers, bytes, writable, name, out);
+    ok = data_of_versioned(managed, numbers, bytes, writable, strided, name, out);
   } else {
     const dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    ok = managed != NULL && data_of_dl_tensor(&managed->tensor, numbers, bytes, name, out);
+    ok = managed != NULL && data_of_dl_tensor(&managed->tensor, numbers, bytes, strided, name, out);
   }
   if (ok)
     out->capsule = capsule;
@@ -218,28 +236,28 @@ static int find_interface(PyObject *object, PyObject **out) {
 }
 
 /* By what the object has, if that is an attribute; 1, 0 and -1 as before. */
-static int data_by_attribute(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
+static int data_by_attribute(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
   PyObject *found;
   int there = find_interface(object, &found);
-  bool ok = there > 0 && data_of_interface(found, numbers, bytes, name, out);
+  bool ok = there > 0 && data_of_interface(found, numbers, bytes, strided, name, out);
   if (there == 0 &&
       (there = find_attribute(object, "nbytes", &found)) > 0) { /* others' data_ptr() does not say how much there is */
     Py_DECREF(found);
     there = find_attribute(object, "data_ptr", &found);
-    ok = there > 0 && data_of_tensor(object, numbers, bytes, name, out);
+    ok = there > 0 && data_of_tensor(object, numbers, bytes, strided, name, out);
   }
   if (there == 0) {
     there = find_attribute(object, "__dlpack__", &found);
-    ok = there > 0 && data_of_dlpack(object, numbers, bytes, writable, name, out);
+    ok = there > 0 && data_of_dlpack(object, numbers, bytes, writable, strided, name, out);
   }
   Py_XDECREF(found);
   return there == 0 ? 0 : ok ? 1 : -1;
 }
 
-bool cgrpy_data_of_others(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out) {
-  int there = data_by_exchange(object, numbers, bytes, writable, name, out);
+bool cgrpy_data_of_others(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
+  int there = data_by_exchange(object, numbers, bytes, writable, strided, name, out);
   if (there == 0)
-    there = data_by_attribute(object, numbers, bytes, writable, name, out);
+    there = data_by_attribute(object, numbers, bytes, writable, strided, name, out);
   if (there == 0)
     PyErr_Format(PyExc_TypeError, "%s is of %R, expected an array, cgr.Memory, cgr.Address or None", name,
                  (PyObject *)Py_TYPE(object));

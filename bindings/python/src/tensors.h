@@ -4,8 +4,9 @@
 
 #include "core.h"
 
-/* What has neither the buffer protocol nor is cgr's own. */
-bool cgrpy_data_of_others(PyObject *object, int numbers, int bytes, bool writable, const char *name, cgrpy_data *out);
+/* What has neither the buffer protocol nor is cgr's own. `strided` as in cgrpy_to_base. */
+bool cgrpy_data_of_others(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name,
+                          cgrpy_data *out);
 
 bool cgrpy_read_address(PyObject *object, const char *name, void **out);
 int cgrpy_kind_of_letter(char letter); /* of the struct module */
