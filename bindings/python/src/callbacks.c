@@ -144,7 +144,7 @@ static bool capture_copy(cgrpy_handle *runtime, cgrpy_object *object, const capt
   cgrpy_take_gil(&call);
   if (status != CGR_OK)
     cgrpy_raise(status);
-  return status == CGR_OK;
+  return status == CGR_OK && !cgrpy_take_failure_of(runtime);
 }
 
 static bool capture_with(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *keywords,
@@ -188,7 +188,66 @@ typedef struct host_call {
   PyObject *function, *arguments;
   int64_t kept; /* by a runtime, for its graphs; 0: it runs once and ends itself. No hole follows it, for audits */
   cgrpy_handle *runtime;
+  cgr_device *device; /* of a host function */
 } host_call;
+
+/* {a device's address: the first exception of its host functions that no call has raised yet} */
+static PyObject *failures;
+
+/* What is raised now is kept for the next call that waits, or reported if that has one to raise already. */
+static void keep_failure(const cgr_device *device, PyObject *function) {
+  PyObject *type, *value, *traceback;
+  if (failures == NULL)
+    failures = PyDict_New();
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != NULL)
+    PyException_SetTraceback(value, traceback);
+  PyObject *key = PyLong_FromVoidPtr((void *)device);
+  const bool first = failures != NULL && key != NULL && PyDict_GetItemWithError(failures, key) == NULL && !PyErr_Occurred();
+  if (first && PyDict_SetItem(failures, key, value) == 0) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+  } else {
+    PyErr_Restore(type, value, traceback);
+    PyErr_WriteUnraisable(function);
+  }
+  Py_XDECREF(key);
+}
+
+bool cgrpy_take_failure(const cgr_device *device) {
+  if (failures == NULL || PyDict_Size(failures) == 0)
+    return false;
+  PyObject *key = PyLong_FromVoidPtr((void *)device);
+  PyObject *value = key ? Py_XNewRef(PyDict_GetItemWithError(failures, key)) : NULL;
+  if (value != NULL && PyDict_DelItem(failures, key) == 0)
+    PyErr_SetObject((PyObject *)Py_TYPE(value), value);
+  Py_XDECREF(value);
+  Py_XDECREF(key);
+  return PyErr_Occurred() != NULL;
+}
+
+bool cgrpy_take_failure_of(const cgrpy_handle *runtime) {
+  cgr_device *device = NULL;
+  if (failures == NULL || PyDict_Size(failures) == 0 || runtime->pointer == NULL)
+    return false;
+  return cgr_runtime_device(runtime->pointer, &device) == CGR_OK && cgrpy_take_failure(device);
+}
+
+void cgrpy_report_failure(const cgr_device *device) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *key, *failure;
+  for (Py_ssize_t at = 0; device == NULL && failures != NULL && PyDict_Next(failures, &at, &key, &failure); at = 0) {
+    if (!cgrpy_take_failure(PyLong_AsVoidPtr(key)))
+      break;
+    PyErr_WriteUnraisable(NULL);
+  }
+  if (device != NULL && cgrpy_take_failure(device))
+    PyErr_WriteUnraisable(NULL);
+  PyErr_Restore(type, value, traceback);
+}
 
 static void run_host(const void *args) {
   const host_call *call = args;
@@ -198,7 +257,7 @@ static void run_host(const void *args) {
   PyObject *result = PyObject_Call(call->function, call->arguments, NULL);
   Py_XDECREF(result);
   if (PyErr_Occurred())
-    PyErr_WriteUnraisable(call->function);
+    keep_failure(call->device, call->function);
   if (!call->kept) {
     Py_DECREF(call->function);
     Py_DECREF(call->arguments);
@@ -275,12 +334,13 @@ PyObject *cgrpy_py_launch_host(PyObject *self, PyObject *const *args, Py_ssize_t
   cgrpy_stream stream;
   if (!read_call("launch_host", names, 3, args, nargs, keywords, a) || !cgrpy_to_stream(a[2], &stream) || !cgrpy_may_launch())
     return NULL;
-  host_call call = { a[0], pack_arguments(a[1]), 0, NULL };
+  host_call call = { a[0], pack_arguments(a[1]), 0, NULL, NULL };
   cgrpy_handle *device = call.arguments ? cgrpy_open(self, CGRPY_HANDLE_DEVICE, "device") : NULL;
   if (device == NULL || !keep_call(&call, current_recorder)) {
     Py_XDECREF(call.arguments);
     return NULL;
   }
+  call.device = device->pointer;
   Py_INCREF(call.function);
   const cgr_status status = cgr_launch_host(device->pointer, run_host, &call, sizeof call, stream.stream);
   if (call.kept || status != CGR_OK) { /* else they are the call's, which may have run already */
@@ -305,7 +365,7 @@ PyObject *cgrpy_py_record_call(PyObject *self, PyObject *const *args, Py_ssize_t
   PyObject *a[2];
   if (!read_call("call", names, 1, args, nargs, keywords, a))
     return NULL;
-  host_call call = { a[0], pack_arguments(a[1]), 0, NULL };
+  host_call call = { a[0], pack_arguments(a[1]), 0, NULL, NULL };
   cgrpy_handle *recorder = call.arguments ? cgrpy_open(self, CGRPY_HANDLE_RECORDER, "recorder") : NULL;
   PyObject *result = NULL;
   if (recorder != NULL && keep_call(&call, recorder)) {

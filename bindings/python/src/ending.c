@@ -56,6 +56,7 @@ PyObject *cgrpy_finish_work(PyObject *module, PyObject *unused) {
       Py_CLEAR(list);
   for (Py_ssize_t i = 0; list != NULL && i < PyList_Size(list); i++)
     finish_handle((cgrpy_handle *)PyList_GetItem(list, i));
+  cgrpy_report_failure(NULL);
   __atomic_store_n(&exit_thread, PyThread_get_thread_ident(), __ATOMIC_RELEASE);
   Py_XDECREF(list);
   return list != NULL ? Py_NewRef(Py_None) : NULL;
@@ -156,10 +157,15 @@ static void drop_kept(cgrpy_handle *handle) {
 /* Without the GIL: destroying waits for the device, whose work may be functions of Python's. */
 static cgr_status end_handle(cgrpy_handle *handle) {
   void *pointer = handle->pointer;
+  cgr_device *device = handle->kind == CGRPY_HANDLE_DEVICE && !handle->borrowed ? pointer : NULL;
+  if (handle->kind == CGRPY_HANDLE_RUNTIME && handle->parent == NULL)
+    cgr_runtime_device(pointer, &device); /* which it closes */
   handle->pointer = NULL, handle->closing = true;
   PyThreadState *state = PyEval_SaveThread();
   const cgr_status status = end_pointer(handle, pointer);
   PyEval_RestoreThread(state);
+  if (status == CGR_OK && device != NULL)
+    cgrpy_report_failure(device);
   if (status == CGR_OK)
     drop_kept(handle);
   else

@@ -154,7 +154,9 @@ static PyObject *stream_synchronize(PyObject *self, PyObject *unused) {
   cgrpy_release_gil(&call, stream, stream->parent);
   const cgr_status status = cgr_stream_synchronize(stream->parent->pointer, stream->pointer);
   cgrpy_take_gil(&call);
-  return status == CGR_OK ? Py_NewRef(Py_None) : cgrpy_raise(status);
+  if (status != CGR_OK)
+    return cgrpy_raise(status);
+  return cgrpy_take_failure(stream->parent->pointer) ? NULL : Py_NewRef(Py_None);
 }
 
 typedef cgr_status (*event_function)(cgr_device *device, cgr_event *event, cudaStream_t stream);

@@ -245,6 +245,8 @@ static PyObject *wait_for(PyObject *self, PyObject *mark_object, PyObject *timeo
     Py_RETURN_NONE;
   if (status != CGR_OK && status != CGR_ERROR_STEP)
     return cgrpy_raise(status);
+  if (cgrpy_take_failure_of(runtime))
+    return NULL;
   PyObject *object = result ? Py_NewRef(given) : cgrpy_new(cgrpy_type_step_result, self);
   if (object == NULL)
     return NULL;
