@@ -52,6 +52,7 @@ typedef enum cgr_wait_mode {
  * names the rule and, where one was refused, the device's call. It may run on any thread that uses the device, and must not call cgr. */
 typedef void (*cgr_violation_function)(void *context, const char *message);
 
+/* How a device is opened. Zeros: no layer; on the host device a worker thread for each stream. */
 typedef struct cgr_device_config {
   uint32_t size;
   int32_t host_schedule;         /* cgr_host_schedule; host device only */

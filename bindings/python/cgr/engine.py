@@ -15,6 +15,9 @@ class Device(_cgr.DeviceHandle):
     def __init__(self, *_args, **_fields):
         super().__init__()
 
+    def __repr__(self):
+        return "<cgr.Device, closed>" if self.closed else f"<cgr.Device {self.info().name!r}>"
+
 
 class Runtime(_cgr.RuntimeHandle):
     __doc__ = _cgr.RuntimeHandle.__doc__
@@ -26,11 +29,18 @@ class Runtime(_cgr.RuntimeHandle):
         try:
             return super().__new__(cls, config)
         except CgrError as error:
-            error.findings = error.findings or _findings(config)
+            if not error.findings:
+                error.take_findings(_findings(config))
             raise
 
     def __init__(self, *_args, **_fields):
         super().__init__()
+
+    def __repr__(self):
+        if self.closed:
+            return "<cgr.Runtime, closed>"
+        config = self.config
+        return f"<cgr.Runtime of {config.max_requests} requests, {config.max_tokens} tokens, {config.num_layers} layers>"
 
     def capture(self, record, **fields):
         """Captures graphs: of a function `record(recorder)` and the other fields of cgr.Capture, or of a cgr.Capture.

@@ -24,7 +24,14 @@ class CgrError(RuntimeError):
         self.status = status
         self.message = message
         self.device_code = device_code
-        self.findings = list(findings or ())
+        self.findings = []
+        self.take_findings(findings or ())
+
+    def take_findings(self, findings):
+        """Keeps them, and shows them below the message if they are several."""
+        self.findings = list(findings)
+        for finding in self.findings[:16] if len(self.findings) > 1 else ():
+            self.add_note(f"  {finding.field}: {finding.text}")
 
 
 class Address(int):

@@ -168,13 +168,15 @@ class Record:
     """
 
     def __init__(self, device, function):
+        if not hasattr(device, "info") or not callable(function):
+            raise TypeError(f"Record takes a cgr.Device and a function, got {type(device)} and {type(function)}")
         info = device.info()
         self.device, self.function = device, function
         self.on_host = info.kind == enums.DeviceKind.HOST
         self.torch_device = torch.device("cpu") if self.on_host else torch.device("cuda", info.ordinal)
         self._arena = Arena() if self.on_host else None
         self._pool = None if self.on_host else _make_pool(self.torch_device)
-        self._warming, self._runtime = False, None
+        self._warming, self._runtime, self._layers = False, None, None
 
     def __call__(self, recorder):
         if self._arena is not None:
@@ -188,7 +190,7 @@ class Record:
         before = self._runtime and self._runtime()
         if before is not None and before is not runtime and not before.closed:
             raise ValueError("the record is another runtime's, whose steps use its memory; make one for each runtime")
-        self._runtime = weakref.ref(runtime)
+        self._runtime, self._layers = weakref.ref(runtime), None
         gc.collect()
         if not self.on_host:
             torch.cuda.synchronize(self.torch_device)
@@ -203,6 +205,12 @@ class Record:
         finally:
             self._warming = False
         torch.cuda.synchronize(self.torch_device)
+
+    def layer(self, recorder, index):
+        """Of the runtime's configuration: None if there is no such layer, which cgr refuses."""
+        if self._layers is None:
+            self._layers = recorder.config.layers or []
+        return self._layers[index] if 0 <= index < len(self._layers) else None
 
     def run(self, function, recorder, arguments, arena=None):
         """Calls `function(step, *arguments)` so that torch enqueues on the recorder's stream."""
@@ -273,17 +281,36 @@ def attention(layer, q, k=None, v=None, *, out=None, lse=None, out_dtype=None, f
     made if it is None; `lse` is a float32 [num_tokens, num_q_heads] to be written, or None.
     """
     step = current()
+    given = {name: t for name, t in (("q", q), ("k", k), ("v", v), ("out", out)) if t is not None}
+    shapes = _shapes(step.record.layer(step.recorder, layer))
+    for name, t in given.items():
+        _check(step, name, t, 3)
+        if name in shapes and tuple(t.shape[1:]) != shapes[name]:
+            raise ValueError(f"{name} has the shape {list(t.shape)}, expected {[step.num_tokens, *shapes[name]]} in layer {layer}")
     if out is None and q is not None:
         out = q.new_empty((q.shape[0], q.shape[1], (q if v is None else v).shape[2]), dtype=out_dtype or q.dtype)
-    views = {"q": q, "k": k, "v": v, "out": out}
-    fields = {name: _view(step, name, t) for name, t in views.items() if t is not None}
+        given["out"] = out
+    fields = {name: _view(step, name, t) for name, t in given.items()}
     if lse is not None:
         fields["lse"] = _lse_view(step, lse)
     step.recorder.attention(_cgr.Attention(layer=layer, flags=flags, **fields))
     return out
 
 
+def _shapes(layer):
+    """Heads and head dims; those of k and v only where the layer has KV heads of its own."""
+    if layer is None:
+        return {}
+    dim_v = layer.head_dim_v or layer.head_dim
+    shapes = {"q": (layer.num_q_heads, layer.head_dim), "out": (layer.num_q_heads, dim_v)}
+    if layer.kv_source == 0:
+        shapes.update(k=(layer.num_kv_heads, layer.head_dim), v=(layer.num_kv_heads, dim_v))
+    return shapes
+
+
 def _check(step, name, t, dims):
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"{name} is of {type(t)}, expected a torch.Tensor")
     if t.dim() != dims or t.shape[0] != step.num_tokens:
         expected = ["num_tokens", "heads", "head_dim"][:dims]
         raise ValueError(f"{name} has the shape {list(t.shape)}, expected [{', '.join(expected)}] with {step.num_tokens} tokens")
@@ -292,7 +319,6 @@ def _check(step, name, t, dims):
 
 
 def _view(step, name, t):
-    _check(step, name, t, 3)
     tokens, heads, dim = t.shape
     if dim > 1 and t.stride(2) != 1:
         raise ValueError(f"{name} has the strides {t.stride()}, expected 1 for its last dimension: make it contiguous")

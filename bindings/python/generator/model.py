@@ -41,6 +41,12 @@ def num_keeps(model, name):
 
 
 def classify(model, struct, f):
+    field = classified(model, struct, f)
+    field.doc = rules.FIELD_DOCS.get(f"{struct.name}.{f.name}", field.doc)
+    return field
+
+
+def classified(model, struct, f):
     base, full = f.type.base, f"{struct.name}.{f.name}"
     if f.parameters is not None or base in model.callbacks:
         return Field(f.name, "CALLABLE", f.doc, keeps=1, hint="Callable[..., Any] | None")

@@ -89,9 +89,12 @@ class Array:
 
 
 def handle_stub(model, name, generated):
-    out = [f"\nclass {name}:", "    closed: bool", "    def close(self) -> None: ..."]
-    out += [f"    def __enter__(self) -> {name}: ...", "    def __exit__(self, *exception: Any) -> None: ..."]
+    out = [f"\nclass {name}:", "    closed: bool"]
+    if name != "Recorder":
+        out += ["    def close(self) -> None: ...", f"    def __enter__(self) -> {name}: ..."]
+        out += ["    def __exit__(self, *exception: Any) -> None: ..."]
     out += ["    device: DeviceHandle"] if name == "RuntimeHandle" else []
+    out += ["    config: Config"] if name in ("RuntimeHandle", "Recorder") else []
     out += ["    address: Any", "    bytes: int"] if name == "Memory" else []
     for method, arguments, result, source in HANDLE_STUBS[name]:
         out += stub_methods([(method, arguments, result, model.functions[source].doc if source else "")], 4)

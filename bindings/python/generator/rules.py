@@ -72,6 +72,13 @@ LEFT_OUT = {
 
 LEFT_OUT_STRUCTS = {}
 
+# Of fields that are something else in Python.
+FIELD_DOCS = {
+    "cgr_device_config.layer": "True: the validation layer, which checks every call, for development; False: none",
+    "cgr_backend.check": "check(device, group, layer): every reason why it cannot run this layer on this device, as a list of "
+    "cgr.Finding, or None. Called once per layer by validate, runtime_memory and Runtime, if there is a device. None: it can run all",
+}
+
 # struct.field, or a field of every struct.
 LEFT_OUT_FIELDS = {
     "size": "the constructors set it",

@@ -15,7 +15,9 @@ cgrpy_handle *cgrpy_open_any(PyObject *object, cgrpy_handle_kind kind, const cha
   }
   cgrpy_handle *handle = (cgrpy_handle *)object;
   if (handle->pointer == NULL || handle->closing) {
-    PyErr_Format(PyExc_ValueError, kind == CGRPY_HANDLE_RECORDER ? "the recorder is not in its call" : "the %s is closed",
+    PyErr_Format(PyExc_ValueError,
+                 kind == CGRPY_HANDLE_RECORDER ? "the recorder is good during its call alone, which has ended"
+                                               : "the %s is closed",
                  cgrpy_kind_names[kind]);
     return NULL;
   }
@@ -263,6 +265,14 @@ static PyObject *get_device(PyObject *self, void *unused) {
   return runtime != NULL ? cgrpy_device_of(runtime) : NULL;
 }
 
+static PyObject *get_config(PyObject *self, void *unused) {
+  (void)unused;
+  const cgrpy_handle_kind kind = ((cgrpy_handle *)self)->kind;
+  cgrpy_handle *handle = cgrpy_open_any(self, kind, cgrpy_kind_names[kind]);
+  cgrpy_handle *runtime = handle != NULL && kind == CGRPY_HANDLE_RECORDER ? handle->parent : handle;
+  return runtime != NULL ? cgrpy_copy(runtime->config) : NULL;
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- types */
 
 #define CLOSE_METHODS                                                                                                     \
@@ -302,6 +312,7 @@ static PyMethodDef device_own_methods[] = {
   { "alloc_pinned", device_alloc_pinned, METH_O, CGRPY_DOC_MEMORY_ALLOC },
   CLOSE_METHODS,
 };
+static const char config_doc[] = "A copy of the cgr.Config that the runtime was made from, as it was given.";
 static PyGetSetDef close_fields[] = {
   { "closed", get_closed, NULL, "Whether it has been closed.", NULL },
   { NULL, NULL, NULL, NULL, NULL },
@@ -309,6 +320,12 @@ static PyGetSetDef close_fields[] = {
 static PyGetSetDef runtime_fields[] = {
   { "closed", get_closed, NULL, "Whether it has been closed.", NULL },
   { "device", get_device, NULL, CGRPY_DOC_RUNTIME_DEVICE, NULL },
+  { "config", get_config, NULL, config_doc, NULL },
+  { NULL, NULL, NULL, NULL, NULL },
+};
+static PyGetSetDef recorder_fields[] = {
+  { "closed", get_closed, NULL, "Whether its call has ended.", NULL },
+  { "config", get_config, NULL, config_doc, NULL },
   { NULL, NULL, NULL, NULL, NULL },
 };
 static PyGetSetDef memory_fields[] = {
@@ -366,7 +383,7 @@ int cgrpy_add_handles(PyObject *module) {
   types[CGRPY_HANDLE_RUNTIME] =
       add_type(module, "cgr.RuntimeHandle", runtime_new, join_methods(close_methods, cgrpy_runtime_methods), runtime_fields,
                CGRPY_DOC_RUNTIME_CREATE);
-  types[CGRPY_HANDLE_RECORDER] = add_type(module, "cgr.Recorder", NULL, cgrpy_recorder_methods, close_fields,
+  types[CGRPY_HANDLE_RECORDER] = add_type(module, "cgr.Recorder", NULL, cgrpy_recorder_methods, recorder_fields,
                                           "What `record` enqueues a step with; good during its call alone.");
   for (int i = 0; i < CGRPY_NUM_HANDLES; i++)
     if (types[i] == NULL)

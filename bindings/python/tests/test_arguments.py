@@ -127,5 +127,40 @@ class Views(unittest.TestCase):
             Layered(pages=8, num_pages=9)
 
 
+class Shown(unittest.TestCase):
+    def test_a_runtime_and_a_recorder_tell_the_configuration(self):
+        engine, seen = Layered(), []
+        self.assertEqual((engine.runtime.config.max_tokens, engine.runtime.config.layers[0].head_dim), (16, 16))
+        engine.runtime.config.max_tokens = 99
+        self.assertEqual(engine.runtime.config.max_tokens, 16, "it is a copy")
+        with self.assertRaisesRegex(cgr.CgrError, "left out"):
+            engine.runtime.capture(lambda recorder: seen.append((recorder, recorder.config.max_seq_len)))
+        self.assertEqual(seen[0][1], 64)
+        with self.assertRaisesRegex(ValueError, "during its call alone"):
+            _ = seen[0][0].config
+        engine.runtime.close()
+        with self.assertRaisesRegex(ValueError, "the runtime is closed"):
+            _ = engine.runtime.config
+
+    def test_devices_and_runtimes_are_shown_as_what_they_are(self):
+        engine = Layered()
+        self.assertEqual(repr(engine.device), "<cgr.Device 'host'>")
+        self.assertEqual(repr(engine.runtime), "<cgr.Runtime of 4 requests, 16 tokens, 1 layers>")
+        engine.runtime.close()
+        engine.device.close()
+        self.assertEqual((repr(engine.runtime), repr(engine.device)), ("<cgr.Runtime, closed>", "<cgr.Device, closed>"))
+
+    def test_a_refusal_shows_every_finding(self):
+        groups = [cgr.Group(num_pages=8)]
+        with self.assertRaises(cgr.CgrError) as raised:
+            cgr.Runtime(device="host", groups=groups, max_requests=4, max_tokens=2, max_seq_len=64, ring_depth=1)
+        notes = raised.exception.__notes__
+        self.assertEqual([finding.field for finding in raised.exception.findings], ["max_tokens", "ring_depth"])
+        self.assertRegex("\n".join(notes), r"max_tokens: .*\n  ring_depth: .*expected 2 .. 64")
+        with self.assertRaises(cgr.CgrError) as raised:
+            cgr.Runtime(device="host", groups=groups, max_requests=4, max_tokens=4, max_seq_len=64, ring_depth=1)
+        self.assertFalse(hasattr(raised.exception, "__notes__"), "the message has the one that there is")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -133,7 +133,7 @@ class Callbacks(unittest.TestCase):
         kept = []
         with Engine(capture=False) as engine:
             engine.runtime.capture(lambda recorder: (kept.append(recorder), engine.record(recorder)))
-            self.assertRaisesRegex(ValueError, "not in its call", kept[0].info)
+            self.assertRaisesRegex(ValueError, "during its call alone", kept[0].info)
 
     def test_logs_and_backends(self):
         logged, checked = [], []

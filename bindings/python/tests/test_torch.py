@@ -422,6 +422,11 @@ class Steps(unittest.TestCase):
                 small.runtime.close()
                 small.record.capture(other)
 
+    def test_a_record_takes_a_device_and_a_function(self):
+        with cgr.Device("host") as device:
+            for arguments in (("host", print), (print, device), (device, None)):
+                self.assertRaisesRegex(TypeError, "Record takes a cgr.Device and a function", cgr.torch.Record, *arguments)
+
     def test_an_exception_is_that_of_the_capture(self):
         def record(step):
             raise KeyError("weights")
@@ -491,7 +496,7 @@ class OnAGpu(unittest.TestCase):
 
     def test_an_old_torch_is_refused(self):
         with mock.patch.object(torch.cuda, "MemPool", object):
-            self.assertRaisesRegex(RuntimeError, "has no torch.cuda.MemPool", cgr.torch.Record, self.record.device, None)
+            self.assertRaisesRegex(RuntimeError, "has no torch.cuda.MemPool", cgr.torch.Record, self.record.device, print)
 
 
 @unittest.skipIf(torch is None, "no torch")
@@ -510,11 +515,14 @@ class Attention(unittest.TestCase):
         for function, error, text in (
             (lambda q, k, v: (q[:, 0], k, v), ValueError, r"the shape \[\d+, 16\], expected \[num_tokens, heads, head_dim\]"),
             (lambda q, k, v: (torch.cat((q, q)), k, v), ValueError, "q has the shape"),
-            (lambda q, k, v: (q, k, v.transpose(1, 2).contiguous().expand(-1, -1, 16)), ValueError, "v has the strides"),
+            (lambda q, k, v: (q, k, torch.cat((v, v), -1)[:, :, ::2]), ValueError, "v has the strides"),
             (lambda q, k, v: (q, k.to(other), v), TypeError, "dtype is torch.float64"),
             (lambda q, k, v: (q, elsewhere.expand(k.shape), v), ValueError, "k is on meta, expected"),
             (lambda q, k, v: (q, k.int(), v), cgr.CgrError, "k.dtype is"),
-            (lambda q, k, v: (q[:, :1], k, v), cgr.CgrError, "overlap"),
+            (lambda q, k, v: (q[:, :1], k, v), ValueError, r"q has the shape \[\d+, 1, 16\], expected \[\d+, 2, 16\] in layer 0"),
+            (lambda q, k, v: (q, torch.cat((k, k), 1), v), ValueError, r"k has the shape \[\d+, 2, 16\]"),
+            (lambda q, k, v: (q, k, torch.cat((v, v), 2)), ValueError, r"v has the shape \[\d+, 1, 32\]"),
+            (lambda q, k, v: ([q], k, v), TypeError, "q is of <class 'list'>, expected a torch.Tensor"),
         ):
             with self.subTest(text), self.assertRaisesRegex(error, text):
                 self.capture(lambda q, k, v: cgr.torch.Attention(0)(*function(q, k, v)))
