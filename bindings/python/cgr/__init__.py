@@ -7,6 +7,7 @@ GPU is whatever has __cuda_array_interface__, such as PyTorch's tensors.
 
 import atexit as _atexit
 import enum as _enum
+import importlib.util as _util
 import operator as _operator
 import sysconfig as _sysconfig
 
@@ -15,7 +16,12 @@ if _sysconfig.get_config_var("Py_GIL_DISABLED"):
 
 import numpy as _numpy
 
-from . import _cgr, enums
+try:
+    from . import _cgr, enums
+except ImportError as error:
+    if _util.find_spec(__name__ + ".enums") is not None:
+        raise
+    raise ImportError(f"{__path__[0]} has only sources of cgr: install its wheel, and start Python elsewhere") from error
 from ._bound import FUNCTIONS, LEFT_OUT, LEFT_OUT_FIELDS, LEFT_OUT_STRUCTS
 from .engine import Device, Runtime
 from .errors import Address, CgrError

@@ -229,6 +229,8 @@ class Builder:
             self.w.opened.append(f"(!cgrpy_given(&{p.name}) || ({holds}))")
         elif self.function.name.endswith("_build") or self.function.name == "cgr_request_set_pages":
             self.w.opened.append(f'cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}")')
+        if "view_make" in self.function.name:
+            self.w.opened.append(f'cgrpy_fits(&{p.name}, dtype, "{p.name}")')
         if self.function.name == "cgr_copy":
             self.w.opened.append(f'cgrpy_holds(&{p.name}, (int64_t)bytes, 1, "{p.name}")')
         if self.function.name == "cgr_fill":

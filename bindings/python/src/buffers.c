@@ -73,6 +73,15 @@ bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char
   return false;
 }
 
+bool cgrpy_fits(const cgrpy_data *data, int32_t dtype, const char *name) {
+  const Py_ssize_t expected = (Py_ssize_t)cgr_dtype_size((cgr_dtype)dtype);
+  if (data->item <= 1 || expected == 0 || data->item == expected)
+    return true;
+  PyErr_Format(PyExc_TypeError, "%s has elements of %zd bytes, expected %zd, those of %s", name, data->item, expected,
+               cgr_dtype_name((cgr_dtype)dtype));
+  return false;
+}
+
 bool cgrpy_holds_all(const cgrpy_data *data, int64_t elements, int bytes, const char *name) {
   if (!data->listed || elements < 0 || data->bytes / bytes <= elements)
     return cgrpy_holds(data, elements, bytes, name);
@@ -158,7 +167,7 @@ static bool data_of_buffer(PyObject *object, int numbers, int bytes, bool writab
     out->view.obj = NULL;
     return false;
   }
-  out->pointer = out->view.buf, out->bytes = reach_of(&out->view);
+  out->pointer = out->view.buf, out->bytes = reach_of(&out->view), out->item = out->view.itemsize;
   if (check_order(&out->view, strided, name) && check_view(&out->view, numbers, bytes, name))
     return true;
   cgrpy_data_end(out);

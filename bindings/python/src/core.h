@@ -223,9 +223,10 @@ enum { CGRPY_ANY = 0, CGRPY_SIGNED = 1, CGRPY_UNSIGNED = 2, CGRPY_REAL = 3 };
 typedef struct cgrpy_data {
   void *pointer;
   Py_ssize_t bytes;
-  bool on_device; /* of a GPU: not for what the host reads */
-  bool listed;    /* it was a list or tuple, which no one fills later: it has as many elements as are read */
-  Py_buffer view; /* view.obj NULL: none */
+  Py_ssize_t item; /* bytes of an element; 0: not known, 1 may be anything */
+  bool on_device;  /* of a GPU: not for what the host reads */
+  bool listed;     /* it was a list or tuple, which no one fills later: it has as many elements as are read */
+  Py_buffer view;  /* view.obj NULL: none */
   PyObject *kept;
   PyObject *capsule; /* of DLPack, whose memory it may be; NULL: none */
 } cgrpy_data;
@@ -238,6 +239,8 @@ void cgrpy_data_end(cgrpy_data *data);
 /* Whether there are so many elements; else an exception. */
 bool cgrpy_holds(const cgrpy_data *data, int64_t elements, int bytes, const char *name);
 bool cgrpy_holds_on_host(const cgrpy_data *data, int64_t elements, int bytes, const char *name);
+/* Whether the elements are as large as those of the cgr_dtype. */
+bool cgrpy_fits(const cgrpy_data *data, int32_t dtype, const char *name);
 bool cgrpy_holds_all(const cgrpy_data *data, int64_t elements, int bytes, const char *name); /* and no more, in a list */
 PyObject *cgrpy_hold(cgrpy_data *data);                                                      /* takes it over */
 const cgrpy_data *cgrpy_held(PyObject *hold);

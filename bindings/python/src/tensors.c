@@ -36,7 +36,7 @@ static bool data_of_interface(PyObject *interface, int numbers, int bytes, bool 
                                                                                       : 'b') != numbers))
     return cgrpy_refuse_numbers(name, type, size, numbers, bytes);
   const Py_ssize_t count = product_of(shape);
-  out->bytes = count < 0 || !dense ? -1 : count * size, out->on_device = true;
+  out->bytes = count < 0 || !dense ? -1 : count * size, out->on_device = true, out->item = size;
   return count >= 0 && cgrpy_read_address(PyTuple_GetItem(data, 0), name, &out->pointer);
 }
 
@@ -50,6 +50,7 @@ static bool data_of_tensor(PyObject *object, int numbers, int bytes, bool stride
   if (ok) {
     out->bytes = PyLong_AsSsize_t(nbytes);
     const long size = PyLong_AsLong(itemsize);
+    out->item = size;
     PyObject *is_cuda = PyObject_GetAttrString(object, "is_cuda");
     out->on_device = is_cuda != NULL && PyObject_IsTrue(is_cuda) == 1;
     Py_XDECREF(is_cuda);
@@ -121,7 +122,7 @@ static bool data_of_dl_tensor(const dl_tensor *tensor, int numbers, int bytes, b
   if (!find_reach(tensor, strided, name, &reach))
     return false;
   out->pointer = (char *)tensor->data + tensor->byte_offset, out->bytes = (Py_ssize_t)(reach * (bits / 8)),
-  out->on_device = !host;
+  out->item = bits / 8, out->on_device = !host;
   if (numbers == CGRPY_ANY || (uintptr_t)out->pointer % (uintptr_t)bytes == 0)
     return true;
   PyErr_Format(PyExc_ValueError, "%s is not aligned to its elements of %d bytes", name, bytes);

@@ -19,7 +19,11 @@ static double at_most(int64_t number, int64_t stride) { return number > 0 && str
 static bool holds_elements(const cgrpy_data *array, const char *name, double elements, int32_t dtype, const char *what) {
   const int bits = cgr_dtype_bits((cgr_dtype)dtype);
   const double bytes = elements * bits / 8;
-  if (array == NULL || array->bytes < 0 || bits == 0 || bytes <= (double)array->bytes || bytes > 1e18)
+  if (array == NULL || bits == 0)
+    return true;
+  if (!cgrpy_fits(array, dtype, name))
+    return false;
+  if (array->bytes < 0 || bytes <= (double)array->bytes || bytes > 1e18)
     return true;
   PyErr_Format(PyExc_ValueError, "%s has %zd bytes, expected at least %lld: %s", name, array->bytes, (long long)bytes, what);
   return false;

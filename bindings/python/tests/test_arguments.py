@@ -121,6 +121,17 @@ class Views(unittest.TestCase):
             view(qkv[::-1])
         engine.capture(qkv, out)
 
+    def test_elements_are_as_large_as_those_of_the_dtype(self):
+        engine, qkv, out = Layered(), np.zeros((16, 4, 16), np.float32), np.zeros((16, 2, 16), np.float32)
+        with self.assertRaisesRegex(TypeError, "attention.q has elements of 8 bytes, expected 4, those of fp32"):
+            engine.capture(qkv, out, q=view(qkv.astype(np.float64)))
+        with self.assertRaisesRegex(TypeError, "base has elements of 2 bytes, expected 4, those of fp32"):
+            cgr.kv_view_make(cgr.KvLayout.NHD, engine.cache.astype(np.float16), cgr.Dtype.FP32, PAGE, 1, 16)
+        with self.assertRaisesRegex(TypeError, "data has elements of 8 bytes, expected 2, those of bf16"):
+            cgr.view_make(np.zeros((16, 2, 16)), cgr.Dtype.BF16, 2, 16)
+        for bits in (np.uint16, np.int16, np.float16, np.uint8):  # numpy has no bf16; bytes may be anything
+            cgr.view_make(np.zeros((16, 2, 32), bits), cgr.Dtype.BF16, 2, 16)
+
     def test_caches_hold_the_pages_of_their_group(self):
         Layered(pages=8)
         with self.assertRaisesRegex(ValueError, r"layers\[0\].k has 16384 bytes, expected at least 17408: 9 pages of 16 tokens"):

@@ -11,7 +11,7 @@ import time
 import unittest
 
 import numpy as np
-from support import Engine
+from support import ROOT, Engine
 
 import cgr
 
@@ -72,6 +72,16 @@ EXITS = {
         engine = Engine(schedule=schedule, layer=True, backends=[backend], backend=1)
     """,
 }
+
+
+class Sources(unittest.TestCase):
+    def test_the_folder_of_the_sources_says_that_it_is_one(self):
+        folder = os.path.join(ROOT, "bindings/python")
+        for module in ("cgr", "cgr.torch"):
+            result = subprocess.run([sys.executable, "-B", "-c", f"import {module}"], cwd=folder, capture_output=True, text=True,
+                                    env={**os.environ, "PYTHONPATH": folder}, timeout=60)  # fmt: skip
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, "ImportError: .*/cgr has only sources of cgr: install its wheel")
 
 
 class Exits(unittest.TestCase):
