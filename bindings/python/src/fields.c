@@ -348,6 +348,20 @@ int cgrpy_set(PyObject *object, PyObject *value, void *closure) {
 
 /* -------------------------------------------------------------------------------------------------------------- reading */
 
+/* Whether a result is still in the ring, as far as launches tell. */
+static bool has_not_expired(const cgrpy_object *self, const char *name) {
+  const cgrpy_handle *runtime = (cgrpy_handle *)self->runtime;
+  if (self->info != &cgrpy_structs[cgrpy_type_step_result] || runtime->config == NULL)
+    return true;
+  const uint64_t seq = ((const cgr_step_result *)self->data)->mark.seq;
+  const int32_t given = ((const cgr_config *)((cgrpy_object *)runtime->config)->data)->ring_depth, depth = given ? given : 4;
+  if (runtime->last.seq < seq + (uint64_t)depth)
+    return true;
+  PyErr_Format(PyExc_ValueError, "%s of step %llu have been overwritten: %llu was launched since, and ring_depth is %d", name,
+               (unsigned long long)seq, (unsigned long long)runtime->last.seq, (int)depth);
+  return false;
+}
+
 /* Memory that cgr points to: an array of the host's if its length is known, else an address. */
 static PyObject *get_memory(cgrpy_object *self, const cgrpy_field *field, const void *pointer) {
   if (!field->host || field->length == NULL || self->runtime == NULL)
@@ -356,6 +370,8 @@ static PyObject *get_memory(cgrpy_object *self, const cgrpy_field *field, const 
     PyErr_SetString(PyExc_ValueError, "the runtime is closed");
     return NULL;
   }
+  if (!has_not_expired(self, field->name))
+    return NULL;
   const int64_t shape[1] = { field->length(self->data) };
   const char format = field->type == CGRPY_REAL ? 'f'
                       : field->bytes == 8       ? (field->type == CGRPY_SIGNED ? 'q' : 'Q')

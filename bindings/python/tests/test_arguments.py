@@ -27,11 +27,22 @@ class Layered:
             device=self.device, groups=[cgr.Group(num_pages=fields.pop("num_pages", pages))], layers=[layer], **limits
         )
 
+    def close(self):
+        self.runtime.close()
+        self.device.close()
+
     def capture(self, qkv, out, **fields):
         """Of calls with the parts of one array [tokens, 4, 16], which have strides."""
         views = {"q": view(qkv), "k": view(qkv[:, 2:]), "v": view(qkv[:, 3:]), "out": view(out)}
         views.update(fields)
         self.runtime.capture(lambda recorder: recorder.attention(cgr.Attention(layer=0, **views)))
+
+
+def layered(test, **fields):
+    """One that is closed after the test: garbage must not end devices inside of another one's `record`."""
+    engine = Layered(**fields)
+    test.addCleanup(engine.close)
+    return engine
 
 
 class Lengths(unittest.TestCase):
@@ -98,7 +109,7 @@ class Types(unittest.TestCase):
 
 class Views(unittest.TestCase):
     def test_parts_of_one_array_are_views_of_their_own(self):
-        engine, qkv, out = Layered(), np.zeros((16, 4, 16), np.float32), np.ones((16, 2, 16), np.float32)
+        engine, qkv, out = layered(self), np.zeros((16, 4, 16), np.float32), np.ones((16, 2, 16), np.float32)
         qkv[:, 3] = np.arange(16)
         engine.capture(qkv, out)
         row, stream = engine.runtime.request_open(1), engine.device.stream()
@@ -110,7 +121,7 @@ class Views(unittest.TestCase):
         np.testing.assert_allclose(out[2], np.tile(qkv[:3, 3].mean(0), (2, 1)), rtol=1e-6)
 
     def test_arrays_are_as_large_as_what_a_call_reads_and_writes(self):
-        engine, qkv, out = Layered(), np.zeros((16, 4, 16), np.float32), np.zeros((16, 2, 16), np.float32)
+        engine, qkv, out = layered(self), np.zeros((16, 4, 16), np.float32), np.zeros((16, 2, 16), np.float32)
         short = np.zeros((16, 4, 16), np.float32)[:15]
         with self.assertRaisesRegex(ValueError, "attention.out has 1920 bytes, expected at least 2048: 16 tokens, padding"):
             engine.capture(qkv, out[:15])
@@ -122,7 +133,7 @@ class Views(unittest.TestCase):
         engine.capture(qkv, out)
 
     def test_elements_are_as_large_as_those_of_the_dtype(self):
-        engine, qkv, out = Layered(), np.zeros((16, 4, 16), np.float32), np.zeros((16, 2, 16), np.float32)
+        engine, qkv, out = layered(self), np.zeros((16, 4, 16), np.float32), np.zeros((16, 2, 16), np.float32)
         with self.assertRaisesRegex(TypeError, "attention.q has elements of 8 bytes, expected 4, those of fp32"):
             engine.capture(qkv, out, q=view(qkv.astype(np.float64)))
         with self.assertRaisesRegex(TypeError, "base has elements of 2 bytes, expected 4, those of fp32"):
@@ -133,14 +144,14 @@ class Views(unittest.TestCase):
             cgr.view_make(np.zeros((16, 2, 32), bits), cgr.Dtype.BF16, 2, 16)
 
     def test_caches_hold_the_pages_of_their_group(self):
-        Layered(pages=8)
+        layered(self, pages=8)
         with self.assertRaisesRegex(ValueError, r"layers\[0\].k has 16384 bytes, expected at least 17408: 9 pages of 16 tokens"):
-            Layered(pages=8, num_pages=9)
+            layered(self, pages=8, num_pages=9)
 
 
 class Shown(unittest.TestCase):
     def test_a_runtime_and_a_recorder_tell_the_configuration(self):
-        engine, seen = Layered(), []
+        engine, seen = layered(self), []
         self.assertEqual((engine.runtime.config.max_tokens, engine.runtime.config.layers[0].head_dim), (16, 16))
         engine.runtime.config.max_tokens = 99
         self.assertEqual(engine.runtime.config.max_tokens, 16, "it is a copy")
@@ -154,7 +165,7 @@ class Shown(unittest.TestCase):
             _ = engine.runtime.config
 
     def test_devices_and_runtimes_are_shown_as_what_they_are(self):
-        engine = Layered()
+        engine = layered(self)
         self.assertEqual(repr(engine.device), "<cgr.Device 'host'>")
         self.assertEqual(repr(engine.runtime), "<cgr.Runtime of 4 requests, 16 tokens, 1 layers>")
         engine.runtime.close()

@@ -42,6 +42,26 @@ class TenLines(unittest.TestCase):
         self.assertEqual(textwrap.dedent(mine), page)
 
 
+class Results(unittest.TestCase):
+    def test_one_that_the_ring_has_overwritten_is_refused(self):
+        for ring_depth in (2, 0):
+            with self.subTest(ring_depth=ring_depth), Engine(ring_depth=ring_depth) as engine:
+                depth = ring_depth or 4
+                batch = cgr.Batch(rows=[engine.open(1)], tokens=[5])
+                step, result = engine.step(batch)
+                batch.tokens = None
+                for _ in range(depth - 1):
+                    engine.step(batch)
+                self.assertEqual((result.tokens.tolist(), result.tags.tolist()), ([6], [1]))
+                kept = result.tokens.tolist()
+                engine.step(batch)
+                for name in ("tokens", "num_tokens", "rows", "tags"):
+                    with self.assertRaisesRegex(ValueError, f"{name} of step .* have been overwritten: .* ring_depth is {depth}"):
+                        getattr(result, name)
+                self.assertEqual((kept, result.num_requests), ([6], 1))
+                self.assertRaises(cgr.CgrError, step.wait)
+
+
 class Graphs(unittest.TestCase):
     def generate(self, kind, **options):
         with Engine(**options) as engine:
