@@ -150,7 +150,9 @@ static bool set_numbers(const cgrpy_field *field, PyObject *value, char *to) {
 static const char *read_text(const cgrpy_field *field, PyObject *value, Py_ssize_t *length) {
   if (PyUnicode_Check(value))
     return PyUnicode_AsUTF8AndSize(value, length);
-  PyErr_Format(PyExc_TypeError, "%s is of %R, expected a str", field->name, (PyObject *)Py_TYPE(value));
+  const bool device = PyObject_TypeCheck(value, cgrpy_handle_types[CGRPY_HANDLE_DEVICE]);
+  PyErr_Format(PyExc_TypeError, "%s is of %R, expected a str%s", field->name, (PyObject *)Py_TYPE(value),
+               device ? ": an open device is device_handle" : "");
   return NULL;
 }
 

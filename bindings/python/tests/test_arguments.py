@@ -102,6 +102,8 @@ class Types(unittest.TestCase):
         for struct, field, value, expected in cases:
             with self.subTest(field=field):
                 self.assertRaisesRegex(TypeError, expected, struct, **{field: value})
+        with cgr.Device("host") as device, self.assertRaisesRegex(TypeError, "expected a str: an open device is device_handle"):
+            cgr.Config(device=device)
         self.assertRaisesRegex(ValueError, "rows has strides", cgr.Batch, rows=np.arange(6, dtype=np.int32)[::2])
         self.assertRaisesRegex(TypeError, "percent is of <class 'str'>", cgr.histogram_percentile, cgr.Histogram(), "50")
         self.assertRaisesRegex(TypeError, "bytes is of <class 'str'>", cgr.Device("host").alloc, "4")
