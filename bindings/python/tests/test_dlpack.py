@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 from support import Engine
+from test_arguments import layered
 
 import cgr
 
@@ -175,6 +176,29 @@ class Arguments(unittest.TestCase):
         for producer, error, message in refused:
             with self.subTest(message), self.assertRaisesRegex(error, message):
                 cgr.Batch(rows=producer)
+
+    def test_views_of_tensors_with_strides_reach_to_their_last_element(self):
+        """Parts of one tensor [tokens, 4, 16]; 15 tokens reach less far than the 16 that a call reads."""
+        engine, qkv, out = layered(self), np.zeros((16, 4, 16), np.float32), np.zeros((16, 2, 16), np.float32)
+
+        def part(array, heads, tokens=16, dtype=(FLOAT, 32, 1), strides=(64, 16, 1)):
+            data = Producer(array[:tokens, heads], dtype=dtype, strides=strides)
+            return cgr.View(data=data, dtype=cgr.Dtype.FP32, stride_token=64, stride_head=16)
+
+        views = {"q": part(qkv, slice(0, 2)), "k": part(qkv, slice(2, 3)), "v": part(qkv, slice(3, 4))}
+        out = cgr.View(data=Producer(out, dtype=(FLOAT, 32, 1)), dtype=cgr.Dtype.FP32, stride_token=32, stride_head=16)
+
+        def capture(**fields):
+            given = dict(views, **fields)
+            engine.runtime.capture(lambda recorder: recorder.attention(cgr.Attention(layer=0, out=out, **given)))
+
+        with self.assertRaisesRegex(ValueError, "attention.v has 3648 bytes, expected at least 3904"):  # 4 * (14 * 64 + 16)
+            capture(v=part(qkv, slice(3, 4), tokens=15))
+        with self.assertRaisesRegex(TypeError, "attention.q has elements of 2 bytes, expected 4, those of fp32"):
+            capture(q=part(qkv, slice(0, 2), dtype=(BFLOAT, 16, 1)))
+        with self.assertRaisesRegex(ValueError, "data has a negative stride, expected its first element at the lowest"):
+            part(qkv, slice(0, 2), strides=(-64, 16, 1))
+        capture()
 
     def test_what_is_written_may_not_be_read_only(self):
         plan_input = cgr.PlanInput(query_lens=np.ones(4, np.int32), seq_lens=ROWS + 1, num_parts=132, head_blocks=8)
