@@ -226,7 +226,7 @@ class Builder:
         if (self.function.name, p.name) in rules.ARGUMENT_LENGTHS:
             length = rules.ARGUMENT_LENGTHS[self.function.name, p.name]
             holds = f'cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}") && cgrpy_holds_all(&{p.name}, {length}, {size}, "{p.name}")'
-            self.w.opened.append(f"(!cgrpy_given(&{p.name}) || ({holds}))")
+            self.w.opened.append(f"(!cgrpy_given(&{p.name}) || ({holds}))")  # the library says what NULL means
         elif self.function.name.endswith("_build") or self.function.name == "cgr_request_set_pages":
             self.w.opened.append(f'cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}")')
         if "view_make" in self.function.name:

@@ -110,6 +110,18 @@ class Graphs(unittest.TestCase):
             engine.runtime.standing_remove(rows[0])
             self.assertEqual(engine.runtime.standing_rows().tolist(), [rows[2], rows[1]])
             self.assertEqual(engine.step(standing)[1].tokens.tolist(), [22, 12])
+            engine.runtime.standing_update(rows[2], 2, tokens=[30, 31])
+            engine.step(standing)
+            engine.runtime.standing_update(rows[2], 1)  # no tokens: the last one, which is on the device
+            self.assertEqual(engine.step(standing)[1].tokens.tolist(), [33, 14])
+            engine.runtime.standing_remove(rows[1])
+            engine.runtime.standing_add(rows[1], 1)
+            self.assertEqual(engine.step(standing)[1].tokens.tolist(), [34, 15])
+            for missing in ([], np.empty(0, np.int32)):
+                with self.assertRaisesRegex(ValueError, "tokens has 0 elements, expected at least 1"):
+                    engine.runtime.standing_update(rows[2], 1, tokens=missing)
+            with self.assertRaisesRegex(cgr.CgrError, "tokens is NULL, expected 2 tokens"):
+                engine.runtime.standing_update(rows[2], 2)
 
     def test_a_key_is_chosen_and_forced(self):
         with Engine() as engine:
