@@ -1,6 +1,7 @@
-"""The loop: plan a step, launch it, and read the step before while it runs."""
+"""The loop: plan a step, launch it, and note what the step before has made while it runs."""
 
 import time
+from collections import deque
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,10 @@ class Limits:
     max_tokens: int = 256
     max_len: int = 1024
 
+    def __post_init__(self):
+        if self.max_tokens <= self.max_requests:
+            raise ValueError(f"max_tokens is {self.max_tokens}, expected more than {self.max_requests}, max_requests")
+
     @property
     def max_pages(self):
         """Of one request."""
@@ -32,30 +37,42 @@ class Engine:
         self.cache = torch.zeros(size, dtype=model.embed.weight.dtype, device=device)
         self.runner = RUNNERS[mode](model, self.cache, limits, device)
         self.scheduler = Scheduler(self.runner, limits)
-        self.in_flight = None  # (plan, ticket) of the last step
-        self.launch_seconds = []  # of steps of decodes
-        self.steps = 0
+        self.coming = deque()  # requests by arrival
+        self.in_flight = None  # (chunks, ticket) of the last step
+        self.clock = 0  # nanoseconds when results last arrived
+        self.times = []  # of steps: nanoseconds of the host, nanoseconds in all, its decodes, its chunks
 
     def add(self, request):
         self.scheduler.add(request)
 
     def sync(self):
-        """Takes the results of the last step."""
+        """Notes what the last step has made."""
         if self.in_flight is not None:
-            (plan, ticket), self.in_flight = self.in_flight, None
-            self.scheduler.take(plan, self.runner.result(ticket))
+            (chunks, ticket), self.in_flight = self.in_flight, None
+            self.scheduler.note(chunks, self.runner.result(ticket))
 
-    def run(self):
-        """Until all requests have finished."""
-        while self.scheduler.busy:
-            plan = self.scheduler.plan(self.sync)
-            before, self.in_flight = self.in_flight, None
-            if plan is not None:
-                started = time.perf_counter()
-                self.in_flight = plan, self.runner.launch(plan)
-                if plan.decodes:
-                    self.launch_seconds.append(time.perf_counter() - started)
-                self.steps += 1
-            if before is not None:
-                self.scheduler.take(before[0], self.runner.result(before[1]))
+    def step(self):
+        """One round. All of it but the wait for results is the host's time, from the last wait's end to this one's begin."""
+        scheduler, runner = self.scheduler, self.runner
+        while self.coming and (self.coming[0].arrival <= scheduler.step or not scheduler.busy):
+            scheduler.add(self.coming.popleft())
+        chunks = scheduler.plan(self.sync)
+        before, self.in_flight = self.in_flight, None
+        if chunks is not None:
+            self.in_flight = chunks, runner.launch(chunks)
+        launched = time.perf_counter_ns()
+        tokens = None if before is None else runner.result(before[1])
+        now = time.perf_counter_ns()
+        if chunks is not None:
+            self.times.append((launched - self.clock, now - self.clock, len(scheduler.decodes), len(chunks)))
+        self.clock = now
+        if before is not None:
+            scheduler.note(before[0], tokens)
+
+    def run(self, requests=()):
+        """Until all requests have finished: those that were added, and these, which come when the steps reach their arrival."""
+        self.coming.extend(sorted(requests, key=lambda request: request.arrival))
+        self.clock = time.perf_counter_ns()
+        while self.scheduler.busy or self.coming:
+            self.step()
         return self.scheduler.finished

@@ -2,10 +2,11 @@
 
 import argparse
 import contextlib
+import gc
 import random
-import statistics
 import time
 
+import measure
 import torch
 from engine import RUNNERS, Engine, Limits
 from model import SHAPES, make_model
@@ -26,16 +27,21 @@ def arguments():
     parser.add_argument("--max-requests", type=int, default=16, help="in one step")
     parser.add_argument("--max-tokens", type=int, default=256, help="in one step: longer prompts come in chunks")
     parser.add_argument("--max-len", type=int, default=1024)
+    parser.add_argument("--every", type=float, default=0, help="steps between two arrivals, on average; 0: all come at once")
+    parser.add_argument("--check", action="store_true", help="compare tokens with eager logits")
+    parser.add_argument("--bound", type=float, default=0, help="margin above which tokens must be equal; 0: by the type")
+    parser.add_argument("--idle", action="store_true", help="measure how long the GPU idles in steps of decodes, afterwards")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=2, help="requests whose tokens are printed")
     return parser.parse_args()
 
 
 def make_requests(options, vocabulary):
-    numbers = random.Random(options.seed)
+    numbers, arrival = random.Random(options.seed), 0.0
     for tag in range(options.requests):
         prompt = [numbers.randrange(vocabulary) for _ in range(numbers.randint(max(options.prompt // 10, 1), options.prompt))]
-        yield Request(tag, prompt, numbers.randint(max(options.output // 2, 1), options.output))
+        yield Request(tag, prompt, numbers.randint(max(options.output // 2, 1), options.output), int(arrival))
+        arrival += numbers.expovariate(1 / options.every) if options.every > 0 else 0
 
 
 def make_engine(options):
@@ -45,15 +51,6 @@ def make_engine(options):
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     model = make_model(options.model, options.max_len, device, dtype, options.seed)
     return Engine(options.mode, model, limits, device), model
-
-
-def report(engine, requests, seconds):
-    output = sum(len(request.output) for request in requests)
-    prompt = sum(request.prompt_len for request in requests)
-    print(f"{len(requests)} requests, {engine.steps} steps, {engine.scheduler.preempted} times a request was preempted")
-    print(f"{prompt} tokens of prompts and {output} generated in {seconds:.3f} s: {output / seconds:,.0f} generated/s")
-    if engine.launch_seconds:
-        print(f"host time to launch a step of decodes: {statistics.median(engine.launch_seconds) * 1e6:,.1f} us (p50)")
 
 
 def main():
@@ -66,13 +63,20 @@ def main():
             stack.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
         engine, model = make_engine(options)
         vocabulary = model.shape.vocabulary
-        for request in text.requests(options.text, options.output, vocabulary) if text else make_requests(options, vocabulary):
-            engine.add(request)
+        coming = list(text.requests(options.text, options.output, vocabulary) if text else make_requests(options, vocabulary))
+        gc.collect()
+        gc.freeze()  # what has been made so far is not garbage, and need not be looked through again
         started = time.perf_counter()
-        requests = sorted(engine.run(), key=lambda request: request.tag)
-        report(engine, requests, time.perf_counter() - started)
-    for request in requests[: options.show]:
-        print(f"request {request.tag}:", *([text.shown(request)] if text else [*request.output[:16], "..."]))
+        requests = sorted(engine.run(coming), key=lambda request: request.tag)
+        measure.report(engine, requests, time.perf_counter() - started)
+        for request in requests[: options.show]:
+            print(f"request {request.tag}:", *([text.shown(request)] if text else [*request.output[:16], "..."]))
+        wrong = measure.check(model, requests, options.bound) if options.check else 0
+        if options.idle:
+            count = options.max_len - options.prompt
+            measure.idle(engine, [Request(tag, [1] * options.prompt, count) for tag in range(options.max_requests)])
+    if wrong:
+        raise SystemExit(f"{wrong} tokens are wrong")
 
 
 if __name__ == "__main__":

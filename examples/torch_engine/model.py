@@ -92,11 +92,14 @@ class Model(torch.nn.Module):
 
     def forward(self, ids, positions, last, attend):
         """The next tokens after those at `last`. ids and positions are [tokens], last is [requests]."""
+        return self.logits(ids, positions, last, attend).argmax(-1)
+
+    def logits(self, ids, positions, last, attend):
         x = self.embed(ids)
         cos, sin = (table.index_select(0, positions) for table in (self.cos, self.sin))
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
-        return self.head(self.norm(x.index_select(0, last))).argmax(-1)
+        return self.head(self.norm(x.index_select(0, last)))
 
 
 def make_model(name, max_len, device, dtype, seed=1):
@@ -120,7 +123,8 @@ def scale_weights(model):
     """Random ones so large that tokens differ from each other."""
     for name, weight in model.named_parameters():
         if weight.dim() > 1:
-            weight.normal_(0, 1 if name.startswith("embed") else weight.shape[1] ** -0.5)
+            alone = name.startswith("embed") and not model.shape.tied
+            weight.normal_(0, 1 if alone else weight.shape[1] ** -0.5)
 
 
 def read_shape(folder):

@@ -1,20 +1,25 @@
-"""Continuous batching: which requests run in a step, with how many tokens, in which pages. Knows no model and no device."""
+"""Continuous batching: which requests run in a step, with which tokens, in which pages. Knows no model and no device.
 
-from collections import deque
+Requests that decode keep a place in a batch that stands from step to step. Each runs one token in every step, so its position,
+the step in which it needs a page and the one in which it ends follow from the step's number. A request is looked at only in the
+steps for which it has asked to be woken, and a step in which none wakes costs the same for any number of requests.
+"""
+
+from collections import defaultdict, deque
 from dataclasses import dataclass
 
-import numpy as np
-
-LAST = -1  # the token that the request's last step made, which is on the device
+AHEAD = 4  # pages that a request gets at once while there are many
 
 
 class Request:
-    def __init__(self, tag, prompt, count):
-        self.tag, self.tokens, self.count = tag, list(prompt), count  # the prompt, then what has been read
+    def __init__(self, tag, prompt, count, arrival=0):
+        self.tag, self.tokens, self.arrival = tag, list(prompt), arrival  # the prompt, then what has been collected
         self.prompt_len, self.end = len(prompt), len(prompt) + count
-        self.length = len(prompt)  # with tokens that were made but not read
-        self.computed = 0  # tokens whose keys are in the cache, or will be
         self.row, self.pages = None, []
+        self.computed = 0  # of its tokens, while they are computed in chunks
+        self.offset = 0  # while it decodes: its position is that of the step's number plus this
+        self.place, self.spans = None, []  # in the standing batch: (first step, place), one after the other
+        self.wake = None  # the step in which it is looked at
 
     @property
     def output(self):
@@ -22,122 +27,173 @@ class Request:
 
 
 @dataclass
-class Plan:
-    """One step. Arrays are in the order of the requests, tokens one request after the other."""
+class Chunk:
+    """Known tokens of a request, from position `start`. Partial: more follow, and what the step makes is dropped."""
 
-    requests: list
-    rows: np.ndarray  # int32
-    query_lens: np.ndarray  # int32: new tokens
-    computed: np.ndarray  # int32: tokens before
-    tokens: np.ndarray  # int32, or LAST
-    partial: np.ndarray  # bool: more of the prompt follows, the token that is made is dropped
-
-    @property
-    def decodes(self):
-        return len(self.tokens) == len(self.rows) and (self.tokens == LAST).all()
-
-
-def make_plan(chosen):
-    """Of pairs of a request and its number of new tokens."""
-    requests, tokens = [request for request, _ in chosen], []
-    for request, count in chosen:
-        known = request.tokens[request.computed : request.computed + count]
-        tokens += known + [LAST] * (count - len(known))
-    return Plan(
-        requests,
-        np.array([request.row for request in requests], np.int32),
-        np.array([count for _, count in chosen], np.int32),
-        np.array([request.computed for request in requests], np.int32),
-        np.array(tokens, np.int32),
-        np.array([request.computed + count < request.length for request, count in chosen], bool),
-    )
+    request: Request
+    row: int
+    tokens: list
+    start: int
+    partial: bool
 
 
 class Scheduler:
-    """`runner` keeps rows and page tables: open(tag), close(row), set_pages(row, first, pages)."""
+    """`runner` keeps rows, page tables and the standing batch: open(tag, pages) returns a row; set_pages(row, first, pages);
+    join(row, position), which takes the next place; leave(row, place), which the last one then takes; close(row)."""
 
     def __init__(self, runner, limits):
         self.runner, self.limits = runner, limits
-        self.waiting, self.running, self.finished = deque(), [], []
+        self.waiting, self.running, self.filling, self.finished = deque(), [], [], []
+        self.decodes, self.leaving = [], []  # by place; those that have launched their last step
         self.free = list(range(limits.num_pages - 1, 1, -1))  # pages 0 and 1 are kept: one is read, one written in place of none
+        self.step = self.noted = 0  # the next to plan; the next to note
+        self.wakes = defaultdict(list)  # by step
+        self.made = [()] * (limits.max_len + 8)  # tokens of the last steps: lists, by place
         self.preempted = 0
 
     def add(self, request):
-        most = (self.limits.num_pages - 2) * self.limits.page_size
-        if not 0 < request.prompt_len < request.end <= min(self.limits.max_len, most):
-            raise ValueError(f"request {request.tag} has {request.end} tokens, expected 2 .. {min(self.limits.max_len, most)}")
+        most = min(self.limits.max_len, (self.limits.num_pages - 2) * self.limits.page_size)
+        if not 0 < request.prompt_len < request.end <= most:
+            raise ValueError(f"request {request.tag} has {request.end} tokens, expected 2 .. {most}")
         self.waiting.append(request)
 
     @property
     def busy(self):
-        return bool(self.waiting or self.running)
+        return bool(self.waiting or self.running or self.leaving)
 
     def plan(self, sync):
-        """The next step, or None if nothing can run before results are read. `sync()` waits for the last step and takes its
-        results: a page is given away only when no step uses it, and what is computed again must be known.
-        """
-        budget, chosen, preempted = self.limits.max_tokens, [], self.preempted
-        for request in list(self.running):
-            count = min(request.length - request.computed, budget)
-            if count > 0 and request in self.running and self.make_room(request, count, sync):
-                chosen.append((request, count))
-                budget -= count
-        while self.waiting and budget > 0 and len(self.running) < self.limits.max_requests and self.preempted == preempted:
+        """Edits the standing batch for the next step. Returns the step's chunks, which follow it; None if there is nothing to run
+        before results are read. `sync()` reads them: a page is given away only when no step uses it."""
+        step, preempted = self.step, self.preempted
+        if step in self.wakes:
+            needy = [request for request in self.wakes.pop(step) if request.wake == step and self.look(request)]
+            if needy:
+                self.give_pages(needy, sync)
+        chunks = ()
+        if self.filling or (self.waiting and len(self.running) < self.limits.max_requests):
+            chunks = self.fill(may_admit=self.preempted == preempted)
+        if not chunks and not self.decodes:
+            return None
+        self.step = step + 1
+        return chunks
+
+    def look(self, request):
+        """At a request that wakes. True if it needs a page."""
+        position = self.step + request.offset
+        if position == request.end - 1:  # the last token is on its way
+            self.leave(request)
+            self.leaving.append(request)
+            return False
+        if request.place is None:
+            self.move(request, len(self.decodes))
+            self.decodes.append(request)
+            self.runner.join(request.row, position)
+        needs_page = position == len(request.pages) * self.limits.page_size
+        if not needs_page:
+            self.sleep(request)
+        return needs_page
+
+    def sleep(self, request):
+        """Until it needs a page, or has launched its last step."""
+        request.wake = min(len(request.pages) * self.limits.page_size, request.end - 1) - request.offset
+        self.wakes[request.wake].append(request)
+
+    def give_pages(self, needy, sync):
+        if len(needy) > len(self.free):
+            sync()
+        while len(needy) > len(self.free):  # those of the requests that came last
+            last = self.running[-1]
+            self.preempt(last)
+            needy = [request for request in needy if request is not last]
+        ahead = AHEAD if len(self.free) > 2 * AHEAD * self.limits.max_requests else 1
+        for request in needy:
+            first = len(request.pages)
+            pages = self.take_pages(min(ahead, self.count_pages(request.end - 1) - first))
+            request.pages += pages
+            self.runner.set_pages(request.row, first, pages)
+            self.sleep(request)
+
+    def count_pages(self, tokens):
+        return -(-tokens // self.limits.page_size)
+
+    def take_pages(self, count):
+        pages = self.free[-count:]
+        del self.free[-count:]
+        return pages
+
+    def fill(self, may_admit):
+        budget, chunks = self.limits.max_tokens - len(self.decodes), []
+        for request in list(self.filling):
+            budget -= self.chunk(request, budget, chunks)
+        while may_admit and budget > 0 and self.waiting and len(self.running) < self.limits.max_requests:
             request = self.waiting[0]
-            count = min(request.length, budget)
-            if self.missing(request, count) > len(self.free):
+            count = self.count_pages(len(request.tokens))
+            if count > len(self.free):
                 break
             self.waiting.popleft()
-            request.row = self.runner.open(request.tag)
+            request.pages = self.take_pages(count)
+            request.row = self.runner.open(request.tag, request.pages)
             self.running.append(request)
-            self.give_pages(request, count)
-            chosen.append((request, count))
-            budget -= count
-        if not chosen:
-            return None
-        plan = make_plan(chosen)
-        for request, count in chosen:
-            request.computed += count
-            if request.computed == request.length < request.end - 1:
-                request.length += 1  # a token more, unless the last one is on its way
-        return plan
+            self.filling.append(request)
+            budget -= self.chunk(request, budget, chunks)
+        return chunks
 
-    def missing(self, request, count):
-        return -(-(request.computed + count) // self.limits.page_size) - len(request.pages)
+    def chunk(self, request, budget, chunks):
+        start, end = request.computed, min(len(request.tokens), request.computed + budget)
+        if end > start:
+            partial = end < len(request.tokens)
+            chunks.append(Chunk(request, request.row, request.tokens[start:end], start, partial))
+            request.computed = end
+            if not partial:  # from the next step on it decodes
+                self.filling.remove(request)
+                request.wake, request.offset = self.step + 1, end - self.step - 1
+                self.wakes[request.wake].append(request)
+        return end - start
 
-    def give_pages(self, request, count):
-        missing = self.missing(request, count)
-        if missing > 0:
-            pages = [self.free.pop() for _ in range(missing)]
-            self.runner.set_pages(request.row, len(request.pages), pages)
-            request.pages += pages
+    def move(self, request, place):
+        request.place = place
+        request.spans.append((self.step, place))
 
-    def make_room(self, request, count, sync):
-        """Pages for so many tokens, if need be those of the request that came last. False if that is this one."""
-        if self.missing(request, count) > len(self.free):
-            sync()
-        while request in self.running and self.missing(request, count) > len(self.free):
-            last = self.running[-1]
-            self.release(last)
-            self.preempted += 1
-            last.computed = 0
-            self.waiting.appendleft(last)
-        if request not in self.running:
-            return False
-        self.give_pages(request, count)
-        return True
-
-    def release(self, request):
-        self.running.remove(request)
+    def leave(self, request):
+        """Its pages stay taken until the last step that was launched has completed."""
+        if request.place is not None:
+            last = self.decodes.pop()
+            if last is not request:
+                self.decodes[request.place] = last
+                self.move(last, request.place)
+            self.runner.leave(request.row, request.place)
+        request.spans.append((self.step, None))
+        request.place = request.wake = None
         self.runner.close(request.row)
-        self.free += request.pages
-        request.row, request.pages = None, []
+        self.running.remove(request)
 
-    def take(self, plan, tokens):
-        """The tokens that a step has made, which has completed."""
-        for request, partial, token in zip(plan.requests, plan.partial, tokens):
-            if not partial:
-                request.tokens.append(int(token))
-                if len(request.tokens) == request.end:
-                    self.release(request)
-                    self.finished.append(request)
+    def collect(self, request):
+        """What it has made, once that has been noted, and its pages."""
+        for (first, place), (end, _) in zip(request.spans, request.spans[1:]):
+            request.tokens += [self.made[step % len(self.made)][place] for step in range(first, end)]
+        self.free += request.pages
+        request.row, request.pages, request.spans = None, [], []
+        if len(request.tokens) == request.end:
+            self.finished.append(request)
+
+    def preempt(self, request):
+        """When all steps have been noted."""
+        if request in self.filling:
+            self.filling.remove(request)
+        self.leave(request)
+        self.collect(request)
+        if len(request.tokens) < request.end:
+            self.preempted += 1
+            request.computed = 0
+            self.waiting.appendleft(request)
+
+    def note(self, chunks, tokens):
+        """What the next step that was not noted has made: a token for each place, then one for each chunk."""
+        self.made[self.noted % len(self.made)] = tokens
+        self.noted += 1
+        if chunks:
+            for chunk, token in zip(chunks, tokens[-len(chunks) :]):
+                if not chunk.partial:
+                    chunk.request.tokens.append(token)
+        while self.leaving:
+            self.collect(self.leaving.pop())

@@ -3,92 +3,123 @@
 import numpy as np
 import paged
 import torch
-from scheduler import LAST, make_plan
 
 RING = 2  # steps whose arrays the device may still read
+LAST = -1  # the token that the row's last step made, which is on the device
+ROW, POSITION, PAGES = 0, 1, 2  # columns of what a step knows of a request
 
 
 class EagerRunner:
     def __init__(self, model, cache, limits, device):
         self.model, self.cache, self.limits, self.device = model, cache, limits, device
         self.on_gpu = device.type == "cuda"
-        self.table = np.zeros((limits.max_requests + 1, limits.max_pages), np.int32)  # the last row is that of padding
-        self.last = torch.zeros(limits.max_requests + 1, dtype=torch.int64, device=device)  # tokens, by row
+        padding = [limits.max_requests, 0] + [1] * limits.max_pages  # writes to page 1
+        self.rows = np.array([padding] * limits.max_requests, np.int32)  # requests, by row
+        self.standing = self.rows.copy()  # those that decode, by place, for the next step
+        self.places = {}  # by row
+        self.n = 0
         self.free = list(range(limits.max_requests))
-        words = 4 * limits.max_tokens + limits.max_requests * (3 + limits.max_pages)
+        self.last = torch.zeros(limits.max_requests + 1, dtype=torch.int64, device=device)  # by row, then padding's
+        words = self.rows.size + 3 * limits.max_tokens + limits.max_requests
+        self.words = torch.zeros(words, dtype=torch.int32, device=device)
         self.packed = [torch.zeros(words, dtype=torch.int32, pin_memory=self.on_gpu) for _ in range(RING)]
         self.results = [torch.zeros(limits.max_requests, dtype=torch.int64, pin_memory=self.on_gpu) for _ in range(RING)]
-        self.step = 0
+        self.events = [torch.cuda.Event() for _ in range(RING)] if self.on_gpu else None
+        self.turn = 0
 
-    def open(self, _tag):
-        return self.free.pop()
+    def open(self, _tag, pages):
+        row = self.free.pop()
+        self.rows[row, ROW] = row
+        self.rows[row, PAGES : PAGES + len(pages)] = pages
+        return row
 
     def close(self, row):
-        self.table[row] = 0
         self.free.append(row)
 
     def set_pages(self, row, first, pages):
-        self.table[row, first : first + len(pages)] = pages
+        self.standing[self.places[row], PAGES + first : PAGES + first + len(pages)] = pages
 
-    def pack(self, plan, num_tokens, num_requests, width):
-        """Writes what the device needs into one pinned buffer, padded to these counts. Returns the buffer's part."""
-        self.step += 1
-        packed = self.packed[self.step % RING]
-        end = 4 * num_tokens + num_requests * (3 + width)
-        words = packed.numpy()[:end]
-        tokens = words[: 4 * num_tokens].reshape(4, num_tokens)
-        requests = words[4 * num_tokens : 4 * num_tokens + 3 * num_requests].reshape(3, num_requests)
-        table = words[4 * num_tokens + 3 * num_requests :].reshape(num_requests, width)
-        n, t, size = len(plan.rows), len(plan.tokens), self.limits.page_size
-        starts = np.cumsum(plan.query_lens) - plan.query_lens
-        request = np.repeat(np.arange(n), plan.query_lens)
-        rows, positions = plan.rows[request], np.arange(t) + (plan.computed - starts)[request]
-        tokens[:, t:] = np.array([[0], [0], [size], [self.limits.max_requests]])  # padding: slot 0 of page 1
-        tokens[0, :t], tokens[1, :t], tokens[3, :t] = plan.tokens, positions, rows
-        tokens[2, :t] = self.table[rows, positions // size] * size + positions % size
-        requests[:, n:] = np.array([[self.limits.max_requests], [1], [0]])
-        requests[0, :n] = plan.rows
-        requests[1, :n], requests[2, :n] = plan.computed + plan.query_lens, starts + plan.query_lens - 1
-        table[:n], table[n:] = self.table[plan.rows, :width], 0
-        return packed[:end]
+    def join(self, row, position):
+        self.places[row] = self.n
+        self.standing[self.n] = self.rows[row]
+        self.standing[self.n, POSITION] = position
+        self.n += 1
+
+    def leave(self, row, place):
+        self.n -= 1
+        self.standing[place] = self.standing[self.n]
+        self.places[int(self.standing[place, ROW])] = place
+        del self.places[row]
+        self.standing[self.n, :PAGES], self.standing[self.n, PAGES:] = (self.limits.max_requests, 0), 1
+
+    def launch(self, chunks):
+        self.turn = (self.turn + 1) % RING
+        ticket = self.mix(chunks) if chunks else self.decode(self.n, PAGES + self.width())
+        if self.on_gpu:
+            self.events[self.turn].record()
+        self.standing[: self.n, POSITION] += 1
+        return ticket
+
+    def width(self):
+        """Pages of the longest request that decodes."""
+        return 1 + int(self.standing[: self.n, POSITION].max(initial=0)) // self.limits.page_size
+
+    def decode(self, n, width):
+        self.pack(n, width)
+        self.enqueue(self.turn, n, width)
+        return self.turn, n
+
+    def pack(self, n, width):
+        self.packed[self.turn].numpy()[: n * width].reshape(n, width)[:] = self.standing[:n, :width]
+
+    def enqueue(self, turn, n, width):
+        """A step of decodes: one copy to the device, the model, one copy back."""
+        requests = self.words[: n * width].copy_(self.packed[turn][: n * width], non_blocking=True)
+        self.results[turn][:n].copy_(self.forward(requests.view(n, width)), non_blocking=True)
+
+    def mix(self, chunks):
+        """A step of decodes, then chunks."""
+        n, counts = self.n, [1] * self.n + [len(chunk.tokens) for chunk in chunks]
+        requests = np.concatenate((self.standing[:n], self.rows[[chunk.row for chunk in chunks]]))
+        requests[n:, POSITION] = [chunk.start for chunk in chunks]
+        request, ends = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts)
+        positions = (requests[:, POSITION] - ends + counts)[request] + np.arange(len(request))
+        requests = requests[:, : PAGES + 1 + positions.max() // self.limits.page_size]
+        given = sum((chunk.tokens for chunk in chunks), [LAST] * n)
+        words = np.concatenate((requests.ravel(), request, positions, given, ends - 1))
+        self.packed[self.turn].numpy()[: len(words)] = words
+        words = self.words[: len(words)].copy_(self.packed[self.turn][: len(words)], non_blocking=True)
+        requests, tokens, last = words.split((requests.size, 3 * len(request), len(counts)))
+        lengths = [(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks]
+        tokens = self.forward(requests.view(len(counts), -1), tokens.view(3, -1), last, lengths)
+        self.results[self.turn][: len(counts)].copy_(tokens, non_blocking=True)
+        return self.turn, len(counts)
+
+    def result(self, ticket):
+        turn, n = ticket
+        if self.on_gpu:
+            self.events[turn].synchronize()
+        return self.results[turn].numpy()[:n].tolist()
 
     @torch.no_grad()
-    def forward(self, words, num_tokens, num_requests, width, plan=None):
-        """Enqueues the model over packed words on the device. Returns the next tokens; without a plan, of decodes."""
-        given, positions, slots, token_rows = words[: 4 * num_tokens].view(4, num_tokens)
-        rows, seq_lens, last = words[4 * num_tokens : 4 * num_tokens + 3 * num_requests].view(3, num_requests)
-        table = words[4 * num_tokens + 3 * num_requests :].view(num_requests, width)
-        ids = torch.where(given == LAST, self.last.index_select(0, token_rows), given)
-        if plan is None:
-            attend = paged.decode(self.cache, slots.long(), seq_lens, table)
+    def forward(self, requests, tokens=None, last=None, lengths=()):
+        """Enqueues the model over packed words on the device, of decodes alone without `tokens`. Returns the next tokens."""
+        rows, table, size = requests[:, ROW], requests[:, PAGES:], self.limits.page_size
+        if tokens is None:
+            ids, positions = self.last.index_select(0, rows), requests[:, POSITION]
+            pages, last = table.gather(1, (positions // size).long()[:, None])[:, 0], torch.arange(len(rows), device=self.device)
         else:
-            lengths = plan.computed + plan.query_lens
-            attend = paged.mixed(self.cache, slots.long(), plan.query_lens.tolist(), lengths.tolist(), table)
+            request, positions, given = tokens
+            ids = torch.where(given == LAST, self.last.index_select(0, rows.index_select(0, request)), given)
+            pages = table[request, positions // size]
+        slots, seq_lens = (pages * size + positions % size).long(), requests[:, POSITION] + 1
+        if lengths:
+            attend = paged.mixed(self.cache, slots, seq_lens, table, lengths)
+        else:
+            attend = paged.decode(self.cache, slots, seq_lens, table)
         tokens = self.model(ids, positions, last, attend)
         self.last.index_copy_(0, rows.long(), tokens)
         return tokens
-
-    def launch(self, plan):
-        counts = len(plan.tokens), len(plan.rows), self.width(plan)
-        words = self.pack(plan, *counts).to(self.device, non_blocking=True)
-        return self.bring_back(plan, self.forward(words, *counts, None if plan.decodes else plan))
-
-    def width(self, plan):
-        return -(-int((plan.computed + plan.query_lens).max()) // self.limits.page_size)
-
-    def bring_back(self, plan, tokens):
-        result = self.results[self.step % RING][: len(plan.rows)]
-        result.copy_(tokens[: len(plan.rows)], non_blocking=True)
-        done = torch.cuda.Event() if self.on_gpu else None
-        if done is not None:
-            done.record()
-        return result, done
-
-    def result(self, ticket):
-        result, done = ticket
-        if done is not None:
-            done.synchronize()
-        return result.numpy()
 
 
 class GraphRunner(EagerRunner):
@@ -96,38 +127,41 @@ class GraphRunner(EagerRunner):
 
     def __init__(self, model, cache, limits, device):
         super().__init__(model, cache, limits, device)
-        self.graphs, self.pool = {}, self.make_pool()
-        self.words = torch.zeros_like(self.packed[0], device=device)
-        self.sizes = sorted({min(n, limits.max_requests) for n in (1, 2, 4, *range(8, limits.max_requests + 8, 8))})
-        self.widths = sorted({min(8 << i, limits.max_pages) for i in range(limits.max_pages.bit_length())})
-        for size in reversed(self.sizes):
-            for width in reversed(self.widths):
-                self.graphs[size, width] = self.capture(size, width)
+        self.make_pool()
+        self.sizes = round_up((1, 2, 4, *range(8, limits.max_requests, 8)), limits.max_requests)
+        self.widths = round_up((8 << i for i in range(20)), limits.max_pages)
+        self.graphs = {}
+        for size in sorted(set(self.sizes), reverse=True):
+            for width in sorted(set(self.widths), reverse=True):
+                for turn in range(RING):
+                    self.graphs[turn, size, PAGES + width] = self.capture(turn, size, PAGES + width)
 
     def make_pool(self):
         if not self.on_gpu:
             raise SystemExit("--mode graph needs a GPU: torch.cuda.graph")
-        return torch.cuda.graph_pool_handle()
+        self.pool = torch.cuda.graph_pool_handle()
 
-    def send(self, plan, size, width):
-        packed = self.pack(plan, size, size, width)
-        return self.words[: len(packed)].copy_(packed, non_blocking=True)
-
-    def capture(self, size, width):
-        words = self.send(make_plan([]), size, width)  # padding alone
-        self.forward(words, size, size, width)
+    def capture(self, turn, size, width):
+        self.turn = turn
+        self.pack(size, width)  # padding alone
+        self.enqueue(turn, size, width)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            tokens = self.forward(words, size, size, width)
-        return graph, tokens
+            self.enqueue(turn, size, width)
+        return graph
 
-    def launch(self, plan):
-        if not plan.decodes:
-            return super().launch(plan)
-        size = next(n for n in self.sizes if n >= len(plan.rows))
-        width = next(n for n in self.widths if n >= self.width(plan))
-        self.send(plan, size, width)
-        graph, tokens = self.graphs[size, width]
-        graph.replay()
-        return self.bring_back(plan, tokens)
+    def width(self):
+        return self.widths[super().width()]
+
+    def decode(self, n, width):
+        size = self.sizes[n]
+        self.pack(size, width)
+        self.graphs[self.turn, size, width].replay()
+        return self.turn, n
+
+
+def round_up(steps, most):
+    """A list: of each number up to `most`, the next of the steps or `most`."""
+    steps = sorted({min(step, most) for step in (*steps, most)})
+    return [next(step for step in steps if step >= n) for n in range(most + 1)]
