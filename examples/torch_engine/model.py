@@ -53,10 +53,11 @@ class Layer(torch.nn.Module):
     def forward(self, x, cos, sin, attend):
         s = self.shape
         qkv = self.qkv(self.before_attention(x)).view(-1, s.heads + 2 * s.kv_heads, s.head_dim)
-        q, k, v = qkv.split((s.heads, s.kv_heads, s.kv_heads), 1)
+        qk, v = qkv.split((s.heads + s.kv_heads, s.kv_heads), 1)
         if s.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        x = x + self.out(attend(self.index, rotate(q, cos, sin), rotate(k, cos, sin), v).flatten(1))
+            qk = torch.cat((self.q_norm(qk[:, : s.heads]), self.k_norm(qk[:, s.heads :])), 1)
+        q, k = rotate(qk, cos, sin).split((s.heads, s.kv_heads), 1)
+        x = x + self.out(attend(self.index, q, k, v).flatten(1))
         gate, up = self.gate_up(self.before_mlp(x)).chunk(2, -1)
         return x + self.down(silu(gate) * up)
 
@@ -71,8 +72,8 @@ def rotary_frequencies(shape):
 
 
 def rotate(x, cos, sin):
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+    """Of halves (a, b) of a head: (a cos - b sin, b cos + a sin). The first half of `sin` is negative."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 class Model(torch.nn.Module):
@@ -86,9 +87,9 @@ class Model(torch.nn.Module):
         if shape.tied:
             self.head.weight = self.embed.weight
         frequencies = rotary_frequencies(shape)
-        angles = torch.arange(max_len, device="cpu")[:, None, None] * frequencies  # [max_len, 1, head_dim / 2]
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        angles = torch.arange(max_len, device="cpu")[:, None, None] * frequencies
+        self.register_buffer("cos", torch.cat((angles.cos(), angles.cos()), -1), persistent=False)  # [max_len, 1, head_dim]
+        self.register_buffer("sin", torch.cat((-angles.sin(), angles.sin()), -1), persistent=False)
 
     def forward(self, ids, positions, last, attend):
         """The next tokens after those at `last`. ids and positions are [tokens], last is [requests]."""

@@ -19,8 +19,8 @@ def decode(cache, slots, seq_lens, table):
     def attend(layer, q, k, v):
         append(cache, layer, slots, k, v)
         keys, values = (part[table].flatten(1, 2).transpose(1, 2) for part in cache[layer])
-        shared = q.view(q.shape[0], k.shape[1], -1, q.shape[2])
-        return sdpa(shared, keys, values, mask.expand(-1, -1, shared.shape[2], -1)).view(q.shape)
+        shared = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
+        return sdpa(shared, keys, values, mask.expand(-1, -1, shared.shape[2], -1)).reshape(q.shape)
 
     return attend
 
