@@ -5,7 +5,7 @@ the step in which it needs a page and the one in which it ends follow from the s
 steps for which it has asked to be woken, and a step in which none wakes costs the same for any number of requests.
 """
 
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass
 
 AHEAD = 4  # pages that a request gets at once while there are many
@@ -46,8 +46,9 @@ class Scheduler:
         self.waiting, self.running, self.filling, self.finished = deque(), [], [], []
         self.decodes, self.leaving = [], []  # by place; those that have launched their last step
         self.free = list(range(limits.num_pages - 1, 1, -1))  # pages 0 and 1 are kept: one is read, one written in place of none
+        self.many = 2 * AHEAD * limits.max_requests  # more free pages than this are many
         self.step = self.noted = 0  # the next to plan; the next to note
-        self.wakes = defaultdict(list)  # by step
+        self.wakes = {}  # requests, by step
         self.made = [()] * (limits.max_len + 8)  # tokens of the last steps: lists, by place
         self.preempted = 0
 
@@ -65,10 +66,12 @@ class Scheduler:
         """Edits the standing batch for the next step. Returns the step's chunks, which follow it; None if there is nothing to run
         before results are read. `sync()` reads them: a page is given away only when no step uses it."""
         step, preempted = self.step, self.preempted
-        if step in self.wakes:
-            needy = [request for request in self.wakes.pop(step) if request.wake == step and self.look(request)]
-            if needy:
-                self.give_pages(needy, sync)
+        awake = self.wakes.pop(step, ())
+        if len(awake) > len(self.free):
+            self.make_room(awake, sync)
+        for request in awake:
+            if request.wake == step:
+                self.look(request)
         chunks = ()
         if self.filling or (self.waiting and len(self.running) < self.limits.max_requests):
             chunks = self.fill(may_admit=self.preempted == preempted)
@@ -78,40 +81,38 @@ class Scheduler:
         return chunks
 
     def look(self, request):
-        """At a request that wakes. True if it needs a page."""
-        position = self.step + request.offset
-        if position == request.end - 1:  # the last token is on its way
+        """At a request that wakes: it joins the others that decode, gets pages or leaves."""
+        position, last, pages = self.step + request.offset, request.end - 1, request.pages
+        if position == last:  # whose token is on its way, or has been noted
             self.leave(request)
-            self.leaving.append(request)
-            return False
+            return self.leaving.append(request) if self.noted < self.step else self.collect(request)
         if request.place is None:
             self.move(request, len(self.decodes))
-            self.decodes.append(request)
             self.runner.join(request.row, position)
-        needs_page = position == len(request.pages) * self.limits.page_size
-        if not needs_page:
-            self.sleep(request)
-        return needs_page
+        if position == len(pages) * self.limits.page_size:
+            new = self.take_pages(min(AHEAD, self.count_pages(last) - len(pages)) if len(self.free) > self.many else 1)
+            self.runner.set_pages(request.row, len(pages), new)
+            pages += new
+        self.sleep(request, min(last, len(pages) * self.limits.page_size) - request.offset)
 
-    def sleep(self, request):
-        """Until it needs a page, or has launched its last step."""
-        request.wake = min(len(request.pages) * self.limits.page_size, request.end - 1) - request.offset
-        self.wakes[request.wake].append(request)
+    def sleep(self, request, wake):
+        request.wake = wake
+        self.wakes.setdefault(wake, []).append(request)
 
-    def give_pages(self, needy, sync):
-        if len(needy) > len(self.free):
-            sync()
-        while len(needy) > len(self.free):  # those of the requests that came last
-            last = self.running[-1]
-            self.preempt(last)
-            needy = [request for request in needy if request is not last]
-        ahead = AHEAD if len(self.free) > 2 * AHEAD * self.limits.max_requests else 1
-        for request in needy:
-            first = len(request.pages)
-            pages = self.take_pages(min(ahead, self.count_pages(request.end - 1) - first))
-            request.pages += pages
-            self.runner.set_pages(request.row, first, pages)
-            self.sleep(request)
+    def make_room(self, awake, sync):
+        """Takes pages from the requests that came last, if results that are read do not give enough."""
+
+        def needs_page(request):
+            position = self.step + request.offset
+            return (
+                request.wake == self.step
+                and position < request.end - 1
+                and position == len(request.pages) * self.limits.page_size
+            )
+
+        sync()
+        while sum(map(needs_page, awake)) > len(self.free):
+            self.preempt(self.running[-1])
 
     def count_pages(self, tokens):
         return -(-tokens // self.limits.page_size)
@@ -146,11 +147,12 @@ class Scheduler:
             request.computed = end
             if not partial:  # from the next step on it decodes
                 self.filling.remove(request)
-                request.wake, request.offset = self.step + 1, end - self.step - 1
-                self.wakes[request.wake].append(request)
+                request.offset = end - self.step - 1
+                self.sleep(request, self.step + 1)
         return end - start
 
     def move(self, request, place):
+        self.decodes[place : place + 1] = [request]
         request.place = place
         request.spans.append((self.step, place))
 
@@ -159,7 +161,6 @@ class Scheduler:
         if request.place is not None:
             last = self.decodes.pop()
             if last is not request:
-                self.decodes[request.place] = last
                 self.move(last, request.place)
             self.runner.leave(request.row, request.place)
         request.spans.append((self.step, None))
@@ -176,8 +177,7 @@ class Scheduler:
         if len(request.tokens) == request.end:
             self.finished.append(request)
 
-    def preempt(self, request):
-        """When all steps have been noted."""
+    def preempt(self, request):  # when all steps have been noted
         if request in self.filling:
             self.filling.remove(request)
         self.leave(request)
