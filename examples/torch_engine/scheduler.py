@@ -5,17 +5,19 @@ the step in which it needs a page and the one in which it ends follow from the s
 steps for which it has asked to be woken, and a step in which none wakes costs the same for any number of requests.
 """
 
+from array import array
 from collections import deque
 from dataclasses import dataclass
 
 AHEAD = 4  # pages that a request gets at once while there are many
+NO_PAGES = array("i")
 
 
 class Request:
     def __init__(self, tag, prompt, count, arrival=0):
         self.tag, self.tokens, self.arrival = tag, list(prompt), arrival  # the prompt, then what has been collected
         self.prompt_len, self.end = len(prompt), len(prompt) + count
-        self.row, self.pages = None, []
+        self.row, self.pages = None, NO_PAGES
         self.computed = 0  # of its tokens, while they are computed in chunks
         self.offset = 0  # while it decodes: its position is that of the step's number plus this
         self.place, self.spans = None, []  # in the standing batch: (first step, place), one after the other
@@ -45,7 +47,9 @@ class Scheduler:
         self.runner, self.limits = runner, limits
         self.waiting, self.running, self.filling, self.finished = deque(), [], [], []
         self.decodes, self.leaving = [], []  # by place; those that have launched their last step
-        self.free = list(range(limits.num_pages - 1, 1, -1))  # pages 0 and 1 are kept: one is read, one written in place of none
+        self.free = array(
+            "i", range(limits.num_pages - 1, 1, -1)
+        )  # pages 0 and 1 are kept, to be read or written in place of none
         self.many = 2 * AHEAD * limits.max_requests  # more free pages than this are many
         self.step = self.noted = 0  # the next to plan; the next to note
         self.wakes = {}  # requests, by step
@@ -103,12 +107,8 @@ class Scheduler:
         """Takes pages from the requests that came last, if results that are read do not give enough."""
 
         def needs_page(request):
-            position = self.step + request.offset
-            return (
-                request.wake == self.step
-                and position < request.end - 1
-                and position == len(request.pages) * self.limits.page_size
-            )
+            position, size = self.step + request.offset, self.limits.page_size
+            return request.wake == self.step and position == len(request.pages) * size and position < request.end - 1
 
         sync()
         while sum(map(needs_page, awake)) > len(self.free):
@@ -173,7 +173,7 @@ class Scheduler:
         for (first, place), (end, _) in zip(request.spans, request.spans[1:]):
             request.tokens += [self.made[step % len(self.made)][place] for step in range(first, end)]
         self.free += request.pages
-        request.row, request.pages, request.spans = None, [], []
+        request.row, request.pages, request.spans = None, NO_PAGES, []
         if len(request.tokens) == request.end:
             self.finished.append(request)
 
