@@ -167,21 +167,23 @@ if TORCH:
 class Modes(unittest.TestCase):
     """With few pages, so that requests are preempted, and prompts in chunks. All tokens are compared with eager logits."""
 
-    def serve(self, mode, name, prompts, count=24, folder=None, runner=None, every=0, pages=24):
+    def serve(self, mode, name, prompts, counts=None, folder=None, runner=None, arrivals=None, limits=None):
         place = torch.device("cpu" if ON_HOST else DEVICE)
-        limits = engine.Limits(pages, max_requests=6, max_tokens=32, max_len=160)
+        limits = limits or engine.Limits(24, max_requests=6, max_tokens=32, max_len=160)
+        counts, arrivals = counts or [24] * len(prompts), arrivals or [0] * len(prompts)
         stream = contextlib.nullcontext() if ON_HOST else torch.cuda.stream(torch.cuda.Stream(place))
         with stream:
             made = model.make_model(folder or name, limits.max_len, place, torch.float32 if ON_HOST else torch.bfloat16)
             with mock.patch.dict(engine.RUNNERS, {mode: runner or engine.RUNNERS[mode]}):
                 served = engine.Engine(mode, made, limits, place)
-            coming = [scheduler.Request(tag, prompt, count, tag * every) for tag, prompt in enumerate(prompts)]
+            coming = [scheduler.Request(tag, *work) for tag, work in enumerate(zip(prompts, counts, arrivals))]
             requests = sorted(served.run(coming), key=lambda request: request.tag)
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(measure.check(made, requests), 0)
         if mode == "cgr":
             served.runner.runtime.close()
         self.assertGreater(served.scheduler.preempted, 0)
+        self.assertEqual([len(request.output) for request in requests], counts)
         return [request.output for request in requests]
 
     def prompts(self, seed=3, count=12):
@@ -197,12 +199,14 @@ class Modes(unittest.TestCase):
                     if ON_HOST:  # in bf16 they differ once a margin is small
                         self.assertEqual(other, eager)
 
-    def test_tokens_of_requests_that_come_and_go(self):
-        prompts = self.prompts(seed=4, count=60)
+    def test_tokens_of_500_requests_that_come_and_go(self):
+        numbers, prompts = random.Random(6), self.prompts(seed=4, count=500)
+        counts = [numbers.randint(2, 60) for _ in prompts]
+        work = dict(counts=counts, arrivals=[tag * 2 // 5 for tag in range(500)])
+        limits = engine.Limits(280, max_requests=64, max_tokens=128, max_len=160)
         for mode in ["cgr"] if ON_HOST else ["cgr", "graph"]:
             with self.subTest(mode):
-                served = self.serve(mode, "tiny", prompts, every=3, pages=20)
-                self.assertEqual([len(output) for output in served], [24] * len(prompts))
+                self.serve(mode, "tiny", prompts, **work, limits=limits)
 
     def test_wrong_tokens_are_found(self):
         place = torch.device("cpu" if ON_HOST else DEVICE)
