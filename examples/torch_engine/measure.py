@@ -45,10 +45,13 @@ def idle(engine, requests, steps=20):
         torch.cuda.synchronize()
         return (time.perf_counter_ns() - started) / steps / 1000
 
+    scheduler, preempted = engine.scheduler, engine.scheduler.preempted
     for request in requests:
         engine.add(request)
-    while len(engine.scheduler.decodes) < len(requests):
+    while len(scheduler.decodes) < len(requests):
         engine.step()
+        if scheduler.preempted > preempted or not scheduler.busy:
+            raise SystemExit("--idle needs pages for all requests of a step, and a --max-len far above --prompt")
     run()
     wall = run()
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -56,7 +59,7 @@ def idle(engine, requests, steps=20):
     spans = [(e.start_ns(), e.start_ns() + e.duration_ns()) for e in profiler.profiler.kineto_results.events() if on_device(e)]
     busy = covered(spans) / steps / 1000
     print(
-        f"a step of {len(requests)} decodes: {len(spans) / steps:.0f} kernels and copies on the GPU, which take {busy:,.0f} us;"
+        f"a step of {len(requests)} decodes has {len(spans) / steps:.0f} kernels and copies, which take the GPU {busy:,.0f} us;"
     )
     print(f"the step takes {wall:,.0f} us ({profiled:,.0f} when profiled), so the GPU idles for {max(1 - busy / wall, 0):.1%}")
 
