@@ -10,6 +10,11 @@ from programs import compile_program
 
 import cgr
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 
 class Arrays:
     """The batch of plans.c."""
@@ -42,9 +47,7 @@ def fa3(n, a):
 
 def flashinfer(n, a):
     heads = dict(num_q_heads=32, num_kv_heads=8, head_dim=128, page_size=16)
-    out = cgr.FlashinferDecodeInput(
-        num_requests=n, kv_indptr=a.indptr, num_multiprocessors=132, blocks_per_multiprocessor=2, **heads
-    )
+    out = cgr.FlashinferDecodeInput(num_requests=n, kv_indptr=a.indptr, num_multiprocessors=132, blocks_per_multiprocessor=2, **heads)
     memory = cgr.aligned(cgr.flashinfer_decode_size(out).int_bytes)
     cgr.flashinfer_decode_build(out, memory)
     return memory
@@ -195,6 +198,118 @@ class Planners(unittest.TestCase):
                 cgr.block_table_check_replay(captured, other)
             self.assertEqual(refused.exception.status, cgr.Status.ERROR_STALE_GRAPH)
             self.assertNotEqual(cgr.block_table_layout(other).hash, cgr.block_table_layout(captured).hash)
+
+
+class Enqueued:
+    """A format: its input from arrays of `like`, the bytes that it takes, and its two functions."""
+
+    def __init__(self, name, make, size):
+        self.name, self.make, self.size = name, make, size
+
+    def build(self, *arguments):
+        return getattr(cgr, f"{self.name}_build")(*arguments)
+
+    def enqueue(self, device, *arguments):
+        return getattr(device, f"{self.name}_enqueue")(*arguments)
+
+
+HEADS = dict(num_q_heads=32, num_kv_heads=8, page_size=16, num_multiprocessors=132)
+ENQUEUED = [
+    Enqueued(
+        "fa3",
+        lambda n, starts, seq_lens, indptr: cgr.Fa3Input(
+            num_requests=n, query_start_loc=starts, seq_lens=seq_lens, head_dim=128, dtype=cgr.Dtype.BF16, max_query_len=5,
+            max_seq_len=16384, causal=1, num_splits=16, **HEADS,
+        ),
+        lambda plan_input: cgr.fa3_size(plan_input).metadata_bytes,
+    ),
+    Enqueued(
+        "flashinfer_decode",
+        lambda n, starts, seq_lens, indptr: cgr.FlashinferDecodeInput(
+            num_requests=n, kv_indptr=indptr, head_dim=128, blocks_per_multiprocessor=2, graph=1, **HEADS
+        ),
+        lambda plan_input: cgr.flashinfer_decode_size(plan_input).int_bytes,
+    ),
+    Enqueued(
+        "flashinfer_prefill",
+        lambda n, starts, seq_lens, indptr: cgr.FlashinferPrefillInput(
+            num_requests=n, qo_indptr=starts, kv_indptr=indptr, total_num_rows=5 * n, head_dim_qk=128, head_dim_vo=128, graph=1,
+            layout=cgr.FlashinferLayout.V0_7_1, **HEADS,
+        ),
+        lambda plan_input: cgr.flashinfer_prefill_size(plan_input).int_bytes,
+    ),
+    Enqueued(
+        "flashmla",
+        lambda n, starts, seq_lens, indptr: cgr.FlashmlaInput(num_requests=n, num_parts=72, query_len=1, seq_lens=seq_lens),
+        lambda plan_input: cgr.flashmla_size(plan_input)[1],
+    ),
+]  # fmt: skip
+
+
+@unittest.skipIf(torch is None, "no torch")
+class OfTensors(unittest.TestCase):
+    """Inputs and results that are tensors, on the host and enqueued on a stream: of a GPU if torch and the library have one."""
+
+    def setUp(self):
+        self.device_name = "host"
+        if torch.cuda.is_available():
+            try:
+                cgr.Device("cuda:0").close()
+                self.device_name = "cuda:0"
+            except cgr.CgrError:
+                pass  # the library has no CUDA
+        self.torch_device = "cuda" if self.device_name != "host" else "cpu"
+
+    def arrays(self, n, change=0):
+        a = Arrays(n)
+        return a.starts, a.seq_lens + change, a.indptr
+
+    def test_on_the_host_they_are_as_good_as_arrays(self):
+        for f in ENQUEUED:
+            with self.subTest(f.name):
+                arrays = self.arrays(26)
+                plan_input = f.make(26, *arrays)
+                wanted = cgr.aligned(f.size(plan_input))
+                f.build(plan_input, wanted)
+                from_tensors = f.make(26, *(torch.from_numpy(array) for array in arrays))
+                memory = torch.from_numpy(cgr.aligned(wanted.size))
+                f.build(from_tensors, memory)
+                self.assertTrue(np.array_equal(memory.numpy(), wanted))
+
+    def test_enqueued_they_are_read_when_the_kernel_runs(self):
+        with cgr.Device(self.device_name) as device, device.stream() as own:
+            streams = [own] + ([torch.cuda.current_stream()] if self.torch_device == "cuda" else [])
+            for f in ENQUEUED:
+                for stream in streams:
+                    with self.subTest(f.name):
+                        self.enqueue(f, device, stream)
+
+    def enqueue(self, f, device, stream):
+        tensors = [torch.from_numpy(array).to(self.torch_device, copy=True) for array in self.arrays(26)]
+        plan_input = f.make(26, *tensors)
+        memory = torch.full((f.size(plan_input) + 256,), 0xAA, dtype=torch.uint8, device=self.torch_device)
+        memory = memory[-memory.data_ptr() % 256 :][: f.size(plan_input)]
+        for change in (0, 5):
+            for tensor, array in zip(tensors, self.arrays(26, change)):
+                tensor.copy_(torch.from_numpy(array))
+            if self.torch_device == "cuda":
+                torch.cuda.synchronize()
+            f.enqueue(device, plan_input, memory, stream)
+            stream.synchronize()
+            wanted = cgr.aligned(memory.numel())
+            f.build(f.make(26, *self.arrays(26, change)), wanted)
+            self.assertTrue(np.array_equal(memory.cpu().numpy(), wanted), change)
+
+    def test_what_is_no_array_of_int32_is_refused(self):
+        starts, seq_lens, indptr = map(torch.from_numpy, self.arrays(7))
+        for wrong, why in (
+            (seq_lens.long(), "expected integers of 4 bytes"),
+            (seq_lens[::2], "contiguous|stride"),
+            (seq_lens[:3], "has 3"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError, BufferError), why):
+                plan_input = ENQUEUED[0].make(7, starts, wrong, indptr)
+                cgr.fa3_build(plan_input, cgr.aligned(cgr.fa3_size(plan_input).metadata_bytes))
 
 
 if __name__ == "__main__":
