@@ -13,13 +13,14 @@ import contextvars
 import gc
 import weakref
 
+import numpy
 import torch
 
 from . import _cgr, enums
 from ._torch_host import Arena, HostOperations, Operation
 from .errors import Address
 
-__all__ = ["Attention", "Record", "Step", "attention", "current", "dtype_of", "run", "tensor"]
+__all__ = ["Attention", "Record", "Step", "attention", "current", "dtype_of", "run", "tensor", "tensor_at"]
 
 _DTYPES = {
     torch.float32: enums.Dtype.FP32,
@@ -80,6 +81,27 @@ def dtype_of(dtype):
 def tensor(array):
     """A torch.Tensor over a cgr.Array or cgr.BufferView, without a copy. It keeps the runtime or memory that it is a part of."""
     return torch.from_dlpack(array.array() if isinstance(array, _cgr.BufferView) else array)
+
+
+class _Memory:
+    """Memory by its address, as numpy and torch take it: as integers of the same size, for they do not know all dtypes."""
+
+    def __init__(self, address, dtype, shape, strides):
+        size = dtype.itemsize
+        self.interface = dict(shape=tuple(shape), typestr="|u1" if size == 1 else f"<i{size}", data=(int(address), False), version=3)
+        self.interface["strides"] = None if strides is None else tuple(size * stride for stride in strides)
+
+    __array_interface__ = __cuda_array_interface__ = property(lambda self: self.interface)
+
+
+def tensor_at(address, dtype, shape, device, strides=None):
+    """A tensor over memory that is taken on trust, for a backend in Python: what a view of cgr's points to, say. `device` is a
+    torch.device, and the strides count elements. The tensor keeps nothing.
+    """
+    memory = _Memory(address, dtype, shape, strides)
+    if device.type == "cpu":
+        return torch.from_numpy(numpy.asarray(memory)).view(dtype)
+    return torch.as_tensor(memory, device=device).view(dtype)
 
 
 def current():
