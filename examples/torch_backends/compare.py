@@ -228,6 +228,8 @@ def run(engine, own, steps, seed):
         got = engine.out[LAYERS - 1, first:n].float()
         away = max(away, ((got - wanted).norm() / wanted.norm()).item())
         mine.append(us), theirs.append(own.us)
+    if getattr(engine.backend, "status", torch.zeros(1)).item() != cgr.Status.OK:
+        raise SystemExit("the planner refused lengths")
     return counts, away, statistics.median(mine), statistics.median(theirs)
 
 

@@ -40,7 +40,7 @@ def rounded(count, unit=256):
 class FlashInfer:
     """With `cuda_cores`, uniform batches of one token for each request go to FlashInfer's decode kernel, and all other steps
     to its prefill kernel, eagerly or between pieces. Without it the prefill kernel, which uses tensor cores, serves all batches,
-    and all of them may be in FULL graphs.
+    and all of them may be in FULL graphs. `status` is a tensor with the cgr_status of the last plan.
     """
 
     DTYPES, DEVICES = (cgr.Dtype.BF16, cgr.Dtype.FP16), (cgr.DeviceKind.CUDA,)
@@ -122,6 +122,7 @@ class FlashInfer:
         wrapper.reset_workspace_buffer(workspace[STATUS_BYTES + ints :], words)
         if not self.layers.record.on_host:
             torch.cuda.current_stream(self.layers.device).synchronize()  # the made-up plan is on its way to memory that is free now
+        self.status = workspace[:4].view(torch.int32)  # of all keys
         plan_input.status = cgr.Address(key.workspace.address)
         requests = torch.arange(key.num_requests, dtype=torch.int32, device=self.layers.device)
         return types.SimpleNamespace(
