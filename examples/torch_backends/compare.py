@@ -1,6 +1,6 @@
 """Steps of random batches, replayed from graphs that plan on the device, against the same library with its own plan for each batch.
 
-    python compare.py flashinfer|flashinfer-decode|fa3 [--device cuda:0] [--steps 60] [--seed 1]
+    python compare.py flashinfer|flashinfer-decode|fa3 [--device cuda:0] [--steps 60] [--seed 1] [--window 300] [--softcap 20]
 
 "equal" counts steps in which all bits of out and lse are those of the library's own plan. Where the library cannot be given the
 graph's padded batch it plans for the real requests alone, splits otherwise, and rounds otherwise: these steps are counted apart.
@@ -23,7 +23,8 @@ REQUESTS, TOKENS, LENGTH = 16, 512, 4096
 class Engine:
     """Attention alone: the q, k and v of token i of a step are the same in each. What a step computes is in `out` and `lse`."""
 
-    def __init__(self, device, make, dtype=torch.bfloat16, **fields):
+    def __init__(self, device, make, window=0, softcap=0.0, dtype=torch.bfloat16, **fields):
+        self.window, self.softcap = window, softcap
         self.device = cgr.Device(device)
         self.stream = self.device.stream()
         self.record = cgr.torch.Record(self.device, self.forward)
@@ -35,7 +36,8 @@ class Engine:
         layers = []
         for part in self.cache:
             k, v = (cgr.kv_view_make(cgr.KvLayout.NHD, half, cgr.torch.dtype_of(dtype), PAGE, KV_HEADS, DIM) for half in part)
-            layers.append(cgr.Layer(num_q_heads=Q_HEADS, num_kv_heads=KV_HEADS, head_dim=DIM, k=k, v=v, backend=1))
+            heads = dict(num_q_heads=Q_HEADS, num_kv_heads=KV_HEADS, head_dim=DIM)
+            layers.append(cgr.Layer(k=k, v=v, backend=1, window_left=window, softcap=softcap, **heads))
         group = cgr.Group(num_pages=PAGES, page_size=PAGE)
         self.backend = make(self.record, group, layers, 1, [tuple(part) for part in self.cache])
         limits = dict(max_requests=REQUESTS, max_tokens=TOKENS, max_seq_len=LENGTH, decode_buckets=[4, REQUESTS])
@@ -147,7 +149,8 @@ class OwnFlashInfer:
 
 class OwnFlashAttention3:
     def __init__(self, engine):
-        self.engine, self.backend, self.words = engine, engine.backend, [0, 0]
+        self.engine, self.backend = engine, engine.backend
+        self.window = (engine.window - 1, 0) if engine.window else (-1, -1)
 
     def attend(self, key, rows, query_lens):
         from flash_attn_interface import flash_attn_with_kvcache, get_scheduler_metadata
@@ -161,7 +164,7 @@ class OwnFlashAttention3:
         begin = time.perf_counter()
         metadata = get_scheduler_metadata(
             count, query_len, LENGTH, Q_HEADS, KV_HEADS, DIM, lens, e.q.dtype, cu_seqlens_q=starts, page_size=PAGE, causal=True,
-            num_splits=splits,
+            num_splits=splits, window_size=self.window, has_softcap=e.softcap > 0,
         )  # fmt: skip
         self.us = 1e6 * (time.perf_counter() - begin)
         found = []
@@ -170,7 +173,7 @@ class OwnFlashAttention3:
             q[:tokens] = e.q[i, :tokens]
             out, lse, *_ = flash_attn_with_kvcache(
                 q, *e.cache[i], cache_seqlens=lens, page_table=table, cu_seqlens_q=starts, max_seqlen_q=query_len, causal=True,
-                scheduler_metadata=metadata, num_splits=splits, return_softmax_lse=True,
+                scheduler_metadata=metadata, num_splits=splits, return_softmax_lse=True, window_size=self.window, softcap=e.softcap,
             )  # fmt: skip
             found.append((out[:tokens], lse.t()[:tokens]))
         return found, True
@@ -185,7 +188,10 @@ def reference(engine, layer, rows, query_lens, request):
     pages = torch.tensor(engine.pages[rows[request]], device=engine.q.device)
     k, v = (engine.cache[layer, side, pages].flatten(0, 1)[:length].float().repeat_interleave(Q_HEADS // KV_HEADS, 1) for side in (0, 1))
     scores = torch.einsum("qhd,thd->hqt", engine.q[layer, first : first + count].float(), k) / DIM**0.5
-    hidden = torch.ones(count, length, dtype=torch.bool, device=engine.q.device).triu(length - count + 1)
+    if engine.softcap:
+        scores = engine.softcap * torch.tanh(scores / engine.softcap)
+    behind = torch.arange(length - count, length, device=k.device)[:, None] - torch.arange(length, device=k.device)
+    hidden = (behind < 0) | (behind >= (engine.window or length))
     return torch.einsum("hqt,thd->qhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
 
 
@@ -263,10 +269,12 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--window", type=int, default=0, help="keys that a query sees (default: all)")
+    parser.add_argument("--softcap", type=float, default=0.0)
     options = parser.parse_args()
     random.seed(options.seed), torch.manual_seed(options.seed)
     make, own = KINDS[options.kind]
-    engine = Engine(options.device, make())
+    engine = Engine(options.device, make(), options.window, options.softcap)
     counts, away, mine, theirs = run(engine, own(engine), options.steps, options.seed)
     for name, found in sorted(counts.items()):
         print(f"{options.kind}: {name}: {found}")

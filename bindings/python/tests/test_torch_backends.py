@@ -125,6 +125,12 @@ class StandIns(unittest.TestCase):
         kinds = self.steps(engine, 8, lambda *_: None)
         self.assertEqual(kinds, {(cgr.GraphKind.FULL, 1), (cgr.GraphKind.NONE, 0)})
 
+    def test_windows_and_caps(self):
+        for kind in compare.KINDS:
+            for window, softcap in ((37, 0.0), (0, 1.5), (20, 1.0)):
+                with self.subTest(kind, window=window, softcap=softcap):
+                    self.steps(self.engine(kind, window=window, softcap=softcap), 5, lambda *_: self.assertEqual(self.attention3.wrong, []))
+
     def test_fa3_gets_the_plan_of_each_batch(self):
         for mode in (cgr.GraphMode.DEFAULT, cgr.GraphMode.PIECEWISE, cgr.GraphMode.NONE):
             with self.subTest(mode):

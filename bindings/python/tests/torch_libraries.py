@@ -12,11 +12,14 @@ import cgr
 import cgr.torch
 
 
-def partial_attention(q, k, v, hidden, scale):
-    """(out, lse) of q [rows, dim] over k and v [keys, dim]."""
-    scores = (q @ k.T * scale).masked_fill(hidden, -math.inf)
+def partial_attention(q, k, v, behind, scale, window_left, softcap):
+    """(out, lse) of q [rows, dim] over k and v [keys, dim], which are `behind` [rows, keys] tokens before the query."""
+    scores = q.float() @ k.float().T * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill((behind < 0) | ((behind > window_left) & (window_left >= 0)), -math.inf)
     lse = scores.logsumexp(1)
-    return (scores - lse[:, None]).exp().nan_to_num(0) @ v, lse
+    return (scores - lse[:, None]).exp().nan_to_num(0) @ v.float(), lse
 
 
 def merged(parts):
@@ -56,7 +59,8 @@ class Wrapper:
         self._int_workspace_buffer[: plan.int_bytes] = torch.from_numpy(words[: plan.int_bytes])
         for name, values in zip(("indptr", "indices", "last_page_len"), pages):
             getattr(self, f"_paged_kv_{name}_buf")[: len(values)] = values
-        self.heads, self.page_size, self.scale = heads, page_size, options["sm_scale"]
+        self.heads, self.page_size = heads, page_size
+        self.options = options["sm_scale"], options["window_left"], options["logits_soft_cap"]
 
     def run(self, q, cache, out=None, lse=None, return_lse=False):
         out = torch.zeros_like(q) if out is None else out
@@ -84,8 +88,8 @@ class Wrapper:
                 for row, head, see in self.rows(tile, request, length):
                     kv_head = head // (self.heads[0] // self.heads[1])
                     own = [t[pages, :, kv_head].flatten(0, 1)[keys.start : keys.stop] for t in (k, v)]
-                    hidden = torch.arange(keys.start, keys.stop) > see
-                    found = partial_attention(q[row, head][None], *own, hidden[None], self.scale)
+                    behind = see - torch.arange(keys.start, keys.stop)
+                    found = partial_attention(q[row, head][None], *own, behind[None], *self.options)
                     parts.setdefault((row, head), []).append([t[0] for t in found])
         for at, found in parts.items():
             out[at], natural = merged(found)
@@ -101,7 +105,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         self.most = getattr(self, "most", int(starts[-1]))
         plan_input = cgr.FlashinferPrefillInput(
             num_requests=len(last), total_num_rows=self.most, qo_indptr=starts.numpy(), kv_indptr=indptr.numpy(), num_q_heads=q_heads,
-            num_kv_heads=kv_heads, head_dim_qk=dim, head_dim_vo=head_dim_vo or dim, page_size=page_size, uniform_q_len=uniform_q_len,
+            num_kv_heads=kv_heads, head_dim_qk=dim, head_dim_vo=head_dim_vo or dim, page_size=page_size, uniform_q_len=uniform_q_len, window=more["window_left"] + 1,
             num_multiprocessors=HostGpu.num_multiprocessors, graph=1, layout=HostGpu.layout,
         )  # fmt: skip
         self._qo_indptr_buf[: len(starts)] = starts
@@ -139,7 +143,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         return self._plan_info[-1]  # with splits
 
     def rows(self, tile, request, length):
-        return [(request, head, length) for head in range(self.heads[0])]
+        return [(request, head, length - 1) for head in range(self.heads[0])]
 
 
 class HostGpu:
@@ -172,20 +176,21 @@ class FlashAttention3:
         self.compare_plan(q, k, starts, lens, table, metadata, numbers)
         lse.fill_(math.nan)
         group = q.shape[1] // k.shape[2]
+        options = [numbers[name] for name in ("softmax_scale", "window_size_left", "softcap")]
         for i, length in enumerate(lens.tolist()):
             first, end = starts[i : i + 2].tolist()
             pages = table[i, : -(-length // k.shape[1])].long()
             see = torch.arange(length - (end - first), length)
             for head in range(q.shape[1]):
                 own = [t[pages, :, head // group].flatten(0, 1)[:length] for t in (k, v)]
-                hidden = torch.arange(length) > see[:, None]
-                out[first:end, head], lse[head, first:end] = partial_attention(q[first:end, head], *own, hidden, numbers["softmax_scale"])
+                behind = see[:, None] - torch.arange(length)
+                out[first:end, head], lse[head, first:end] = partial_attention(q[first:end, head], *own, behind, *options)
 
     def compare_plan(self, q, k, starts, lens, table, metadata, numbers):
         plan_input = cgr.Fa3Input(
             num_requests=len(lens), num_tokens=q.shape[0], num_q_heads=q.shape[1], num_kv_heads=k.shape[2], head_dim=q.shape[2],
             dtype=cgr.Dtype.BF16, page_size=k.shape[1], max_query_len=numbers["max_seqlen_q"], max_seq_len=table.shape[1] * k.shape[1],
-            causal=numbers["is_causal"], num_splits=numbers["num_splits"], num_multiprocessors=HostGpu.num_multiprocessors,
+            causal=numbers["is_causal"], window_left=numbers["window_size_left"] + 1, softcap=int(numbers["softcap"] > 0), num_splits=numbers["num_splits"], num_multiprocessors=HostGpu.num_multiprocessors,
             query_start_loc=starts.numpy().copy(), seq_lens=lens.numpy().copy(),
         )  # fmt: skip
         words = cgr.aligned(cgr.fa3_size(plan_input).metadata_bytes)
