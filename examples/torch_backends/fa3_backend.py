@@ -11,6 +11,7 @@ import types
 
 import flash_attn_interface  # noqa: F401, its operations are then in torch.ops.flash_attn_3
 import torch
+from flash_attn_config import CONFIG
 from layers import Layers, live_requests
 
 import cgr
@@ -30,7 +31,7 @@ class FlashAttention3:
         self.columns = -(-max_seq_len // self.layers.page_size)
         self.backend = cgr.Backend(
             name=name,
-            check=self.layers.check,
+            check=self.check,
             support=lambda *_: cgr.GraphSupport.ALWAYS,
             create=lambda key: types.SimpleNamespace(workspace=key.workspace.address, bytes=key.workspace_bytes),
             plan=self.plan,
@@ -39,6 +40,15 @@ class FlashAttention3:
             on_demand=cgr.on_demand(cgr.Buffer.BLOCK_TABLE),
             workspace_bytes=cgr.fa3_size(self.input(max_requests, max_requests, 1)).metadata_bytes,
         )
+
+    def check(self, device, group, layer):
+        """What the wheel was built without, too: it leaves kernels out, and says so in flash_attn_config."""
+        left_out = [("window_left", "LOCAL", self.layers.window), ("softcap", "SOFTCAP", self.layers.softcap)]
+        return self.layers.check(device, group, layer) + [
+            cgr.Finding(status=cgr.Status.ERROR_UNSUPPORTED, field=field, text=f"has no kernels: FLASHATTENTION_DISABLE_{flag}")
+            for field, flag, wanted in left_out
+            if wanted and CONFIG["build_flags"].get(f"FLASHATTENTION_DISABLE_{flag}")
+        ]
 
     def input(self, num_requests, num_tokens, max_query_len):
         """Of the key alone: a graph keeps these numbers."""

@@ -39,7 +39,11 @@ class StandIns(unittest.TestCase):
         random.seed(SEED), torch.manual_seed(SEED)
         self.attention3 = torch_libraries.FlashAttention3()
         self.flashinfer = torch_libraries.flashinfer()
-        for name, module in (("flashinfer", self.flashinfer), ("flash_attn_interface", torch_libraries)):
+        for name, module in (
+            ("flashinfer", self.flashinfer),
+            ("flash_attn_interface", torch_libraries),
+            ("flash_attn_config", torch_libraries),
+        ):
             sys.modules[name] = module
             self.addCleanup(sys.modules.pop, name)
         with cgr.Device("host") as device:
@@ -161,6 +165,14 @@ class StandIns(unittest.TestCase):
                 setattr(layer, field, value)
                 findings = engine.backend.layers.check(engine.device.info(), cgr.Group(num_pages=4), layer)
                 self.assertEqual([finding.field for finding in findings], [field])
+
+    def test_what_a_wheel_was_built_without_is_named(self):
+        for fields, name in ((dict(softcap=2.0), "softcap"), (dict(window=9), "window_left")):
+            flag = f"FLASHATTENTION_DISABLE_{'LOCAL' if name == 'window_left' else 'SOFTCAP'}"
+            with mock.patch.dict(torch_libraries.CONFIG["build_flags"], {flag: True}):
+                self.engine("fa3")
+                with self.assertRaisesRegex(cgr.CgrError, f"{name} has no kernels: {flag}"):
+                    self.engine("fa3", **fields)
 
     def test_a_device_without_kernels_is_named(self):
         with self.assertRaisesRegex(cgr.CgrError, "has no kernels for this device"):

@@ -159,6 +159,9 @@ def flashinfer():
     return module
 
 
+CONFIG = {"build_flags": {}}  # of flash_attn_config
+
+
 class FlashAttention3:
     """torch.ops.flash_attn_3. `wrong` is what it found wrong in a step."""
 
