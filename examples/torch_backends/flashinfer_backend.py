@@ -175,7 +175,8 @@ class FlashInfer:
             raise RuntimeError(f"FlashInfer {flashinfer.__version__} plans {numbers}, and cgr {mine}: name the layout of its release")
 
     def plan(self, state, recorder, flags, draft):
-        k, wrapper, count = self.layers, state.wrapper, state.input.num_requests
+        k, wrapper, info = self.layers, state.wrapper, recorder.info()
+        count = info.num_requests  # of the key, or of an eager step: what follows in the buffers is of older steps
         wrapper._paged_kv_indptr_buf = k.ints(recorder, cgr.Buffer.KV_INDPTR, count + 1, group=True)
         wrapper._paged_kv_last_page_len_buf = k.ints(recorder, cgr.Buffer.KV_LAST_PAGE_LEN, count, group=True)
         state.input.kv_indptr = cgr.Address(wrapper._paged_kv_indptr_buf.data_ptr())
@@ -185,7 +186,7 @@ class FlashInfer:
             wrapper._qo_indptr_buf = k.ints(recorder, cgr.Buffer.QUERY_START_LOC, count + 1)
             state.input.qo_indptr = cgr.Address(wrapper._qo_indptr_buf.data_ptr())
             enqueue = k.record.device.flashinfer_prefill_enqueue
-        enqueue(state.input, cgr.Address(state.words.data_ptr()), recorder.info().stream, int_bytes=state.bytes)
+        enqueue(state.input, cgr.Address(state.words.data_ptr()), info.stream, int_bytes=state.bytes)
 
     # ------------------------------------------------------------------------------------------------------ the attention
 

@@ -81,8 +81,9 @@ class Wrapper:
         for tile in range(tiles):
             if valid[tile]:
                 request, part = (int(self.words(name, tiles)[tile]) for name in ("request_indices", "kv_tile_indices"))
-                first = int(self._paged_kv_indptr_buf[request])
-                pages = self._paged_kv_indices_buf[first : int(self._paged_kv_indptr_buf[request + 1])].long()
+                starts = self._paged_kv_indptr_buf.tolist()
+                places = torch.arange(starts[request], starts[request + 1])
+                pages = self._paged_kv_indices_buf[places].long() * (places < starts[-1])  # FlashInfer stops at the end of all
                 length = max(len(pages) - 1, 0) * self.page_size + int(self._paged_kv_last_page_len_buf[request]) * (len(pages) > 0)
                 keys = range(part * chunk, min((part + 1) * chunk, length))
                 for row, head, see in self.rows(tile, request, length):
