@@ -1,6 +1,6 @@
 """Steps of random batches, replayed from graphs that plan on the device, against the same library with its own plan for each batch.
 
-    python compare.py flashinfer|flashinfer-decode|fa3 [--device cuda:0] [--steps 60] [--seed 1] [--window 300] [--softcap 20]
+    python compare.py flashinfer|flashinfer-decode|fa3 [--device cuda:0] [--steps 60] [--seed 1] [--window 300] [--softcap 20] [--mode PIECEWISE]
 
 "equal" counts steps in which all bits of out and lse are those of the library's own plan. Where the library cannot be given the
 graph's padded batch it plans for the real requests alone, splits otherwise, and rounds otherwise: these steps are counted apart.
@@ -274,10 +274,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--window", type=int, default=0, help="keys that a query sees (default: all)")
     parser.add_argument("--softcap", type=float, default=0.0)
+    parser.add_argument("--mode", choices=[mode.name for mode in cgr.GraphMode], default="DEFAULT")
     options = parser.parse_args()
     random.seed(options.seed), torch.manual_seed(options.seed)
     make, own = KINDS[options.kind]
-    engine = Engine(options.device, make(), options.window, options.softcap)
+    engine = Engine(options.device, make(), options.window, options.softcap, graph_mode=cgr.GraphMode[options.mode])
     counts, away = run(engine, own(engine), options.steps, options.seed)
     for name, found in sorted(counts.items()):
         print(f"{options.kind}: {name}: {found}")
