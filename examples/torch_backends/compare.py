@@ -126,9 +126,9 @@ class OwnFlashInfer:
     def attend(self, key, rows, query_lens):
         """[(out, lse)] of the layers, and whether the plan is for the same key."""
         full, tokens = len(rows) == key.num_requests, sum(query_lens)
-        uniform = int(key.query_len == 1)
-        decode = bool(uniform and self.backend.cuda_cores)
-        same = full or not uniform
+        uniform = self.backend.uniform(key)
+        decode = self.backend.decodes(key)
+        same = full or not (uniform or decode)
         pages = Pages(self.engine, rows, query_lens, key.num_requests if same else len(rows))
         wrapper = self.wrapper(decode, len(pages.lens), key.num_tokens if same else tokens, uniform)
         arrays = (pages.indptr, pages.indices, pages.last) if decode else (pages.starts, pages.indptr, pages.indices, pages.last)

@@ -95,6 +95,14 @@ class FlashInfer:
             graph=1,
         )
 
+    def decodes(self, key):
+        """Whether FlashInfer's decode kernel, which takes row i of q for request i, serves the key."""
+        return self.cuda_cores and key.kind == cgr.GraphKind.FULL and key.query_len == 1
+
+    def uniform(self, key):
+        """FlashInfer's uniform_q_len for a key of the prefill kernel: 0 also where the wrapper has no such argument yet."""
+        return int(self.layout == cgr.FlashinferLayout.V0_7_1 and key.query_len == 1 and key.num_tokens == key.num_requests)
+
     def workspace_bytes(self, max_tokens, max_requests):
         plans = [cgr.flashinfer_prefill_size(self.prefill_input(max_requests, max(max_tokens, max_requests), 0))]
         if self.cuda_cores:
@@ -103,9 +111,9 @@ class FlashInfer:
 
     def create(self, key):
         """A wrapper for the key. Its buffers are replaced by cgr's when there is a recorder, which tells where they are."""
-        decode = self.cuda_cores and key.kind == cgr.GraphKind.FULL and key.query_len == 1
+        decode = self.decodes(key)
         rows = max(key.num_tokens, key.num_requests)
-        uniform = int(key.query_len == 1 and key.num_tokens == key.num_requests)
+        uniform = self.uniform(key)
         workspace = self.layers.tensor_at(key.workspace.address, torch.uint8, (key.workspace_bytes,))
         make = self.decode_wrapper if decode else functools.partial(self.prefill_wrapper, rows=rows, uniform=uniform)
         wrapper, numbers = make(workspace[STATUS_BYTES:], key.num_requests)

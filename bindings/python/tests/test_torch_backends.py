@@ -122,6 +122,15 @@ class StandIns(unittest.TestCase):
                     self.assertEqual(found.equal, found.steps, name)
                 self.assertLess(away, 0.02)
 
+    def test_an_older_release(self):
+        self.flashinfer.__version__ = "0.6.18"
+        with mock.patch.object(torch_libraries.HostGpu, "layout", cgr.FlashinferLayout.V0_6_18):
+            for kind in ("flashinfer", "flashinfer-decode"):
+                engine = self.engine(kind)
+                self.steps(engine, 5, lambda *_: None)
+                counts, _ = compare.run(engine, compare.OwnFlashInfer(engine), 4, SEED)
+                self.assertTrue(all(found.equal == found.steps for found in counts.values()))
+
     def test_decodes_on_cuda_cores_and_others_between_pieces(self):
         engine = self.engine("flashinfer-decode")
         kinds = self.steps(engine, 12, lambda *_: None)

@@ -102,6 +102,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
              "kv_tile_indices", "merge_indptr", "o_indptr", "kv_chunk_size_ptr", "v", "s", "block_valid_mask")  # fmt: skip
 
     def plan(self, starts, indptr, indices, last, q_heads, kv_heads, dim, page_size, *, causal, head_dim_vo=None, uniform_q_len=0, **more):
+        assert not uniform_q_len or HostGpu.layout == cgr.FlashinferLayout.V0_7_1, "no such argument yet"
         assert causal and int(starts[-1]) <= getattr(self, "most", int(starts[-1]))
         self.most = getattr(self, "most", int(starts[-1]))
         plan_input = cgr.FlashinferPrefillInput(
@@ -118,7 +119,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         return super().run(q, cache, **more)
 
     def masked(self):
-        return True
+        return HostGpu.layout == cgr.FlashinferLayout.V0_7_1 or self._plan_info[-1]
 
     def rows(self, tile, request, length):
         group = self.heads[0] // self.heads[1]
