@@ -68,10 +68,9 @@ class Blocks(BlockManager):
         self.runner.open(seq)
 
     def may_append(self, seq):
-        before = len(seq.block_table)
-        super().may_append(seq)
-        if len(seq.block_table) > before:
-            self.runner.append(seq, before)
+        if len(seq) % self.block_size == 1:
+            super().may_append(seq)
+            self.runner.append(seq)
 
     def deallocate(self, seq):
         self.runner.close(seq)
@@ -218,7 +217,8 @@ class Runner:
         self.runtime.request_set_data(row, TEMPERATURE, np.float32([seq.temperature]))
         self.runtime.request_set_data(row, SEED, self.seeds.integers(1 << 31, size=1, dtype=np.int32))
 
-    def append(self, seq, first):
+    def append(self, seq):
+        first = len(seq.block_table) - 1
         self.runtime.request_set_pages(self.rows[seq.seq_id], group=0, first=first, pages=seq.block_table[first:])
 
     def close(self, seq):
@@ -249,7 +249,7 @@ class Runner:
 
     def following(self, seqs):
         """Those that go on after the step under way, whatever its tokens are but the end; none if one of them needs a block."""
-        going = [seq for seq in seqs if seq.num_completion_tokens + 1 < seq.max_tokens]
+        going = [seq for seq in seqs if seq.num_tokens - seq.num_prompt_tokens + 1 < seq.max_tokens]
         size, most = self.config.kvcache_block_size, self.config.max_model_len
         return going if all(seq.num_tokens < min(len(seq.block_table) * size, most) for seq in going) else []
 

@@ -1,7 +1,7 @@
 """nano-vllm as it is, or with its steps by cgr: tokens per second and the host's time for a step. See README.md.
 
     python main.py --make DIR                                 # random weights of Qwen3-0.6B's shape, and a tokenizer of numbers
-    python main.py --model DIR --mode nano|nano-eager|cgr|cgr-sync
+    python main.py --model DIR --mode nano|nano-eager|cgr
     python main.py --compare before.json after.json           # greedy tokens that --tokens FILE has written
 """
 
@@ -27,7 +27,7 @@ def arguments():
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
     parser.add_argument("--compare", nargs=2, metavar="FILE")
     parser.add_argument("--model", metavar="DIR")
-    parser.add_argument("--mode", choices=("nano", "nano-eager", "cgr", "cgr-sync"), default="cgr")
+    parser.add_argument("--mode", choices=("nano", "nano-eager", "cgr"), default="cgr")
     parser.add_argument("--device", default="cuda:0", help="cuda:0, or host in mode cgr")
     parser.add_argument("--blocks", type=int, default=-1, help="of 256 tokens; by default all that fit")
     parser.add_argument("--max-requests", type=int, default=128, help="in one step")
@@ -104,10 +104,10 @@ class Clock:
 
 def open_engine(options):
     fields = dict(max_model_len=4096, max_num_seqs=options.max_requests, max_num_batched_tokens=options.max_tokens)
-    if options.mode.startswith("cgr"):
+    if options.mode == "cgr":
         import cgr_nano_vllm
 
-        fields |= dict(ahead=options.mode == "cgr", num_kvcache_blocks=options.blocks)
+        fields |= dict(num_kvcache_blocks=options.blocks)
         llm = cgr_nano_vllm.LLM(options.model, options.device, **fields)
     else:
         import nanovllm
@@ -136,9 +136,16 @@ def serve(llm, prompts, output, temperature, clock=None):
 
 
 def measure(llm, options, vocabulary):
-    numbers = random.Random(3)
     runner = llm.model_runner
-    clock = Clock(runner, runner, "launch" if options.mode.startswith("cgr") else "sampler")
+    clock = Clock(runner, runner, "launch" if options.mode == "cgr" else "sampler")
+    measure_counts(llm, options, vocabulary, clock, options.mode)
+    if options.mode == "cgr":
+        runner.ahead = False
+        measure_counts(llm, options, vocabulary, clock, "cgr, not ahead")
+
+
+def measure_counts(llm, options, vocabulary, clock, name):
+    numbers = random.Random(3)
     for count in options.requests:
         rates, decodes, all_times = [], [], []
         for _ in range(options.repeat + 1):
@@ -152,7 +159,7 @@ def measure(llm, options, vocabulary):
         launch, engine, whole = (statistics.median(column) * 1e6 for column in zip(*all_times))
         rate, decode = statistics.median(rates[1:]), statistics.median(decodes[1:])
         print(
-            f"{options.mode:10} {count:4} requests: {rate:9,.0f} tokens/s with prompts, {decode:9,.0f} in decodes; a step of "
+            f"{name:14} {count:4} requests: {rate:9,.0f} tokens/s with prompts, {decode:9,.0f} in decodes; a step of "
             f"decodes: {whole:8,.0f} us, of which the host prepares and launches {launch:8,.1f}, schedules {engine:7,.1f}",
             flush=True,
         )
@@ -189,7 +196,7 @@ def main():
     started = time.perf_counter()
     llm = open_engine(options)
     blocks = len(llm.scheduler.block_manager.blocks)
-    print(f"{options.mode:10} started in {time.perf_counter() - started:.1f} s, {blocks} blocks", flush=True)
+    print(f"{options.mode:14} started in {time.perf_counter() - started:.1f} s, {blocks} blocks", flush=True)
     vocabulary = llm.model_runner.model.lm_head.weight.shape[0]
     if options.tokens:
         theirs = getattr(llm.model_runner, "sampler", None)

@@ -87,9 +87,9 @@ class Engine(unittest.TestCase):
         cls.theirs = Qwen3ForCausalLM.from_pretrained(cls.folder.name, dtype=torch.float32).eval()
 
     @contextlib.contextmanager
-    def engine(self, **fields):
+    def engine(self, schedule=0, **fields):
         """Over the validation layer, which sees pages that change their owner too early."""
-        device = cgr.Device("host", layer=True)
+        device = cgr.Device("host", layer=True, host_schedule=schedule)
         fields = dict(max_num_seqs=4, max_num_batched_tokens=300, max_model_len=1024, num_kvcache_blocks=self.BLOCKS) | fields
         llm = self.adapter.LLM(self.folder.name, device, **fields)
         atexit.unregister(llm.exit)
@@ -118,7 +118,9 @@ class Engine(unittest.TestCase):
             allocate(seq, cached)
 
         def counted_launch(seqs, fields={}):
-            seen["chunks"] += cgr.RequestFlag.PARTIAL in fields.get("flags", [])
+            partial = fields.get("flags", []).count(cgr.RequestFlag.PARTIAL)
+            seen["chunks"] += partial
+            seen["tokens"] += len(seqs) - partial
             seen["prompts_after_ahead"] += bool(fields) and len(runner.made) > 0
             seen["joined"] += not fields and len(runner.made) > 0  # decodes of sequences that come to those that ran ahead
             return launch(seqs, fields)
@@ -168,6 +170,7 @@ class Engine(unittest.TestCase):
                         outputs, seen = self.serve(llm, requests, numbers)
                         self.check(requests, outputs)
                         self.assertGreater(len(set(sum(outputs, []))), sum(map(len, outputs)) // 4)
+                        self.assertEqual(seen.pop("tokens"), sum(map(len, outputs)), "a step made a token that no one wants")
                         total += seen
             happened = {"preempted", "cached", "chunks"}
             if fields.get("ahead", True):
@@ -179,7 +182,7 @@ class Engine(unittest.TestCase):
         numbers, closed_ahead = random.Random(5), []
         prompts = [prompt for prompt, _ in self.requests(numbers, 3)]
         requests = [(prompt, 20) for prompt in prompts * 4]
-        with self.engine(enforce_eager=True) as llm:
+        with self.engine(cgr.HostSchedule.LATEST, enforce_eager=True) as llm:
             whole, _ = self.serve(llm, requests, random.Random(6))
             llm.scheduler.eos = whole[0][6]
             close = llm.model_runner.close
@@ -229,7 +232,7 @@ class Engine(unittest.TestCase):
             for words in (f"--model {self.folder.name} {sizes} --tokens {tokens}", f"--compare {tokens} {tokens}"):
                 with mock.patch.object(sys, "argv", ["main.py", *words.split()]):
                     main.main()
-        expected = r"cgr +started in(.|\n)*20 blocks\ncgr +1 requests: .* tokens/s(.|\n)*greedy tokens: 18 of 18 sequences of 48 are"
+        expected = r"cgr +started in(.|\n)*20 blocks\ncgr +1 requests: .* tokens/s(.|\n)*not ahead +2 req(.|\n)*tokens: 18 of 18 "
         self.assertRegex(text.getvalue(), expected)
 
 
