@@ -33,7 +33,7 @@ def idle(engine, requests, steps=20):
     """Prints how long the GPU computes in steps that decode all of the requests, and how long it does not.
 
     Alike for every mode: the profiler tells when kernels and copies run, in some steps; the clock how long as many steps take
-    without a profiler, which would slow down eager ones. What lies between two kernels of a step is idle, too.
+    without a profiler, which would slow down eager ones. The time between two kernels of a step is idle, too.
     """
     from torch.profiler import ProfilerActivity, profile
 

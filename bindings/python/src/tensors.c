@@ -121,8 +121,8 @@ static bool data_of_dl_tensor(const dl_tensor *tensor, int numbers, int bytes, b
     return refuse_code(tensor, bits / 8, numbers, bytes, name);
   if (!find_reach(tensor, strided, name, &reach))
     return false;
-  out->pointer = (char *)tensor->data + tensor->byte_offset, out->bytes = (Py_ssize_t)(reach * (bits / 8)),
-  out->item = bits / 8, out->on_device = !host;
+  out->pointer = (char *)tensor->data + tensor->byte_offset, out->bytes = (Py_ssize_t)(reach * (bits / 8)), out->item = bits / 8,
+  out->on_device = !host;
   if (numbers == CGRPY_ANY || (uintptr_t)out->pointer % (uintptr_t)bytes == 0)
     return true;
   PyErr_Format(PyExc_ValueError, "%s is not aligned to its elements of %d bytes", name, bytes);
@@ -152,7 +152,8 @@ static const dl_exchange *find_exchange(PyObject *object) {
 }
 
 /* 1: *out is its memory; 0: its library did not give it, such as PyTorch a tensor with gradients; -1: an exception. */
-static int data_by_exchange(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
+static int data_by_exchange(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name,
+                            cgrpy_data *out) {
   const dl_exchange *exchange = find_exchange(object);
   dl_tensor tensor;
   dl_versioned *managed = NULL;
@@ -194,7 +195,8 @@ static PyObject *call_dlpack(PyObject *object) {
 }
 
 /* The capsule is kept, not taken: it ends the tensor when it goes. */
-static bool data_of_dlpack(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
+static bool data_of_dlpack(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name,
+                           cgrpy_data *out) {
   PyObject *capsule = call_dlpack(object);
   bool ok = false;
   if (capsule == NULL)
@@ -237,7 +239,8 @@ static int find_interface(PyObject *object, PyObject **out) {
 }
 
 /* By what the object has, if that is an attribute; 1, 0 and -1 as before. */
-static int data_by_attribute(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
+static int data_by_attribute(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name,
+                             cgrpy_data *out) {
   PyObject *found;
   int there = find_interface(object, &found);
   bool ok = there > 0 && data_of_interface(found, numbers, bytes, strided, name, out);
@@ -255,7 +258,8 @@ static int data_by_attribute(PyObject *object, int numbers, int bytes, bool writ
   return there == 0 ? 0 : ok ? 1 : -1;
 }
 
-bool cgrpy_data_of_others(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name, cgrpy_data *out) {
+bool cgrpy_data_of_others(PyObject *object, int numbers, int bytes, bool writable, bool strided, const char *name,
+                          cgrpy_data *out) {
   int there = data_by_exchange(object, numbers, bytes, writable, strided, name, out);
   if (there == 0)
     there = data_by_attribute(object, numbers, bytes, writable, strided, name, out);

@@ -32,6 +32,24 @@ def installed(name):
     return importlib.util.find_spec(name) is not None
 
 
+@unittest.skipUnless(TORCH, "no torch")
+class TensorsAtAnAddress(unittest.TestCase):
+    def test_they_are_the_memory(self):
+        device = torch.device("cpu" if ON_HOST else "cuda")
+        for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.uint8, torch.float8_e4m3fn):
+            memory = torch.arange(120, dtype=torch.uint8, device=device).repeat(dtype.itemsize).view(dtype)
+            whole = cgr.torch.tensor_at(memory.data_ptr(), dtype, (120,), device)
+            part = cgr.torch.tensor_at(memory[5:].data_ptr(), dtype, (3, 2, 4), device, strides=(20, 8, 1))
+            self.assertEqual((whole.dtype, part.dtype, part.device.type), (dtype, dtype, device.type))
+            bits = memory.view(torch.uint8)
+            self.assertTrue(torch.equal(whole.view(torch.uint8), bits))
+            wanted = memory.as_strided((3, 2, 4), (20, 8, 1), 5)
+            self.assertTrue(torch.equal(part.contiguous().view(torch.uint8), wanted.contiguous().view(torch.uint8)))
+            part.copy_(torch.ones((3, 2, 4), device=device).to(dtype))
+            self.assertTrue((memory.as_strided((3, 2, 4), (20, 8, 1), 5).float() == 1).all())
+            self.assertEqual(part.data_ptr(), memory.data_ptr() + 5 * dtype.itemsize)
+
+
 @unittest.skipUnless(TORCH and ON_HOST, "no torch, or a GPU")
 class StandIns(unittest.TestCase):
     def setUp(self):

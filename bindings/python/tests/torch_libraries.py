@@ -107,8 +107,8 @@ class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
         self.most = getattr(self, "most", int(starts[-1]))
         plan_input = cgr.FlashinferPrefillInput(
             num_requests=len(last), total_num_rows=self.most, qo_indptr=starts.numpy(), kv_indptr=indptr.numpy(), num_q_heads=q_heads,
-            num_kv_heads=kv_heads, head_dim_qk=dim, head_dim_vo=head_dim_vo or dim, page_size=page_size, uniform_q_len=uniform_q_len, window=more["window_left"] + 1,
-            num_multiprocessors=HostGpu.num_multiprocessors, graph=1, layout=HostGpu.layout,
+            num_kv_heads=kv_heads, head_dim_qk=dim, head_dim_vo=head_dim_vo or dim, page_size=page_size, uniform_q_len=uniform_q_len,
+            window=more["window_left"] + 1, num_multiprocessors=HostGpu.num_multiprocessors, graph=1, layout=HostGpu.layout,
         )  # fmt: skip
         self._qo_indptr_buf[: len(starts)] = starts
         self.keep(plan_input, cgr.flashinfer_prefill_build, (indptr, indices, last), (q_heads, kv_heads), page_size, more)
@@ -195,7 +195,8 @@ class FlashAttention3:
         plan_input = cgr.Fa3Input(
             num_requests=len(lens), num_tokens=q.shape[0], num_q_heads=q.shape[1], num_kv_heads=k.shape[2], head_dim=q.shape[2],
             dtype=cgr.Dtype.BF16, page_size=k.shape[1], max_query_len=numbers["max_seqlen_q"], max_seq_len=table.shape[1] * k.shape[1],
-            causal=numbers["is_causal"], window_left=numbers["window_size_left"] + 1, softcap=int(numbers["softcap"] > 0), num_splits=numbers["num_splits"], num_multiprocessors=HostGpu.num_multiprocessors,
+            causal=numbers["is_causal"], window_left=numbers["window_size_left"] + 1, softcap=int(numbers["softcap"] > 0),
+            num_splits=numbers["num_splits"], num_multiprocessors=HostGpu.num_multiprocessors,
             query_start_loc=starts.numpy().copy(), seq_lens=lens.numpy().copy(),
         )  # fmt: skip
         words = cgr.aligned(cgr.fa3_size(plan_input).metadata_bytes)
