@@ -75,4 +75,4 @@ class CgrRunner:
         )
 
     def result(self, step):
-        return step.wait(-1, self.answer).tokens.tolist()
+        return step.wait(-1, self.answer).tokens

@@ -14,7 +14,8 @@ def decode(cache, slots, seq_lens, table):
     """One token each: slots and seq_lens [requests], table [requests, pages]. Pages are gathered up to the table's width. Query
     heads that share a KV head are queries of it, which lets torch take its fast kernels."""
     width = table.shape[1] * cache.shape[3]
-    mask = (torch.arange(width, device=table.device) < seq_lens[:, None])[:, None, None]
+    mask = torch.zeros(len(table), 1, 1, width, dtype=cache.dtype, device=table.device)
+    mask.masked_fill_(torch.arange(width, device=table.device) >= seq_lens[:, None, None, None], float("-inf"))
 
     def attend(layer, q, k, v):
         append(cache, layer, slots, k, v)

@@ -9,7 +9,9 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 
-AHEAD = 4  # pages that a request gets at once while there are many
+import numpy as np
+
+AHEAD = 8  # pages that a request gets at once while there are many
 NO_PAGES = array("i")
 
 
@@ -53,7 +55,8 @@ class Scheduler:
         self.many = 2 * AHEAD * limits.max_requests  # more free pages than this are many
         self.step = self.noted = 0  # the next to plan; the next to note
         self.wakes = {}  # requests, by step
-        self.made = [()] * (limits.max_len + 8)  # tokens of the last steps: lists, by place
+        self.made = np.zeros((limits.max_len + 8, limits.max_requests), np.int32)  # tokens of the last steps, by place
+        self.ring = memoryview(self.made.ravel())  # the same, sooner written
         self.preempted = 0
 
     def add(self, request):
@@ -69,8 +72,7 @@ class Scheduler:
     def plan(self, sync):
         """Edits the standing batch for the next step. Returns the step's chunks, which follow it; None if there is nothing to run
         before results are read. `sync()` reads them: a page is given away only when no step uses it."""
-        step, preempted = self.step, self.preempted
-        awake = self.wakes.pop(step, ())
+        step, preempted, awake = self.step, self.preempted, self.wakes.pop(self.step, ())
         if len(awake) > len(self.free):
             self.make_room(awake, sync)
         for request in awake:
@@ -128,11 +130,10 @@ class Scheduler:
             budget -= self.chunk(request, budget, chunks)
         while may_admit and budget > 0 and self.waiting and len(self.running) < self.limits.max_requests:
             request = self.waiting[0]
-            count = self.count_pages(len(request.tokens))
-            if count > len(self.free):
+            if self.count_pages(len(request.tokens)) > len(self.free):
                 break
             self.waiting.popleft()
-            request.pages = self.take_pages(count)
+            request.pages = self.take_pages(self.count_pages(len(request.tokens)))
             request.row = self.runner.open(request.tag, request.pages)
             self.running.append(request)
             self.filling.append(request)
@@ -171,7 +172,7 @@ class Scheduler:
     def collect(self, request):
         """What it has made, once that has been noted, and its pages."""
         for (first, place), (end, _) in zip(request.spans, request.spans[1:]):
-            request.tokens += [self.made[step % len(self.made)][place] for step in range(first, end)]
+            request.tokens += self.made[np.arange(first, end) % len(self.made), place].tolist()
         self.free += request.pages
         request.row, request.pages, request.spans = None, NO_PAGES, []
         if len(request.tokens) == request.end:
@@ -183,17 +184,16 @@ class Scheduler:
         self.leave(request)
         self.collect(request)
         if len(request.tokens) < request.end:
-            self.preempted += 1
-            request.computed = 0
+            self.preempted, request.computed = self.preempted + 1, 0
             self.waiting.appendleft(request)
 
     def note(self, chunks, tokens):
-        """What the next step that was not noted has made: a token for each place, then one for each chunk."""
-        self.made[self.noted % len(self.made)] = tokens
+        """What the next step that was not noted has made: an int32 for each place, then one for each chunk."""
+        first = self.noted % len(self.made) * self.limits.max_requests
+        self.ring[first : first + len(tokens)] = tokens
         self.noted += 1
-        if chunks:
-            for chunk, token in zip(chunks, tokens[-len(chunks) :]):
-                if not chunk.partial:
-                    chunk.request.tokens.append(token)
+        for chunk, token in zip(chunks, tokens[-len(chunks) :] if chunks else ()):
+            if not chunk.partial:
+                chunk.request.tokens.append(token)
         while self.leaving:
             self.collect(self.leaving.pop())

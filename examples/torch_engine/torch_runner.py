@@ -23,8 +23,9 @@ class EagerRunner:
         words = self.rows.size + 3 * limits.max_tokens + limits.max_requests
         self.words = torch.zeros(words, dtype=torch.int32, device=device)
         self.packed = [torch.zeros(words, dtype=torch.int32, pin_memory=self.on_gpu) for _ in range(RING)]
-        self.results = [torch.zeros(limits.max_requests, dtype=torch.int64, pin_memory=self.on_gpu) for _ in range(RING)]
-        self.events = [torch.cuda.Event() for _ in range(RING)] if self.on_gpu else None
+        self.results = [torch.zeros(limits.max_requests, dtype=torch.int32, pin_memory=self.on_gpu) for _ in range(RING)]
+        if self.on_gpu:
+            self.stream, self.events = torch.cuda.current_stream(device), [torch.cuda.Event() for _ in range(RING)]
         self.turn = 0
 
     def open(self, _tag, pages):
@@ -56,7 +57,7 @@ class EagerRunner:
         self.turn = (self.turn + 1) % RING
         ticket = self.mix(chunks) if chunks else self.decode(self.n, PAGES + self.width())
         if self.on_gpu:
-            self.events[self.turn].record()
+            self.events[self.turn].record(self.stream)
         self.standing[: self.n, POSITION] += 1
         return ticket
 
@@ -65,17 +66,14 @@ class EagerRunner:
         return 1 + int(self.standing[: self.n, POSITION].max(initial=0)) // self.limits.page_size
 
     def decode(self, n, width):
+        """A step of decodes: one copy to the device, the model, one copy back."""
         self.pack(n, width)
-        self.enqueue(self.turn, n, width)
+        requests = self.words[: n * width].copy_(self.packed[self.turn][: n * width], non_blocking=True)
+        self.results[self.turn][:n].copy_(self.forward(requests.view(n, width)), non_blocking=True)
         return self.turn, n
 
     def pack(self, n, width):
         self.packed[self.turn].numpy()[: n * width].reshape(n, width)[:] = self.standing[:n, :width]
-
-    def enqueue(self, turn, n, width):
-        """A step of decodes: one copy to the device, the model, one copy back."""
-        requests = self.words[: n * width].copy_(self.packed[turn][: n * width], non_blocking=True)
-        self.results[turn][:n].copy_(self.forward(requests.view(n, width)), non_blocking=True)
 
     def mix(self, chunks):
         """A step of decodes, then chunks."""
@@ -99,7 +97,7 @@ class EagerRunner:
         turn, n = ticket
         if self.on_gpu:
             self.events[turn].synchronize()
-        return self.results[turn].numpy()[:n].tolist()
+        return memoryview(self.results[turn].numpy())[:n]
 
     @torch.no_grad()
     def forward(self, requests, tokens=None, last=None, lengths=()):
@@ -119,7 +117,7 @@ class EagerRunner:
             attend = paged.decode(self.cache, slots, seq_lens, table)
         tokens = self.model(ids, positions, last, attend)
         self.last.index_copy_(0, rows.long(), tokens)
-        return tokens
+        return tokens.int()
 
 
 class GraphRunner(EagerRunner):
@@ -133,31 +131,38 @@ class GraphRunner(EagerRunner):
         self.graphs = {}
         for size in sorted(set(self.sizes), reverse=True):
             for width in sorted(set(self.widths), reverse=True):
-                for turn in range(RING):
-                    self.graphs[turn, size, PAGES + width] = self.capture(turn, size, PAGES + width)
+                self.graphs[size, PAGES + width] = self.capture(size, PAGES + width)
 
     def make_pool(self):
         if not self.on_gpu:
             raise SystemExit("--mode graph needs a GPU: torch.cuda.graph")
         self.pool = torch.cuda.graph_pool_handle()
 
-    def capture(self, turn, size, width):
-        self.turn = turn
-        self.pack(size, width)  # padding alone
-        self.enqueue(turn, size, width)
+    def capture(self, size, width):
+        """What replays it, its input and output, and the pinned memory of each turn."""
+        super().decode(size, width)  # padding alone
+        words = size * width
+        replay, tokens = self.record(self.words[:words].view(size, width))
+        return replay, self.words[:words], tokens, [(p[:words], r[:size]) for p, r in zip(self.packed, self.results)]
+
+    def record(self, requests):
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            self.enqueue(turn, size, width)
-        return graph
+            tokens = self.forward(requests)
+        return graph.replay, tokens
 
     def width(self):
         return self.widths[super().width()]
 
     def decode(self, n, width):
         size = self.sizes[n]
+        replay, words, tokens, memory = self.graphs[size, width]
+        packed, result = memory[self.turn]
         self.pack(size, width)
-        self.graphs[self.turn, size, width].replay()
+        words.copy_(packed, non_blocking=True)
+        replay()
+        result.copy_(tokens, non_blocking=True)
         return self.turn, n
 
 

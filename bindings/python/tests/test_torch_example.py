@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 import unittest
+from array import array
 from unittest import mock
 
 from support import ROOT
@@ -84,7 +85,7 @@ class Runner:
             self.test.assertLessEqual(len(state.tokens), len(state.pages) * self.limits.page_size)
             state.made = following(state.tokens)
         self.running.append({page for row, _ in work for page in self.rows[row].pages})
-        return [self.rows[row].made for row, _ in work]
+        return array("i", [self.rows[row].made for row, _ in work])
 
 
 @unittest.skipUnless(THERE, "no examples/torch_engine")
@@ -155,12 +156,13 @@ if TORCH:
         def make_pool(self):
             pass
 
-        def capture(self, turn, size, width):
+        def record(self, requests):
             def replay():
                 Padded.replayed += 1
-                self.enqueue(turn, size, width)
+                tokens.copy_(self.forward(requests))
 
-            return types.SimpleNamespace(replay=replay)
+            tokens = self.forward(requests)
+            return replay, tokens
 
 
 @unittest.skipUnless(TORCH, "no torch")
