@@ -206,6 +206,7 @@ static void defer_runtime(cgrpy_handle *runtime) {
   cgr_status status = CGR_OK;
   if (runtime->parent != NULL)
     runtime->parent->deferred++;
+  cgrpy_pin(runtime); /* what goes may be the last that needs it, and inside a host function nothing can be waited for */
   if (runtime->launched && cgr_runtime_device(runtime->pointer, &device) == CGR_OK) {
     PyThreadState *state = PyEval_SaveThread();
     if (runtime->stream != NULL)
@@ -214,12 +215,11 @@ static void defer_runtime(cgrpy_handle *runtime) {
       status = cgr_step_wait(runtime->pointer, runtime->last, -1, NULL);
     PyEval_RestoreThread(state);
   }
-  if (status != CGR_OK && status != CGR_ERROR_STEP)
-    return;
-  cgrpy_pin(runtime); /* what goes may be the last that needs it */
-  for (cgrpy_binding *b = runtime->bindings; b != NULL; b = b->next)
-    cgrpy_drop_states(b, true);
-  cgrpy_handle_clear((PyObject *)runtime);
+  if (status == CGR_OK || status == CGR_ERROR_STEP) {
+    for (cgrpy_binding *b = runtime->bindings; b != NULL; b = b->next)
+      cgrpy_drop_states(b, true);
+    cgrpy_handle_clear((PyObject *)runtime);
+  }
   cgrpy_unpin(runtime);
 }
 

@@ -103,6 +103,23 @@ class Exits(unittest.TestCase):
         ran = self.run_program("bare = Bare(args=(0.2,)); bare.launch(); raise SystemExit(7)", cgr.HostSchedule.ASYNC)
         self.assertEqual((ran.returncode, ran.stderr), (7, ""))
 
+    def test_a_runtime_closes_whose_last_array_a_host_function_has(self):
+        for schedule in cgr.HostSchedule:
+            with self.subTest(schedule=schedule):
+                ran = self.run_program(
+                    """
+                    bare = Bare(graph_mode=cgr.GraphMode.NONE)
+                    function = lambda ids: time.sleep(0.02)
+                    bare.runtime.capture(lambda recorder: bare.device.launch_host(
+                        function, (recorder.buffer(cgr.Buffer.INPUT_IDS).array(),), recorder.info().stream))
+                    bare.launch()
+                    bare.runtime.close()
+                    bare.device.close()  # refused while a runtime of it is left
+                    """,
+                    schedule,
+                )
+                self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+
     def test_nothing_is_launched_after_it(self):
         ran = self.run_program(
             """
