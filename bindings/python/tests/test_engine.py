@@ -42,7 +42,7 @@ class TenLines(unittest.TestCase):
         self.assertEqual(textwrap.dedent(mine), page)
 
 
-class Results(unittest.TestCase):
+class OverwrittenResults(unittest.TestCase):
     def test_one_that_the_ring_has_overwritten_is_refused(self):
         for ring_depth in (2, 0):
             with self.subTest(ring_depth=ring_depth), Engine(ring_depth=ring_depth) as engine:

@@ -60,7 +60,7 @@ class Texts(WithFolder):
     def test_a_prompt_is_the_tokenizer_s_tokens_and_comes_back_as_text(self):
         requests = list(self.text.requests(TEXTS, 5, 257))
         for tag, (request, text) in enumerate(zip(requests, TEXTS)):
-            self.assertEqual((request.tag, request.tokens, request.count), (tag, [FIRST, *text.encode()], 5))
+            self.assertEqual((request.tag, request.tokens, request.end - request.prompt_len), (tag, [FIRST, *text.encode()], 5))
             self.assertEqual(self.text.of(request.tokens), text)
             request.tokens += [*"! ß".encode(), FIRST]
             self.assertEqual(self.text.shown(request), text + "|! ß")
