@@ -18,6 +18,13 @@ REFUSALS = (cgr.CgrError, TypeError, ValueError, OverflowError, BufferError, Run
 UNCALLED = {"register", "wait"}
 
 
+def setUpModule():
+    """These tests collect garbage often, and need not look through all modules, of which torch has many."""
+    gc.collect()
+    gc.freeze()
+    unittest.addModuleCleanup(gc.unfreeze)
+
+
 class Broken:
     """Raises wherever it is asked for something."""
 
