@@ -278,7 +278,7 @@ class OfTensors(unittest.TestCase):
 
     def test_enqueued_they_are_read_when_the_kernel_runs(self):
         with cgr.Device(self.device_name) as device, device.stream() as own:
-            streams = [own] + ([torch.cuda.current_stream()] if self.torch_device == "cuda" else [])
+            streams = [own] + ([torch.cuda.Stream()] if self.torch_device == "cuda" else [])
             for f in ENQUEUED:
                 for stream in streams:
                     with self.subTest(f.name):
@@ -287,8 +287,9 @@ class OfTensors(unittest.TestCase):
     def enqueue(self, f, device, stream):
         tensors = [torch.from_numpy(array).to(self.torch_device, copy=True) for array in self.arrays(26)]
         plan_input = f.make(26, *tensors)
-        memory = torch.full((f.size(plan_input) + 256,), 0xAA, dtype=torch.uint8, device=self.torch_device)
-        memory = memory[-memory.data_ptr() % 256 :][: f.size(plan_input)]
+        size = f.size(f.make(26, None, None, None))  # follows from the numbers alone
+        memory = torch.full((size + 256,), 0xAA, dtype=torch.uint8, device=self.torch_device)
+        memory = memory[-memory.data_ptr() % 256 :][:size]
         for change in (0, 5):
             for tensor, array in zip(tensors, self.arrays(26, change)):
                 tensor.copy_(torch.from_numpy(array))
