@@ -11,7 +11,8 @@ from common import RESULTS, Folder
 import parse
 
 KEPT = sorted(RESULTS.rglob("*/*.txt"))
-FOR_PEOPLE = {"llama_check", "ncu_step", "nsys_step", "planner_20000", "torch_backends", "torch_engine"}  # texts without tables that are kept for people
+# Texts without tables that are kept for people.
+FOR_PEOPLE = {"llama_check", "nano_vllm", "ncu_step", "nsys_step", "planner_20000", "torch_backends", "torch_engine"}
 
 
 def value(path, metric, **case):
