@@ -20,8 +20,8 @@ typedef struct cgr__choices {
 
 /* Of the enums of base/names.c that functions take. */
 extern const cgr__choices cgr__dtypes, cgr__kv_layouts, cgr__graph_kinds, cgr__graph_modes, cgr__graph_supports, cgr__wait_modes,
-    cgr__timing_modes, cgr__host_schedules, cgr__dimensions, cgr__dimensions_of_steps, cgr__sources, cgr__fa3_layouts,
-    cgr__flashmla_layouts, cgr__flashinfer_layouts;
+    cgr__ranks_rules, cgr__timing_modes, cgr__host_schedules, cgr__dimensions, cgr__dimensions_of_steps, cgr__sources,
+    cgr__fa3_layouts, cgr__flashmla_layouts, cgr__flashinfer_layouts;
 extern const cgr__choices cgr__attention_flags, cgr__layer_flags, cgr__value_flags, cgr__backend_flags, cgr__abilities,
     cgr__planned_bits, cgr__request_flags, cgr__capture_flags, cgr__transform_flags;
 

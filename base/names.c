@@ -32,6 +32,7 @@ NAMES(cgr_device_kind, cgr_device_kind_name, { CGR_DEVICE_KIND_HOST, "host" }, {
 NAMES(cgr_host_schedule, cgr_host_schedule_name, { CGR_SCHEDULE_ASYNC, "async" }, { CGR_SCHEDULE_EARLIEST, "earliest" },
       { CGR_SCHEDULE_LATEST, "latest" }, { CGR_SCHEDULE_RANDOM, "random" })
 
+NAMES(cgr_ranks_rule, cgr_ranks_rule_name, { CGR_RANKS_LARGEST, "largest" }, { CGR_RANKS_SAME, "same" })
 NAMES(cgr_wait_mode, cgr_wait_mode_name, { CGR_WAIT_DEFAULT, "default" }, { CGR_WAIT_SPIN, "spin" }, { CGR_WAIT_YIELD, "yield" },
       { CGR_WAIT_BLOCK, "block" })
 
@@ -168,6 +169,7 @@ ENUM(cgr__kv_layouts, cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND)
 ENUM(cgr__graph_kinds, cgr_graph_kind, CGR_KIND_NONE, CGR_KIND_FULL)
 ENUM(cgr__graph_modes, cgr_graph_mode, CGR_MODE_DEFAULT, CGR_MODE_FULL_AND_PIECEWISE)
 ENUM(cgr__graph_supports, cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS)
+ENUM(cgr__ranks_rules, cgr_ranks_rule, CGR_RANKS_LARGEST, CGR_RANKS_SAME)
 ENUM(cgr__wait_modes, cgr_wait_mode, CGR_WAIT_DEFAULT, CGR_WAIT_BLOCK)
 ENUM(cgr__timing_modes, cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS)
 ENUM(cgr__host_schedules, cgr_host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM)

@@ -83,7 +83,8 @@ enum { CGR_HEADER_VERSION = CGR_VERSION };
   X(CGR_ERROR_NEWER_STRUCT, 25, "a struct sets fields that this library does not know")                             \
   X(CGR_ERROR_CHANGES_PENDING, 26, "more changes are pending than the free ring slots hold: flush them")            \
   X(CGR_ERROR_SELF_TEST, 27, "a replay differs from the eager step")                                                \
-  X(CGR_ERROR_AUDIT, 28, "a graph holds what a replay must not depend on")
+  X(CGR_ERROR_AUDIT, 28, "a graph holds what a replay must not depend on")                                          \
+  X(CGR_ERROR_RANK, 29, "another rank has ended or failed, or the ranks have parted")
 
 typedef enum cgr_status {
 #define CGR_STATUS_ENUM(name, number, text) name = number,

@@ -13,6 +13,7 @@
 #include "cgr/interop/flashmla.h"
 #include "cgr/names.h"
 #include "cgr/planners.h"
+#include "cgr/ranks.h"
 #include "cgr/tracing.h"
 
 #ifdef __cplusplus
@@ -64,7 +65,12 @@ extern "C" {
   X(CGR_STRUCT_MEASURE, 41, cgr_measure, CGR_MEASURE_INIT)                                                    \
   X(CGR_STRUCT_GATHER, 42, cgr_gather, CGR_GATHER_INIT)                                                       \
   X(CGR_STRUCT_BACKEND_NEEDS, 43, cgr_backend_needs, CGR_BACKEND_NEEDS_INIT)                                  \
-  X(CGR_STRUCT_QKV_TRANSFORM, 44, cgr_qkv_transform, CGR_QKV_TRANSFORM_INIT)
+  X(CGR_STRUCT_QKV_TRANSFORM, 44, cgr_qkv_transform, CGR_QKV_TRANSFORM_INIT)                                  \
+  X(CGR_STRUCT_EXCHANGE, 45, cgr_exchange, CGR_EXCHANGE_INIT)                                                 \
+  X(CGR_STRUCT_BATCH_COUNTS, 46, cgr_batch_counts, CGR_BATCH_COUNTS_INIT)                                     \
+  X(CGR_STRUCT_RANKS_CONFIG, 47, cgr_ranks_config, CGR_RANKS_CONFIG_INIT)                                     \
+  X(CGR_STRUCT_RANK_PROPOSAL, 48, cgr_rank_proposal, CGR_RANK_PROPOSAL_INIT)                                  \
+  X(CGR_STRUCT_AGREEMENT, 49, cgr_agreement, CGR_AGREEMENT_INIT)
 
 typedef enum cgr_struct {
   CGR_STRUCT_KEY = 0, /* cgr_key, which has no size and begins with zeros */

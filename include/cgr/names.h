@@ -4,6 +4,7 @@
 #define CGR_NAMES_H
 
 #include "cgr/inspect.h"
+#include "cgr/ranks.h"
 #include "cgr/tracing.h"
 
 #ifdef __cplusplus
@@ -16,6 +17,7 @@ CGR_API const char *cgr_log_level_name(cgr_log_level level);
 CGR_API const char *cgr_dtype_name(cgr_dtype dtype);
 CGR_API const char *cgr_device_kind_name(cgr_device_kind kind);
 CGR_API const char *cgr_host_schedule_name(cgr_host_schedule schedule);
+CGR_API const char *cgr_ranks_rule_name(cgr_ranks_rule rule);
 CGR_API const char *cgr_wait_mode_name(cgr_wait_mode mode);
 
 /* attention.h

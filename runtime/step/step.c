@@ -75,8 +75,7 @@ static cgr_status validate_standing(cgr_runtime *rt, cgr__checked_batch *checked
   return CGR_OK;
 }
 
-/* Validates the batch and chooses its graph. `choice` may be an earlier one. */
-static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
+static cgr_status check_batch(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked) {
   if (batch->num_staged != 0)
     CGR__TRY(cgr__staged_check(rt, batch));
   int32_t set = batch->variant == 0 ? 0 : cgr__graphs_set_of(&rt->graphs, batch->variant);
@@ -88,6 +87,12 @@ static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr_
     CGR__TRY(validate_batch(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
     CGR__TRY(cgr__batch_check_order(checked->batch_layout, rt->reorder_threshold));
+  return CGR_OK;
+}
+
+/* Validates the batch and chooses its graph. `choice` may be an earlier one. */
+static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
+  CGR__TRY(check_batch(rt, batch, checked));
   const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
                                    batch->variant };
   if (!batch->forced_key && cgr__choice_holds(&rt->graphs, &shape, choice))
@@ -113,6 +118,16 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
   cgr_status status = choose_key(runtime, batch, key);
   cgr__range_end(runtime);
   return cgr__fail_in("cgr_step_choose", status);
+}
+
+cgr_status cgr__step_count(cgr_runtime *rt, const cgr_batch *batch, cgr_batch_counts *counts) {
+  cgr_batch copy;
+  cgr__checked_batch checked;
+  CGR__TRY(read_batch(&batch, &copy));
+  CGR__TRY(check_batch(rt, batch, &checked));
+  *counts = (cgr_batch_counts){ sizeof *counts,    checked.num_requests,  checked.num_tokens,
+                                checked.query_len, checked.max_query_len, batch->variant };
+  return CGR_OK;
 }
 
 /* A step lives between calls, so a shorter one would lose its ticket. */

@@ -10,6 +10,7 @@
 #ifndef CGR_RUNTIME_STEP_STEP_H
 #define CGR_RUNTIME_STEP_STEP_H
 
+#include "cgr/ranks.h"
 #include "runtime/record/record.h"
 #include "runtime/runtime.h"
 
@@ -101,5 +102,10 @@ size_t cgr__starts_bytes(const cgr__setup *setup);
 void cgr__starts_note(cgr_runtime *rt);
 cgr_status cgr__starts_copy(cgr_runtime *rt, cudaStream_t stream);
 void cgr__starts_look(cgr_runtime *rt);
+
+/* ------------------------------------------------------------------------------------------------------------------ step.c */
+
+/* Validates the batch and tells its counts, without a choice. */
+cgr_status cgr__step_count(cgr_runtime *rt, const cgr_batch *batch, cgr_batch_counts *counts);
 
 #endif

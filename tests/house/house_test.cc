@@ -44,9 +44,9 @@ std::vector<Source> ReadSources(const std::vector<std::string> &folders, const s
 
 // The test's data files: every source of the library.
 const std::vector<Source> &Sources() {
-  static const std::vector<Source> sources = ReadSources(
-      { "include", "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "graphs", "tracing", "runtime" },
-      { ".c", ".h", ".cu", ".cuh" });
+  static const std::vector<Source> sources = ReadSources({ "include", "base", "devices", "buffers", "requests", "planners",
+                                                           "kernels", "interop", "graphs", "tracing", "runtime", "ranks" },
+                                                         { ".c", ".h", ".cu", ".cuh" });
   return sources;
 }
 
@@ -281,7 +281,7 @@ TEST(House, EveryPublicFunctionHasItsContract) {
 // Users of the library have its headers, and none of the other files.
 TEST(House, PublicHeadersNameNoFileThatIsNotInstalled) {
   static const std::regex file(
-      "(^|[^A-Za-z0-9_/])(base|devices|buffers|requests|planners|kernels|interop|graphs|tracing|runtime|examples|profiles|"
+      "(^|[^A-Za-z0-9_/])(base|devices|buffers|requests|planners|kernels|interop|graphs|tracing|runtime|ranks|examples|profiles|"
       "docs|tests|tools)/[A-Za-z0-9_/]+\\.(h|c|cc|cu|cuh|md|py)");
   EXPECT_TRUE(std::regex_search(" * PLAN is in buffers/table.h.", file)) << "the test does not see the names";
   int headers = 0;

@@ -27,7 +27,7 @@ std::set<std::string> Lines(const std::string &text) {
 std::set<std::string> SourcesOfBazel() {
   std::set<std::string> found;
   for (const char *folder :
-       { "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "tracing", "graphs", "runtime" })
+       { "base", "devices", "buffers", "requests", "planners", "kernels", "interop", "tracing", "graphs", "runtime", "ranks" })
     for (const auto &entry : fs::recursive_directory_iterator(folder)) {
       const std::string extension = entry.path().extension();
       if (extension == ".c" || extension == ".cu")

@@ -1,0 +1,90 @@
+/* A rank among others: what it sends them at each call, and what it knows of them. */
+#ifndef CGR_RANKS_RANKS_H
+#define CGR_RANKS_RANKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cgr/ranks.h"
+
+#define CGR__RANKS_MAGIC 0x43475252u /* "CGRR" */
+#define CGR__RANKS_NAME_BYTES 32
+#define CGR__RANKS_NOTE_BYTES 48
+
+/* Calls in which ranks meet. */
+typedef enum cgr__rank_call {
+  CGR__RANK_NONE, /* in none of them */
+  CGR__RANK_CREATE,
+  CGR__RANK_AGREE,
+  CGR__RANK_CHOOSE, /* the second question of an agreement */
+  CGR__RANK_BARRIER,
+  CGR__RANK_CAPTURE,
+  CGR__RANK_CAPTURED
+} cgr__rank_call;
+
+/* What each sends the others when they meet. */
+typedef struct cgr__rank_block {
+  uint32_t magic;
+  int32_t call;                     /* cgr__rank_call */
+  int32_t rule;                     /* cgr_ranks_rule */
+  int32_t spare;                    /* fills a hole */
+  char name[CGR__RANKS_NAME_BYTES]; /* of the barrier */
+  cgr_rank_proposal proposal;       /* in other calls than AGREE some of it */
+  cgr_key choice;                   /* of CHOOSE */
+} cgr__rank_block;
+_Static_assert(sizeof(cgr__rank_block) <= CGR_EXCHANGE_BYTES, "a block fits an exchange");
+
+/* What a rank shows, for reports. */
+typedef struct cgr__rank_state {
+  uint32_t magic;
+  int32_t call;       /* cgr__rank_call that it is in */
+  uint64_t since_ns;  /* CLOCK_MONOTONIC, when it came into it, or out of the last */
+  uint64_t agreement; /* number of the last */
+  uint64_t launched;  /* seq of the last step */
+  uint64_t completed; /* seq of the last one that the device has completed */
+  uint64_t missing;   /* ranks that it waits for */
+  uint64_t noted_ns;  /* when the note was made */
+  cgr_key key;        /* of the last agreement */
+  char name[CGR__RANKS_NAME_BYTES];
+  char note[CGR__RANKS_NOTE_BYTES]; /* "": none */
+} cgr__rank_state;
+_Static_assert(sizeof(cgr__rank_state) <= CGR_EXCHANGE_BYTES, "a state fits an exchange");
+
+struct cgr_ranks {
+  uint32_t magic;
+  int32_t rule, timeout_ms;
+  cgr_runtime *runtime;
+  cgr_exchange exchange;
+  cgr__rank_block mine;       /* that others get, or have got */
+  bool waits;                 /* the last call has not met all others: it goes on with `mine` */
+  bool parted;                /* nothing is agreed any more: `why` */
+  char why[256];              /* or, if they have not, why this rank's own batch was refused */
+  uint64_t keys;              /* hash of the runtime's and the model */
+  uint64_t last_seq;          /* up to which the history counts */
+  cgr_agreement agreed, next; /* the last, and the one under way */
+  cgr__rank_state state;
+  cgr__rank_block all[CGR_MAX_RANKS];        /* of the last meeting */
+  cgr_rank_proposal proposal[CGR_MAX_RANKS]; /* of the last agreement */
+};
+
+/* meet.c: sends `mine` as this call's block and gathers those of the others, or goes on waiting for them. All are then in the
+ * same call. CGR_ERROR_RANK if they are not. */
+cgr_status cgr__ranks_meet(cgr_ranks *ranks, const char *function, cgr__rank_call call);
+/* Checks the handle, and that the ranks have not parted. */
+cgr_status cgr__ranks_check(const cgr_ranks *ranks, const char *function);
+/* For good: the thread's last message is why. Returns CGR_ERROR_RANK. */
+cgr_status cgr__ranks_part(cgr_ranks *ranks);
+/* Keeps the thread's last message in `why`. */
+void cgr__ranks_keep_message(cgr_ranks *ranks);
+void cgr__ranks_show(cgr_ranks *ranks, cgr__rank_call call, uint64_t missing);
+const char *cgr__rank_call_name(int32_t call);
+
+/* decide.c: CGR_ERROR_RANK for the first number that is not the same on all ranks. */
+cgr_status cgr__ranks_compare(const char *function, const cgr_rank_proposal *proposals, int32_t num_ranks);
+
+/* history.c: counts what the runtime has launched since the last call. */
+cgr_status cgr__ranks_follow(cgr_ranks *ranks);
+/* Only looks which steps are launched and completed, for reports. */
+cgr_status cgr__ranks_look_at_runtime(cgr_ranks *ranks);
+
+#endif

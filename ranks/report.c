@@ -1,0 +1,100 @@
+/* The text of all ranks: which are where, and who waits for whom. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/key.h"
+#include "base/status.h"
+#include "ranks/board.h"
+#include "ranks/ranks.h"
+
+/* As snprintf: `length` counts what does not fit, too. */
+typedef struct report_text {
+  char *out;
+  size_t capacity, length;
+} report_text;
+
+CGR__FORMAT(2, 3)
+static void add(report_text *t, const char *format, ...) {
+  va_list arguments;
+  const size_t room = t->length < t->capacity ? t->capacity - t->length : 0;
+  va_start(arguments, format);
+  const int length = vsnprintf(room > 0 ? t->out + t->length : NULL, room, format, arguments);
+  va_end(arguments);
+  t->length += length > 0 ? (size_t)length : 0;
+}
+
+static double seconds_since(uint64_t ns, uint64_t now) { return now > ns ? (double)(now - ns) * 1e-9 : 0.0; }
+
+/* False: it has shown nothing. */
+static bool read_state(const cgr_ranks *k, int32_t rank, cgr__rank_state *state) {
+  if (rank == k->exchange.rank) {
+    *state = k->state;
+    return true;
+  }
+  return k->exchange.look && k->exchange.look(k->exchange.context, rank, state, sizeof *state) == CGR_OK &&
+         state->magic == CGR__RANKS_MAGIC;
+}
+
+static void add_state(report_text *t, const cgr__rank_state *s, uint64_t now) {
+  add(t, "in %s for %.3f s", s->call == CGR__RANK_NONE ? "none of these calls" : cgr__rank_call_name(s->call),
+      seconds_since(s->since_ns, now));
+  if (s->name[0])
+    add(t, " (%.31s)", s->name);
+  if (s->missing)
+    add(t, ", waits for rank%s %s", s->missing & (s->missing - 1) ? "s" : "", cgr__ranks_text_of(s->missing).text);
+  add(t, "; agreement %llu", (unsigned long long)s->agreement);
+  if (s->agreement > 0)
+    add(t, " on %s", cgr__key_name(&s->key).text);
+  add(t, "; launched step %llu, completed %llu", (unsigned long long)s->launched, (unsigned long long)s->completed);
+  if (s->note[0])
+    add(t, "; \"%.47s\" for %.3f s", s->note, seconds_since(s->noted_ns, now));
+  add(t, "\n");
+}
+
+/* Of a rank that shows nothing. */
+static void add_proposal(report_text *t, const cgr_ranks *k, int32_t rank) {
+  const cgr_rank_proposal *p = &k->proposal[rank];
+  if (k->agreed.number == 0)
+    add(t, "has shown nothing yet\n");
+  else
+    add(t, "shows nothing; at agreement %llu it had launched %llu step%s, and brought %d request%s and %d token%s\n",
+        (unsigned long long)p->agreement, (unsigned long long)p->steps, cgr__plural((int64_t)p->steps), p->counts.num_requests,
+        cgr__plural(p->counts.num_requests), p->counts.num_tokens, cgr__plural(p->counts.num_tokens));
+}
+
+cgr_status cgr_ranks_note(cgr_ranks *ranks, const char *text) {
+  CGR__REQUIRE(ranks && ranks->magic == CGR__RANKS_MAGIC ? ranks : NULL, "cgr_ranks_note");
+  if (text && strnlen(text, CGR__RANKS_NOTE_BYTES) == CGR__RANKS_NOTE_BYTES)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_ranks_note: text is \"%.47s...\", expected at most %d characters", text,
+                     CGR__RANKS_NOTE_BYTES - 1);
+  memset(ranks->state.note, 0, sizeof ranks->state.note);
+  if (text)
+    memcpy(ranks->state.note, text, strlen(text));
+  ranks->state.noted_ns = cgr__now_ns();
+  cgr__ranks_show(ranks, (cgr__rank_call)ranks->state.call, ranks->state.missing);
+  return CGR_OK;
+}
+
+cgr_status cgr_ranks_report(cgr_ranks *ranks, char *out, size_t capacity, size_t *length) {
+  CGR__REQUIRE(ranks && ranks->magic == CGR__RANKS_MAGIC ? ranks : NULL, "cgr_ranks_report");
+  CGR__REQUIRE(length, "cgr_ranks_report");
+  if (!out && capacity > 0)
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_ranks_report: out is NULL, expected %zu bytes", capacity);
+  report_text t = { out, capacity, 0 };
+  const uint64_t now = cgr__now_ns();
+  CGR__TRY(cgr__ranks_look_at_runtime(ranks));
+  if (ranks->parted)
+    add(&t, "The ranks have parted: %s\n", ranks->why);
+  for (int32_t r = 0; r < ranks->exchange.num_ranks; r++) {
+    cgr__rank_state state;
+    add(&t, "rank %d%s: ", r, r == ranks->exchange.rank ? " (this one)" : "");
+    if (read_state(ranks, r, &state))
+      add_state(&t, &state, now);
+    else
+      add_proposal(&t, ranks, r);
+  }
+  *length = t.length;
+  return CGR_OK;
+}
