@@ -50,10 +50,10 @@ static cgr_status read_config(const cgr_ranks_config *config, cgr_ranks *k) {
 
 static cgr_status join(cgr_ranks *k) {
   cgr_rank_proposal proposals[CGR_MAX_RANKS];
-  CGR__TRY(cgr__ranks_follow(k)); /* what was launched so far counts for nothing */
+  CGR__TRY(cgr__fail_as("cgr_ranks_create", "cgr_runtime_flight", cgr__ranks_follow(k, false)));
   k->mine.proposal = (cgr_rank_proposal)CGR_RANK_PROPOSAL_INIT;
   k->mine.proposal.keys = k->keys;
-  k->mine.proposal.history = CGR__HASH_BEGIN;
+  cgr__ranks_begin_history(k);
   CGR__TRY(cgr__ranks_meet(k, "cgr_ranks_create", CGR__RANK_CREATE));
   for (int32_t r = 0; r < k->exchange.num_ranks; r++)
     proposals[r] = k->all[r].proposal;
@@ -92,20 +92,25 @@ cgr_status cgr_ranks_destroy(cgr_ranks *ranks) {
 
 /* --------------------------------------------------------------------------------------------------------------- agreement */
 
-/* This rank's part. What its own batch is refused for is told to the others, too. */
-static cgr_status propose(cgr_ranks *k, const cgr_batch *batch) {
+/* What the runtime tells of itself and of the batch. Steps count from the first agreement. */
+static cgr_status ask_runtime(cgr_ranks *k, const cgr_batch *batch) {
   static const cgr_batch nothing = CGR_BATCH_INIT;
   cgr_rank_proposal *p = &k->mine.proposal;
-  CGR__TRY(cgr__fail_as("cgr_ranks_agree", "cgr_runtime_flight", cgr__ranks_follow(k)));
+  CGR__TRY(cgr__fail_as("cgr_ranks_agree", "cgr_runtime_flight", cgr__ranks_follow(k, k->agreed.number > 0)));
   CGR__TRY(cgr__fail_as("cgr_ranks_agree", "cgr_runtime_hash_keys", cgr_runtime_hash_keys(k->runtime, NULL, &p->usable)));
+  return cgr__fail_as("cgr_ranks_agree", "cgr_step_count", cgr_step_count(k->runtime, batch ? batch : &nothing, &p->counts));
+}
+
+/* This rank's part. What its runtime refuses is told to the others, too: they do not wait for a rank that is dead. */
+static void propose(cgr_ranks *k, const cgr_batch *batch) {
+  cgr_rank_proposal *p = &k->mine.proposal;
   p->counts = (cgr_batch_counts)CGR_BATCH_COUNTS_INIT;
   p->agreement = k->agreed.number + 1;
-  p->status = cgr__fail_as("cgr_ranks_agree", "cgr_step_count", cgr_step_count(k->runtime, batch ? batch : &nothing, &p->counts));
+  p->status = (int32_t)ask_runtime(k, batch);
   if (p->status != CGR_OK)
     cgr__ranks_keep_message(k);
   k->next = (cgr_agreement)CGR_AGREEMENT_INIT;
   k->next.number = p->agreement;
-  return CGR_OK;
 }
 
 static bool all_can_replay_the_same(const cgr_ranks *k) {
@@ -156,6 +161,8 @@ static cgr_status decide(cgr_ranks *k, cgr_agreement *a) {
   }
   if (cgr__ranks_compare("cgr_ranks_agree", k->proposal, k->exchange.num_ranks) != CGR_OK)
     return cgr__ranks_part(k);
+  if (cgr__ranks_lack_history(k->proposal, k->exchange.num_ranks))
+    cgr__ranks_begin_history(k);
   if (own != CGR_OK)
     return cgr__fail((cgr_status)own, "%s", k->why);
   CGR__TRY(cgr__fail_as("cgr_ranks_agree", "cgr_ranks_decide",
@@ -173,7 +180,7 @@ static cgr_status agree(cgr_ranks *k, const cgr_batch *batch) {
   if (k->waits && k->mine.call == CGR__RANK_CHOOSE)
     return compare_choices(k, &k->next);
   if (!k->waits)
-    CGR__TRY(propose(k, batch));
+    propose(k, batch);
   CGR__TRY(cgr__ranks_meet(k, "cgr_ranks_agree", CGR__RANK_AGREE));
   return decide(k, &k->next);
 }

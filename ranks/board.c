@@ -13,7 +13,9 @@
 #include "ranks/board.h"
 
 #define FUNCTION "cgr_board_open"
+#define PREFIX "/cgr."
 #define LONGEST_NAME 200
+#define MAKING_MS 200 /* how long memory that is not complete may still be under way: then its maker has ended */
 
 /* ---------------------------------------------------------------------------------------------------------------- checks */
 
@@ -52,40 +54,79 @@ static void unmap(cgr_board *b) {
   b->memory = NULL;
 }
 
-/* Whether a run is under way in the memory of this name; if not, the name is free again. */
-static bool is_in_use(const char *path) {
-  const int file = shm_open(path, O_RDWR, 0600);
-  struct stat status;
-  bool used = false;
-  if (file < 0)
-    return false;
-  if (fstat(file, &status) == 0 && status.st_size >= (off_t)sizeof(cgr__board_memory)) {
-    cgr__board_memory *memory = map(file);
-    used = memory && __atomic_load_n(&memory->magic, __ATOMIC_ACQUIRE) == CGR__BOARD_MAGIC &&
-           !__atomic_load_n(&memory->over, __ATOMIC_ACQUIRE) && cgr__process_runs(memory->first);
-    if (memory)
-      (void)munmap(memory, sizeof *memory);
-  }
-  (void)close(file);
-  if (!used)
-    (void)shm_unlink(path);
-  return used;
+/* Memory that has the name already. */
+typedef enum board_use {
+  UNDER_WAY,    /* its run's ranks meet */
+  NOT_MADE_YET, /* or never: its maker may have ended. Or its maker is about to take the name away */
+  LEFT_BEHIND   /* by a process that has ended; this one alone has found it first, and takes the name away */
+} board_use;
+
+/* Only one of those who find it so is told that it is left behind. */
+static board_use use_of(cgr__board_memory *memory, bool has_waited) {
+  uint32_t before = 0;
+  const bool made = __atomic_load_n(&memory->magic, __ATOMIC_ACQUIRE) == CGR__BOARD_MAGIC;
+  if (made && cgr__process_runs(memory->first))
+    return __atomic_load_n(&memory->over, __ATOMIC_ACQUIRE) ? NOT_MADE_YET : UNDER_WAY;
+  if (!made && !has_waited)
+    return NOT_MADE_YET;
+  return __atomic_compare_exchange_n(&memory->over, &before, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || has_waited
+             ? LEFT_BEHIND
+             : NOT_MADE_YET;
 }
 
-/* Of rank 0. */
-static cgr_status make_memory(cgr_board *b) {
-  int file = shm_open(b->path, O_RDWR | O_CREAT | O_EXCL, 0600);
-  if (file < 0 && errno == EEXIST) {
-    if (is_in_use(b->path))
-      return cgr__fail(CGR_ERROR_STATE, FUNCTION ": a run of the name %s is under way, expected a name of this run alone",
-                       b->path + 1);
-    file = shm_open(b->path, O_RDWR | O_CREAT | O_EXCL, 0600);
+static board_use look_at_memory(const char *path, bool has_waited) {
+  const int file = shm_open(path, O_RDWR, 0600);
+  struct stat status;
+  board_use use = NOT_MADE_YET;
+  if (file < 0)
+    return use;
+  if (fstat(file, &status) == 0 && status.st_size >= (off_t)sizeof(cgr__board_memory)) {
+    cgr__board_memory *memory = map(file);
+    use = memory ? use_of(memory, has_waited) : use;
+    if (memory)
+      (void)munmap(memory, sizeof *memory);
+  } else if (has_waited) {
+    use = LEFT_BEHIND;
   }
+  (void)close(file);
+  return use;
+}
+
+/* A file of the name that is this run's alone. -1: `*used` says whether another run has it; or see errno. */
+static int make_file(const char *path, bool *used) {
+  cgr__patience patience = cgr__patience_begin(MAKING_MS);
+  bool waits = true;
+  *used = false;
+  for (;;) {
+    const int file = shm_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file >= 0 || errno != EEXIST)
+      return file;
+    const board_use use = look_at_memory(path, !waits);
+    *used = use == UNDER_WAY || (use == NOT_MADE_YET && !waits);
+    if (*used)
+      return -1;
+    if (use == LEFT_BEHIND)
+      (void)shm_unlink(path);
+    waits = cgr__patience_waits(&patience);
+  }
+}
+
+/* Of rank 0. All of the memory is there, so that no rank is stopped by a signal when it writes. */
+static cgr_status make_memory(cgr_board *b) {
+  bool used = false;
+  const int file = make_file(b->path, &used);
+  if (used)
+    return cgr__fail(CGR_ERROR_STATE, FUNCTION ": a run of the name %s is under way, expected a name of this run alone",
+                     b->path + strlen(PREFIX));
   if (file < 0)
     return refuse_memory(b->path, "cannot be made");
-  if (ftruncate(file, (off_t)sizeof *b->memory) == 0)
+  int error = EINTR;
+  while (error == EINTR)
+    error = posix_fallocate(file, 0, (off_t)sizeof *b->memory);
+  if (error == 0) {
     b->memory = map(file);
-  const int error = errno;
+    error = errno;
+  }
   (void)close(file);
   if (!b->memory) {
     (void)shm_unlink(b->path);
@@ -98,6 +139,12 @@ static cgr_status make_memory(cgr_board *b) {
   return CGR_OK;
 }
 
+/* Whether the memory's ranks can still meet. */
+static bool is_alive(const cgr__board_memory *memory) {
+  return __atomic_load_n(&memory->magic, __ATOMIC_ACQUIRE) == CGR__BOARD_MAGIC &&
+         !__atomic_load_n(&memory->over, __ATOMIC_ACQUIRE) && cgr__process_runs(memory->first);
+}
+
 /* Of the others: false if it is not there yet, or of a run that is over. */
 static bool find_memory(cgr_board *b) {
   const int file = shm_open(b->path, O_RDWR, 0600);
@@ -107,8 +154,7 @@ static bool find_memory(cgr_board *b) {
   if (fstat(file, &status) == 0 && status.st_size >= (off_t)sizeof *b->memory)
     b->memory = map(file);
   (void)close(file);
-  if (b->memory && __atomic_load_n(&b->memory->magic, __ATOMIC_ACQUIRE) == CGR__BOARD_MAGIC &&
-      !__atomic_load_n(&b->memory->over, __ATOMIC_ACQUIRE) && cgr__process_runs(b->memory->first))
+  if (b->memory && is_alive(b->memory))
     return true;
   unmap(b);
   return false;
@@ -116,15 +162,23 @@ static bool find_memory(cgr_board *b) {
 
 /* ------------------------------------------------------------------------------------------------------------ meet, leave */
 
+/* Whether the place's owner has ended before all have met. */
+static bool is_left_behind(const cgr_board *b, int64_t owner) {
+  return owner != 0 && !cgr__process_runs(owner) && !__atomic_load_n(&b->memory->met, __ATOMIC_ACQUIRE);
+}
+
 static cgr_status take_place(cgr_board *b) {
   cgr__board_place *place = &b->memory->place[b->rank];
-  int64_t owner = 0;
   if (b->memory->num_ranks != b->num_ranks)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": num_ranks is %d, expected %d as on rank 0", b->num_ranks,
                      b->memory->num_ranks);
+  int64_t owner = __atomic_load_n(&place->owner, __ATOMIC_ACQUIRE);
+  owner = is_left_behind(b, owner) ? owner : 0;
   if (!__atomic_compare_exchange_n(&place->owner, &owner, (int64_t)getpid(), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     return cgr__fail(CGR_ERROR_STATE, FUNCTION ": rank is %d, which process %lld has, expected one of its own for each", b->rank,
                      (long long)owner);
+  b->has_place = true;
+  __atomic_store_n(&place->left, 0, __ATOMIC_RELEASE);
   __atomic_store_n(&place->here, 1, __ATOMIC_RELEASE);
   return CGR_OK;
 }
@@ -156,22 +210,33 @@ static void leave(cgr_board *b) {
   unmap(b);
 }
 
-/* Gives the place back before the others have met; another process may take it. */
+/* Gives the place back before the others have met; another process may take it. If rank 0 has just seen all of them, this one
+ * has left, which their first exchange tells. */
 static void give_up(cgr_board *b) {
-  if (!b->memory)
-    return;
-  __atomic_store_n(&b->memory->place[b->rank].here, 0, __ATOMIC_RELEASE);
-  if (b->rank != 0)
-    __atomic_store_n(&b->memory->place[b->rank].owner, 0, __ATOMIC_RELEASE);
-  if (b->rank == 0)
-    leave(b);
+  if (b->memory && b->has_place) {
+    cgr__board_place *place = &b->memory->place[b->rank];
+    __atomic_store_n(&place->left, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&place->here, 0, __ATOMIC_RELEASE);
+    if (b->rank == 0)
+      leave(b);
+    else
+      __atomic_store_n(&place->owner, 0, __ATOMIC_RELEASE);
+  }
+  b->has_place = false;
   unmap(b);
 }
 
-/* Once more from the beginning if rank 0 gives up meanwhile. */
+static cgr_status refuse_absence(const cgr_board *b, int32_t timeout_ms) {
+  if (!b->memory)
+    return cgr__fail(CGR_NOT_READY, FUNCTION ": rank 0 has not come within %d ms", timeout_ms);
+  const cgr__ranks_text missing = cgr__ranks_text_of(missing_ranks(b));
+  return cgr__fail(CGR_NOT_READY, FUNCTION ": not here within %d ms: rank%s %s", timeout_ms, strchr(missing.text, ' ') ? "s" : "",
+                   missing.text[0] ? missing.text : "0");
+}
+
+/* Once more from the beginning if rank 0 gives up or ends meanwhile. */
 static cgr_status meet(cgr_board *b, int32_t timeout_ms) {
   cgr__patience patience = cgr__patience_begin(timeout_ms);
-  cgr__ranks_text missing;
   if (b->rank == 0) {
     CGR__TRY(make_memory(b));
     CGR__TRY(take_place(b));
@@ -181,16 +246,11 @@ static cgr_status meet(cgr_board *b, int32_t timeout_ms) {
       CGR__TRY(take_place(b));
     if (b->memory && have_met(b))
       return CGR_OK;
-    if (b->memory && __atomic_load_n(&b->memory->over, __ATOMIC_ACQUIRE))
+    if (b->memory && b->rank != 0 && !is_alive(b->memory) && !have_met(b))
       give_up(b);
     if (!cgr__patience_waits(&patience))
-      break;
+      return refuse_absence(b, timeout_ms);
   }
-  if (!b->memory)
-    return cgr__fail(CGR_NOT_READY, FUNCTION ": rank 0 has not come within %d ms", timeout_ms);
-  missing = cgr__ranks_text_of(missing_ranks(b));
-  return cgr__fail(CGR_NOT_READY, FUNCTION ": not here within %d ms: rank%s %s", timeout_ms, strchr(missing.text, ' ') ? "s" : "",
-                   missing.text);
 }
 
 cgr_status cgr_board_open(const char *name, int32_t rank, int32_t num_ranks, int32_t timeout_ms, cgr_board **board) {
@@ -202,7 +262,7 @@ cgr_status cgr_board_open(const char *name, int32_t rank, int32_t num_ranks, int
     return cgr__fail(CGR_ERROR_OUT_OF_MEMORY, FUNCTION ": no host memory for %zu bytes", sizeof *b);
   b->rank = rank;
   b->num_ranks = num_ranks;
-  (void)snprintf(b->path, sizeof b->path, "/cgr.%s", name);
+  (void)snprintf(b->path, sizeof b->path, PREFIX "%s", name);
   const cgr_status status = meet(b, timeout_ms);
   if (status != CGR_OK) {
     give_up(b);

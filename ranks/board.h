@@ -15,13 +15,13 @@
 /* Of one rank. A rank writes the block of round n when every rank has come to round n - 1, so when each has read those of n - 2,
  * whose room it takes. */
 typedef struct cgr__board_place {
-  alignas(128) int64_t owner;  /* the process's number; 0: free */
-  uint32_t here;               /* 1: the rank has seen the board and waits for the others, or has met them */
-  uint32_t left;               /* 1: it will come to no further round */
+  alignas(128) int64_t owner; /* the process's number; 0: free */
+  uint32_t here;              /* 1: the rank has seen the board and waits for the others, or has met them */
+  uint32_t left; /* 1: it will come to no further round, unless another process takes the place before all have met */
   alignas(128) uint64_t round; /* whose block is there */
   uint64_t shown;              /* odd: the state is being written; 0: there is none */
   alignas(128) unsigned char block[2][CGR_EXCHANGE_BYTES];
-  unsigned char state[CGR_EXCHANGE_BYTES];
+  uint64_t state[CGR_EXCHANGE_BYTES / sizeof(uint64_t)];
 } cgr__board_place;
 
 typedef struct cgr__board_memory {
@@ -37,17 +37,21 @@ struct cgr_board {
   cgr__board_memory *memory;
   int32_t rank, num_ranks;
   uint64_t round;
+  bool has_place; /* it is this one's */
   bool waits;     /* the block of `round` is there, but not all others have been seen */
   char path[216]; /* of the memory, while it has a name */
 };
 
-/* Whether the process of that number still runs, as far as this one can tell. */
+/* Whether the process of that number still runs, as far as this one can tell. One that has ended does not, even if its parent has
+ * not asked for its end yet. */
 bool cgr__process_runs(int64_t process);
 
 /* What a wait in short sleeps has done so far. */
 typedef struct cgr__patience {
   uint64_t began_ns, until_ns; /* until 0: for ever */
+  uint64_t now_ns;             /* of its last look at the clock */
   int32_t spins;
+  bool sleeps; /* no longer on the processor */
 } cgr__patience;
 cgr__patience cgr__patience_begin(int32_t timeout_ms);
 /* Waits a little: on the processor at first, then asleep. False: the time is over. */

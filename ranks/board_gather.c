@@ -1,14 +1,12 @@
 /* The exchange of a board. */
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "ranks/board.h"
 
 #define FUNCTION "cgr_board_exchange: gather"
-#define LOOKS_AT_PROCESSES_NS 1000000 /* how often a wait looks whether the others still run */
+#define LOOKS_AT_PROCESSES_NS 2000000 /* how often a wait looks whether the others still run */
 #define TRIES 1000                    /* of reading a state while it is written */
 
 static uint64_t ranks_before(const cgr_board *b, uint64_t round) {
@@ -22,14 +20,13 @@ static uint64_t ranks_before(const cgr_board *b, uint64_t round) {
 static cgr_status check_missing(const cgr_board *b) {
   for (int32_t r = 0; r < b->num_ranks; r++) {
     const cgr__board_place *place = &b->memory->place[r];
+    if (__atomic_load_n(&place->round, __ATOMIC_ACQUIRE) >= b->round)
+      continue;
     const bool left = __atomic_load_n(&place->left, __ATOMIC_ACQUIRE);
     const int64_t process = __atomic_load_n(&place->owner, __ATOMIC_ACQUIRE);
-    if (left || !cgr__process_runs(process)) {
-      if (__atomic_load_n(&place->round, __ATOMIC_ACQUIRE) >= b->round)
-        continue;
-      return cgr__fail(CGR_ERROR_RANK, FUNCTION ": rank %d (process %lld) has %s", r, (long long)process,
-                       left ? "left" : "ended");
-    }
+    if ((!left && cgr__process_runs(process)) || __atomic_load_n(&place->round, __ATOMIC_ACQUIRE) >= b->round)
+      continue;
+    return cgr__fail(CGR_ERROR_RANK, FUNCTION ": rank %d (process %lld) has %s", r, (long long)process, left ? "left" : "ended");
   }
   return CGR_OK;
 }
@@ -38,10 +35,9 @@ static cgr_status wait_for_others(cgr_board *b, int32_t timeout_ms, uint64_t *mi
   cgr__patience patience = cgr__patience_begin(timeout_ms);
   uint64_t looked = patience.began_ns;
   while ((*missing = ranks_before(b, b->round)) != 0) {
-    const uint64_t now = patience.spins % 64 == 63 || patience.spins >= 20000 ? cgr__now_ns() : looked;
-    if (now - looked > LOOKS_AT_PROCESSES_NS) {
+    if (patience.now_ns - looked > LOOKS_AT_PROCESSES_NS) {
       CGR__TRY(check_missing(b));
-      looked = now;
+      looked = patience.now_ns;
     }
     if (!cgr__patience_waits(&patience)) {
       CGR__TRY(check_missing(b));
@@ -74,7 +70,11 @@ static void show(void *context, const void *state, size_t bytes) {
   const uint64_t version = own->shown;
   __atomic_store_n(&own->shown, version + 1, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);
-  memcpy(own->state, state, bytes);
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) { /* others may read it meanwhile, and then read it again */
+    uint64_t word = 0;
+    memcpy(&word, (const char *)state + at, bytes - at < sizeof word ? bytes - at : sizeof word);
+    __atomic_store_n(&own->state[at / sizeof word], word, __ATOMIC_RELAXED);
+  }
   __atomic_store_n(&own->shown, version + 2, __ATOMIC_RELEASE);
 }
 
@@ -85,7 +85,10 @@ static cgr_status look(void *context, int32_t rank, void *state, size_t bytes) {
     const uint64_t before = __atomic_load_n(&place->shown, __ATOMIC_ACQUIRE);
     if (before == 0)
       return CGR_NOT_READY;
-    memcpy(state, place->state, bytes);
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+      const uint64_t word = __atomic_load_n(&place->state[at / sizeof word], __ATOMIC_RELAXED);
+      memcpy((char *)state + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word);
+    }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (before % 2 == 0 && __atomic_load_n(&place->shown, __ATOMIC_RELAXED) == before)
       return CGR_OK;

@@ -73,8 +73,18 @@ static cgr_status refuse_difference(const char *function, const cgr_rank_proposa
   }
 }
 
+bool cgr__ranks_lack_history(const cgr_rank_proposal *p, int32_t num_ranks) {
+  bool lack = false;
+  for (int32_t r = 0; r < num_ranks; r++)
+    lack = lack || p[r].steps == CGR_RANK_STEPS_UNKNOWN;
+  return lack;
+}
+
 cgr_status cgr__ranks_compare(const char *function, const cgr_rank_proposal *p, int32_t num_ranks) {
-  for (int which = 0; which < NUM_NUMBERS; which++) {
+  bool compares_steps = !cgr__ranks_lack_history(p, num_ranks);
+  for (int32_t r = 0; r < num_ranks; r++)
+    compares_steps = compares_steps && p[r].status == CGR_OK;
+  for (int which = 0; which < (compares_steps ? NUM_NUMBERS : STEPS); which++) {
     const int32_t odd = find_odd(p, num_ranks, which);
     if (odd >= 0)
       return refuse_difference(function, p, which, odd, find_usual(p, num_ranks, which));
@@ -128,29 +138,32 @@ static cgr_status add_counts(const cgr_rank_proposal *p, int32_t r, int32_t *fir
   return CGR_OK;
 }
 
-static cgr_status check_arguments(const cgr_rank_proposal *p, int32_t num_ranks, int32_t rule) {
-  CGR__REQUIRE(p, FUNCTION);
+static cgr_status read_arguments(const cgr_rank_proposal *given, int32_t num_ranks, int32_t rule, cgr_rank_proposal *p) {
   if (num_ranks < 1 || num_ranks > CGR_MAX_RANKS)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, FUNCTION ": num_ranks is %d, expected 1 .. %d", num_ranks, CGR_MAX_RANKS);
   CGR__TRY(cgr__check_choice(FUNCTION, "rule", &cgr__ranks_rules, rule));
-  for (int32_t r = 0; r < num_ranks; r++)
-    if (p[r].size != sizeof p[r] || p[r].counts.size != sizeof p[r].counts)
-      return cgr__fail(CGR_ERROR_INVALID_STRUCT, FUNCTION ": proposals[%d].size is %u, expected %zu: use CGR_RANK_PROPOSAL_INIT",
-                       r, p[r].size, sizeof p[r]);
+  for (int32_t r = 0; r < num_ranks; r++) {
+    CGR__TRY(cgr__sized_read_at(FUNCTION ": proposals", "CGR_RANK_PROPOSAL_INIT", given, r, &p[r], sizeof p[r]));
+    if (p[r].counts.size != sizeof p[r].counts)
+      return cgr__fail(CGR_ERROR_INVALID_STRUCT,
+                       FUNCTION ": proposals[%d].counts.size is %u, expected %zu: use CGR_BATCH_COUNTS_INIT", r, p[r].counts.size,
+                       sizeof p[r].counts);
+  }
   return CGR_OK;
 }
 
 cgr_status cgr_ranks_decide(const cgr_rank_proposal *proposals, int32_t num_ranks, int32_t rule, cgr_batch_counts *counts) {
+  cgr_rank_proposal p[CGR_MAX_RANKS];
   cgr_batch_counts sum = CGR_BATCH_COUNTS_INIT;
   int32_t first = -1;
-  CGR__TRY(check_arguments(proposals, num_ranks, rule));
+  CGR__TRY(read_arguments(proposals, num_ranks, rule, p));
   CGR__TRY(cgr__sized_check(FUNCTION ": counts", "CGR_BATCH_COUNTS_INIT", counts));
-  CGR__TRY(cgr__ranks_compare(FUNCTION, proposals, num_ranks));
-  CGR__TRY(check_statuses(proposals, num_ranks));
+  CGR__TRY(cgr__ranks_compare(FUNCTION, p, num_ranks));
+  CGR__TRY(check_statuses(p, num_ranks));
   for (int32_t r = 0; r < num_ranks; r++) {
     if (rule == CGR_RANKS_SAME)
-      CGR__TRY(check_same(proposals, r));
-    CGR__TRY(add_counts(proposals, r, &first, &sum));
+      CGR__TRY(check_same(p, r));
+    CGR__TRY(add_counts(p, r, &first, &sum));
   }
   cgr__sized_write(counts, &sum, sizeof sum);
   return CGR_OK;

@@ -11,7 +11,7 @@ const char *cgr__rank_call_name(int32_t call) {
   static const char *const names[] = { "no call",
                                        "cgr_ranks_create",
                                        "cgr_ranks_agree",
-                                       "cgr_ranks_agree",
+                                       "the second part of cgr_ranks_agree",
                                        "cgr_ranks_barrier",
                                        "cgr_ranks_capture",
                                        "the end of cgr_ranks_capture" };
@@ -55,10 +55,10 @@ static cgr_status tell_missing(cgr_ranks *k, const char *function, uint64_t miss
 
 /* Whether all have come to the same call. */
 static cgr_status check_blocks(const cgr_ranks *k, const char *function) {
-  const cgr__rank_block *mine = &k->all[k->exchange.rank];
+  const cgr__rank_block *mine = &k->mine;
   for (int32_t r = 0; r < k->exchange.num_ranks; r++) {
     const cgr__rank_block *b = &k->all[r];
-    if (b->magic != CGR__RANKS_MAGIC)
+    if (b->magic != CGR__RANKS_MAGIC || b->version != CGR_VERSION)
       return cgr__fail(CGR_ERROR_RANK, "%s: rank %d has sent a block of another kind: expected the same library on all ranks",
                        function, r);
     if (b->call != mine->call || strncmp(b->name, mine->name, sizeof b->name) != 0)
@@ -72,11 +72,22 @@ static cgr_status check_blocks(const cgr_ranks *k, const char *function) {
   return CGR_OK;
 }
 
+/* `before`: as for cgr__fail_returned. */
+static cgr_status tell_failure(cgr_ranks *k, const char *function, cgr_status status, uint64_t before) {
+  char who[64];
+  (void)snprintf(who, sizeof who, "%s: exchange.gather", function);
+  if (status != CGR_ERROR_RANK)
+    return cgr__fail_returned(CGR_ERROR_CALLBACK, who, status, before);
+  (void)cgr__fail_returned(status, who, status, before);
+  return cgr__ranks_part(k);
+}
+
 cgr_status cgr__ranks_meet(cgr_ranks *k, const char *function, cgr__rank_call call) {
   uint64_t missing = 0;
   const uint64_t before = cgr__failures();
   if (!k->waits) {
     k->mine.magic = CGR__RANKS_MAGIC;
+    k->mine.version = CGR_VERSION;
     k->mine.call = (int32_t)call;
     k->mine.rule = k->rule;
   }
@@ -90,9 +101,13 @@ cgr_status cgr__ranks_meet(cgr_ranks *k, const char *function, cgr__rank_call ca
     return tell_missing(k, function, missing);
   k->waits = false;
   cgr__ranks_show(k, CGR__RANK_NONE, 0);
-  if (status != CGR_OK) {
-    (void)cgr__fail_returned(status == CGR_ERROR_RANK ? status : CGR_ERROR_CALLBACK, function, status, before);
-    return status == CGR_ERROR_RANK ? cgr__ranks_part(k) : CGR_ERROR_CALLBACK;
-  }
+  if (status != CGR_OK)
+    return tell_failure(k, function, status, before);
+  if (memcmp(&k->all[k->exchange.rank], &k->mine, sizeof k->mine) != 0)
+    return cgr__fail(
+        CGR_ERROR_CALLBACK,
+        "%s: exchange.gather has not given rank %d's own block in its place, expected the blocks of this call in the "
+        "order of ranks",
+        function, k->exchange.rank);
   return check_blocks(k, function) == CGR_OK ? CGR_OK : cgr__ranks_part(k);
 }

@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 #include "cgr/ranks.h"
+#include "cgr/tracing.h"
 
 #define CGR__RANKS_MAGIC 0x43475252u /* "CGRR" */
 #define CGR__RANKS_NAME_BYTES 32
 #define CGR__RANKS_NOTE_BYTES 48
+#define CGR__RANKS_RECORDS 256 /* of the flight recorder that are read at most: the fewest that it keeps */
 
 /* Calls in which ranks meet. */
 typedef enum cgr__rank_call {
@@ -27,7 +29,7 @@ typedef struct cgr__rank_block {
   uint32_t magic;
   int32_t call;                     /* cgr__rank_call */
   int32_t rule;                     /* cgr_ranks_rule */
-  int32_t spare;                    /* fills a hole */
+  uint32_t version;                 /* CGR_VERSION */
   char name[CGR__RANKS_NAME_BYTES]; /* of the barrier */
   cgr_rank_proposal proposal;       /* in other calls than AGREE some of it */
   cgr_key choice;                   /* of CHOOSE */
@@ -65,6 +67,7 @@ struct cgr_ranks {
   cgr__rank_state state;
   cgr__rank_block all[CGR_MAX_RANKS];        /* of the last meeting */
   cgr_rank_proposal proposal[CGR_MAX_RANKS]; /* of the last agreement */
+  cgr_flight_record records[CGR__RANKS_RECORDS];
 };
 
 /* meet.c: sends `mine` as this call's block and gathers those of the others, or goes on waiting for them. All are then in the
@@ -79,11 +82,16 @@ void cgr__ranks_keep_message(cgr_ranks *ranks);
 void cgr__ranks_show(cgr_ranks *ranks, cgr__rank_call call, uint64_t missing);
 const char *cgr__rank_call_name(int32_t call);
 
-/* decide.c: CGR_ERROR_RANK for the first number that is not the same on all ranks. */
+/* decide.c: CGR_ERROR_RANK for the first number that is not the same on all ranks. What they have launched is not compared when
+ * one cannot run its batch, or does not know it. */
 cgr_status cgr__ranks_compare(const char *function, const cgr_rank_proposal *proposals, int32_t num_ranks);
 
-/* history.c: counts what the runtime has launched since the last call. */
-cgr_status cgr__ranks_follow(cgr_ranks *ranks);
+bool cgr__ranks_lack_history(const cgr_rank_proposal *proposals, int32_t num_ranks);
+
+/* history.c: counts what the runtime has launched since the last call; `counts` false: only goes by it. */
+cgr_status cgr__ranks_follow(cgr_ranks *ranks, bool counts);
+/* Nothing is launched yet. */
+void cgr__ranks_begin_history(cgr_ranks *ranks);
 /* Only looks which steps are launched and completed, for reports. */
 cgr_status cgr__ranks_look_at_runtime(cgr_ranks *ranks);
 

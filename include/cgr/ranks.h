@@ -28,8 +28,9 @@ typedef struct cgr_exchange {
   void *context;     /* of the functions */
   /* Gathers a block of every rank: `mine` is `bytes` long, 1 .. CGR_EXCHANGE_BYTES, as on every rank, and all
    * [num_ranks][bytes] gets the blocks in the order of ranks. CGR_NOT_READY after timeout_ms (-1: never) if ranks are missing:
-   * bit r of `*missing` is set for rank r, as far as it is known. The next call then goes on with the same block. Any other
-   * failure is returned by whoever called. */
+   * bit r of `*missing` is set for rank r, as far as it is known. The next call then goes on with the same block.
+   * CGR_ERROR_RANK: a rank will not come any more; the ranks have parted. Any other failure is CGR_ERROR_CALLBACK of whoever
+   * called. */
   cgr_status (*gather)(void *context, const void *mine, size_t bytes, void *all, int32_t timeout_ms, uint64_t *missing);
   /* Shows this rank's state to whoever asks, and reads that of a rank, at any time and without waiting: `bytes` is at most
    * CGR_EXCHANGE_BYTES. Used for reports; both NULL: a report knows of other ranks what they said at their last agreement. */
@@ -38,7 +39,8 @@ typedef struct cgr_exchange {
 } cgr_exchange;
 #define CGR_EXCHANGE_INIT { (uint32_t)sizeof(cgr_exchange), 0, 1, 0, NULL, NULL, NULL, NULL }
 
-/* An exchange over shared memory, for ranks of one machine: processes, or threads of one process. */
+/* An exchange over shared memory, for ranks of one machine: processes that see each other's numbers and the same shared memory
+ * (containers share both), or threads of one process. */
 typedef struct cgr_board cgr_board;
 
 /* Meets the other ranks under `name`: 1 .. 200 letters, digits, '.', '_' and '-', the same on all of them and of this run
@@ -66,8 +68,9 @@ typedef struct cgr_batch_counts {
   int32_t query_len;     /* new tokens of every request; 0: they differ, or there are none */
   int32_t max_query_len; /* of the longest */
   uint32_t variant;
+  uint32_t reserved[2]; /* 0 */
 } cgr_batch_counts;
-#define CGR_BATCH_COUNTS_INIT { (uint32_t)sizeof(cgr_batch_counts), 0, 0, 0, 0, 0 }
+#define CGR_BATCH_COUNTS_INIT { (uint32_t)sizeof(cgr_batch_counts), 0, 0, 0, 0, 0, { 0, 0 } }
 
 /* Checks a batch as cgr_step_choose does, and tells its counts.
  * Threads one · Capture no · Sync never · Alloc never */
@@ -103,6 +106,9 @@ typedef struct cgr_ranks_config {
 /* This rank among the others. */
 typedef struct cgr_ranks cgr_ranks;
 
+/* Where one rank does not know its steps, all of them count from this agreement on. */
+#define CGR_RANK_STEPS_UNKNOWN UINT64_MAX
+
 /* What a rank brings to an agreement. */
 typedef struct cgr_rank_proposal {
   uint32_t size;
@@ -111,7 +117,8 @@ typedef struct cgr_rank_proposal {
   cgr_batch_counts counts; /* of its batch; no requests: it is idle */
   uint64_t keys;           /* of cgr_runtime_hash_keys, with cgr_ranks_config.model: must be equal */
   uint64_t usable;         /* of cgr_runtime_hash_keys: if it differs, the ranks ask each other once more */
-  uint64_t steps;          /* launched since the first agreement, but for those of the runtime itself (CGR_REASON_INTERNAL) */
+  uint64_t steps;          /* launched since the first agreement, but for those of the runtime itself (CGR_REASON_INTERNAL): must
+                              be equal. CGR_RANK_STEPS_UNKNOWN: the flight recorder has not kept all since the last agreement */
   uint64_t history;        /* hash of the keys of these steps: must be equal */
   cgr_key last;            /* key of the last of them */
 } cgr_rank_proposal;
@@ -143,10 +150,12 @@ CGR_API cgr_status cgr_ranks_destroy(cgr_ranks *ranks);
  * on the key that all prepare and launch. It also compares what each has launched since the first agreement: a step that one
  * rank has skipped, or launched with another key, is seen here, before the next step.
  *
- * CGR_ERROR_RANK: the ranks have parted, or one cannot go on; the message names it and what differs, and so does every later
- * call. CGR_NOT_READY: some have not come within timeout_ms; the message names them, and cgr_ranks_report tells more. Call it
- * again with the same batch to go on waiting. After these nothing may be launched. Other failures are this rank's own: those of
- * cgr_step_choose, of which the others get CGR_ERROR_RANK, and of the exchange.
+ * CGR_ERROR_RANK: the ranks have parted; the message names one and what differs, and so does every later call. Or a rank cannot
+ * run its batch, or (CGR_RANKS_SAME) has another one; the message names it, and all may agree anew. CGR_NOT_READY: some have not
+ * come within timeout_ms; the message names them, and cgr_ranks_report tells more. Call it again to go on waiting: the batch of
+ * the first call counts. After these nothing may be launched. Other failures are this rank's own: those of cgr_step_choose and
+ * CGR_ERROR_DEAD, of which the others get CGR_ERROR_RANK; CGR_ERROR_INVALID_ARGUMENT on all ranks, as for cgr_ranks_decide; and
+ * CGR_ERROR_CALLBACK, the exchange's.
  * Threads one · Capture no · Sync waits · Alloc never */
 CGR_API cgr_status cgr_ranks_agree(cgr_ranks *ranks, const cgr_batch *batch, cgr_agreement *agreement);
 /* What rank `rank` brought to the last agreement: its number of tokens, say. CGR_ERROR_STATE: there was none.
@@ -166,7 +175,8 @@ CGR_API cgr_status cgr_ranks_decide(const cgr_rank_proposal *proposals, int32_t 
 CGR_API cgr_status cgr_ranks_barrier(cgr_ranks *ranks, const char *name);
 /* cgr_runtime_capture on all ranks: each begins when all have come, captures the same keys in the same order, so that
  * collectives inside `record` meet, and waits for the others to end. If it fails on a rank, that one returns its own status and
- * the others CGR_ERROR_RANK; what was captured stays, and steps agree on what all of them have.
+ * the others CGR_ERROR_RANK; what was captured stays, and steps agree on what all of them have. After CGR_NOT_READY the next call
+ * goes on where this one was: a capture that is done is not done again.
  * Threads one · Capture no · Sync waits · Alloc cold */
 CGR_API cgr_status cgr_ranks_capture(cgr_ranks *ranks, const cgr_capture *capture);
 

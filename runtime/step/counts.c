@@ -43,6 +43,8 @@ cgr_status cgr_step_choose_counts(cgr_runtime *runtime, const cgr_batch_counts *
   cgr_batch_counts c;
   cgr__choice choice = { .is_best = false };
   CGR__TRY(cgr__sized_read("cgr_step_choose_counts: counts", "CGR_BATCH_COUNTS_INIT", counts, &c, sizeof c));
+  for (int i = 0; i < 2; i++)
+    CGR__TRY(cgr__check_unused("cgr_step_choose_counts: counts.reserved", c.reserved[i]));
   CGR__TRY(check_counts(runtime, &c));
   const cgr__batch_shape shape = { c.num_requests, c.num_tokens, c.query_len, c.max_query_len, c.variant };
   CGR__TRY(cgr__fail_in("cgr_step_choose_counts", cgr__graphs_choose(&runtime->graphs, &shape, NULL, &choice)));
@@ -63,7 +65,9 @@ cgr_status cgr_runtime_hash_keys(cgr_runtime *runtime, uint64_t *keys, uint64_t 
   *usable = hash;
   if (!keys)
     return CGR_OK;
-  hash = cgr__hash(CGR__HASH_BEGIN, &graphs->max_padding, sizeof graphs->max_padding);
+  const int32_t limits[] = { runtime->setup.config.max_requests, runtime->setup.config.max_tokens };
+  hash = cgr__hash(CGR__HASH_BEGIN, limits, sizeof limits);
+  hash = cgr__hash(hash, &graphs->max_padding, sizeof graphs->max_padding);
   hash = cgr__hash(hash, &graphs->exact_lengths, sizeof graphs->exact_lengths);
   hash = cgr__hash(hash, &graphs->strict, sizeof graphs->strict);
   for (int32_t i = 0; i < graphs->count; i++)
