@@ -30,7 +30,7 @@ void RandomStep(RankEngine *e, Random *random, std::vector<std::string> *keys) {
   for (size_t i = 0; i < e->requests.size(); i++)
     if (e->requests[i].length == 32 || random->OneIn(40))
       return e->Close(i), RandomStep(e, random, keys);
-  const RankEngine::Work work = e->Choose(random, random->OneIn(6));
+  const RankEngine::Work work = e->Choose(random, random->OneIn(6), 3 * e->place.exchange.num_ranks);
   CGR_ASSERT_OK(e->Agree(work));
   keys->push_back(TextOf(e->agreed.key));
   if (e->agreed.idle < e->place.exchange.num_ranks)
@@ -54,7 +54,7 @@ TEST_P(Agreement, GivesAllRanksTheSameKeysInTheSameOrder) {
   std::map<std::string, int> kinds;
   for (const std::string &key : keys[0])
     kinds[key]++;
-  EXPECT_GE(kinds.size(), 3u) << "the steps are too much alike";
+  EXPECT_GE(kinds.size(), n < 4 ? 3u : 2u) << "the steps are too much alike";
   for (const auto &of_rank : keys)
     EXPECT_EQ(of_rank, keys[0]) << Repeat(seed);
 }
@@ -163,6 +163,45 @@ TEST_P(RankAstray, IsNamedByAll) {
 }
 INSTANTIATE_TEST_SUITE_P(That, RankAstray, ::testing::ValuesIn(kAstray),
                          [](const auto &astray) { return std::string(astray.param.name); });
+
+// Steps before the first agreement are a rank's own. A rank that has launched more than the flight recorder keeps accuses nobody,
+// and all begin to count anew: a step that is skipped afterwards is seen.
+TEST(AgreementOfTwo, CountsStepsAsFarAsTheyAreKnown) {
+  const std::string name = NewBoardName();
+  OnRanks(2, [&](int rank) {
+    RankEngine e(name, rank, 2);
+    ASSERT_EQ(e.status, CGR_OK) << e.message;
+    cgr_key key = CGR_KEY_INIT;
+    key.num_requests = key.num_tokens = 1;
+    const auto run = [&](int times) {
+      for (int i = 0; i < times; i++)
+        e.Run({}, key);
+    };
+    const auto steps = [&](int32_t of) {
+      cgr_rank_proposal p = CGR_RANK_PROPOSAL_INIT;
+      CGR_EXPECT_OK(cgr_ranks_proposal(e.ranks, of, &p));
+      return p.steps;
+    };
+    run(rank == 0 ? 3 : 5);
+    CGR_ASSERT_OK(e.Agree({}));
+    EXPECT_EQ(steps(1), 0u);
+    for (const int times : { 1, 9, 100, 256 }) {
+      run(times);
+      CGR_ASSERT_OK(e.Agree({}));
+    }
+    EXPECT_EQ(steps(1), 366u);
+    run(rank == 0 ? 20 : 300);
+    CGR_ASSERT_OK(e.Agree({}));
+    EXPECT_EQ(steps(0), 386u);
+    EXPECT_EQ(steps(1), CGR_RANK_STEPS_UNKNOWN);
+    run(2);
+    CGR_ASSERT_OK(e.Agree({}));
+    EXPECT_EQ(steps(0), 2u);
+    run(rank);
+    ExpectMessage(e.Agree({}), CGR_ERROR_RANK,
+                  { "cgr_ranks_agree: rank 1 has launched 3 steps, rank 0 2: expected every rank to" });
+  });
+}
 
 // A rank that waits tells who is missing, and goes on when that one comes.
 TEST(AgreementOfTwo, NamesTheRankThatIsMissingAndGoesOnWhenItComes) {

@@ -150,6 +150,57 @@ TEST(BoardOfProcesses, MeetAndGather) {
   }
 }
 
+// Nobody has waited for the child: it has ended all the same.
+TEST(BoardOfProcesses, NamesAProcessThatNobodyHasWaitedFor) {
+  const std::string name = NewBoardName();
+  const pid_t child = Child(name, 1, 2, [](PlaceOnBoard &) { raise(SIGKILL); });
+  PlaceOnBoard place(name, 0, 2);
+  ASSERT_EQ(place.status, CGR_OK) << place.message;
+  std::vector<Block> all;
+  uint64_t missing = 0;
+  EXPECT_EQ(Gather(place.exchange, 1, 20000, &all, &missing), CGR_ERROR_RANK);
+  EXPECT_NE(std::string(cgr_last_message()).find("has ended"), std::string::npos) << cgr_last_message();
+  waitpid(child, nullptr, 0);
+}
+
+// Until all have met; another one of the test may have the place for a moment.
+void StayOnBoard(const std::string &name, int rank, int num_ranks) {
+  for (cgr_status status = CGR_ERROR_STATE; status == CGR_ERROR_STATE;) {
+    PlaceOnBoard place(name, rank, num_ranks);
+    status = place.status;
+    EXPECT_TRUE(status == CGR_OK || status == CGR_ERROR_STATE) << place.message;
+  }
+}
+
+// The place of a rank that died while it waited is free; that of one which lives is not, and is not harmed.
+TEST(BoardOfProcesses, GivesThePlaceOfADeadRankToAnother) {
+  const std::string name = NewBoardName();
+  std::thread first([&] {
+    PlaceOnBoard place(name, 0, 3);
+    EXPECT_EQ(place.status, CGR_OK) << place.message;
+  });
+  const pid_t dead = fork();
+  if (dead == 0) { // takes the place of rank 1, and dies while it waits
+    std::thread([&] { StayOnBoard(name, 1, 3); }).detach();
+    cgr_board *board = nullptr;
+    while (cgr_board_open(name.c_str(), 1, 3, 0, &board) != CGR_ERROR_STATE)
+      usleep(100);
+    raise(SIGKILL);
+  }
+  waitpid(dead, nullptr, 0);
+  std::thread second([&] { StayOnBoard(name, 1, 3); });
+  cgr_board *board = nullptr;
+  while (cgr_board_open(name.c_str(), 1, 3, 0, &board) != CGR_ERROR_STATE)
+    usleep(100);
+  ExpectMessage(
+      cgr_board_open(name.c_str(), 1, 3, 0, &board), CGR_ERROR_STATE,
+      { "cgr_board_open: rank is 1, which process " + std::to_string(getpid()) + " has, expected one of its own for each" });
+  PlaceOnBoard third(name, 2, 3);
+  EXPECT_EQ(third.status, CGR_OK) << third.message;
+  first.join();
+  second.join();
+}
+
 // Nothing of the name is left once all have met; what a dead run has left is taken away.
 TEST(BoardOfProcesses, FreesItsName) {
   const std::string name = NewBoardName(), path = "/cgr." + name;

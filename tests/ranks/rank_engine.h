@@ -54,11 +54,11 @@ public:
     std::vector<int32_t> rows, lens, tokens;
     std::vector<size_t> of;
   };
-  Work Choose(Random *random, bool idle) {
+  Work Choose(Random *random, bool idle, int32_t chunks_one_in = 3) {
     Work w;
     for (size_t i = 0; i < requests.size() && !idle; i++) {
       const int32_t most = std::min<int32_t>(TinyEngine::kTokens - int32_t(w.tokens.size()), 32 - requests[i].length);
-      const int32_t len = std::min<int32_t>(most, random->OneIn(3) ? random->Pick32(1, 4) : 1);
+      const int32_t len = std::min<int32_t>(most, random->OneIn(chunks_one_in) ? random->Pick32(1, 4) : 1);
       if (len < 1)
         continue;
       w.of.push_back(i);
