@@ -16,6 +16,7 @@
 static cgr_status read_exchange(const cgr_exchange *given, cgr_exchange *e) {
   CGR__TRY(cgr__sized_read("cgr_ranks_create: config.exchange", "CGR_EXCHANGE_INIT", given, e, sizeof *e));
   CGR__TRY(cgr__check_unused("cgr_ranks_create: config.exchange.reserved", e->reserved));
+  e->num_ranks = e->num_ranks == 0 ? 1 : e->num_ranks;
   if (e->num_ranks < 1 || e->num_ranks > CGR_MAX_RANKS)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_ranks_create: config.exchange.num_ranks is %d, expected 1 .. %d",
                      e->num_ranks, CGR_MAX_RANKS);
@@ -111,6 +112,8 @@ static void propose(cgr_ranks *k, const cgr_batch *batch) {
     cgr__ranks_keep_message(k);
   k->next = (cgr_agreement)CGR_AGREEMENT_INIT;
   k->next.number = p->agreement;
+  k->next.counts.size = sizeof k->next.counts;
+  k->next.eager_rank = -1;
 }
 
 static bool all_can_replay_the_same(const cgr_ranks *k) {

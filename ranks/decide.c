@@ -144,10 +144,9 @@ static cgr_status read_arguments(const cgr_rank_proposal *given, int32_t num_ran
   CGR__TRY(cgr__check_choice(FUNCTION, "rule", &cgr__ranks_rules, rule));
   for (int32_t r = 0; r < num_ranks; r++) {
     CGR__TRY(cgr__sized_read_at(FUNCTION ": proposals", "CGR_RANK_PROPOSAL_INIT", given, r, &p[r], sizeof p[r]));
-    if (p[r].counts.size != sizeof p[r].counts)
-      return cgr__fail(CGR_ERROR_INVALID_STRUCT,
-                       FUNCTION ": proposals[%d].counts.size is %u, expected %zu: use CGR_BATCH_COUNTS_INIT", r, p[r].counts.size,
-                       sizeof p[r].counts);
+    if (p[r].counts.size != 0 && p[r].counts.size != sizeof p[r].counts)
+      return cgr__fail(CGR_ERROR_INVALID_STRUCT, FUNCTION ": proposals[%d].counts.size is %u, expected 0 or %zu", r,
+                       p[r].counts.size, sizeof p[r].counts);
   }
   return CGR_OK;
 }

@@ -23,7 +23,7 @@ enum {
 typedef struct cgr_exchange {
   uint32_t size;
   int32_t rank;      /* this one's number, 0 .. num_ranks - 1 */
-  int32_t num_ranks; /* 1 .. CGR_MAX_RANKS */
+  int32_t num_ranks; /* at most CGR_MAX_RANKS; 0: 1 */
   int32_t reserved;  /* 0 */
   void *context;     /* of the functions */
   /* Gathers a block of every rank: `mine` is `bytes` long, 1 .. CGR_EXCHANGE_BYTES, as on every rank, and all
@@ -37,7 +37,7 @@ typedef struct cgr_exchange {
   void (*show)(void *context, const void *state, size_t bytes);
   cgr_status (*look)(void *context, int32_t rank, void *state, size_t bytes); /* CGR_NOT_READY: it has shown nothing */
 } cgr_exchange;
-#define CGR_EXCHANGE_INIT { (uint32_t)sizeof(cgr_exchange), 0, 1, 0, NULL, NULL, NULL, NULL }
+#define CGR_EXCHANGE_INIT { (uint32_t)sizeof(cgr_exchange), 0, 0, 0, NULL, NULL, NULL, NULL }
 
 /* An exchange over shared memory, for ranks of one machine: processes that see each other's numbers and the same shared memory
  * (containers share both), or threads of one process. */
@@ -68,9 +68,9 @@ typedef struct cgr_batch_counts {
   int32_t query_len;     /* new tokens of every request; 0: they differ, or there are none */
   int32_t max_query_len; /* of the longest */
   uint32_t variant;
-  uint32_t reserved[2]; /* 0 */
+  uint64_t reserved; /* 0 */
 } cgr_batch_counts;
-#define CGR_BATCH_COUNTS_INIT { (uint32_t)sizeof(cgr_batch_counts), 0, 0, 0, 0, 0, { 0, 0 } }
+#define CGR_BATCH_COUNTS_INIT { (uint32_t)sizeof(cgr_batch_counts), 0, 0, 0, 0, 0, 0 }
 
 /* Checks a batch as cgr_step_choose does, and tells its counts.
  * Threads one · Capture no · Sync never · Alloc never */
@@ -114,7 +114,7 @@ typedef struct cgr_rank_proposal {
   uint32_t size;
   int32_t status;          /* cgr_status of cgr_step_count: not CGR_OK, the rank cannot run its batch */
   uint64_t agreement;      /* number of the agreement, from 1 */
-  cgr_batch_counts counts; /* of its batch; no requests: it is idle */
+  cgr_batch_counts counts; /* of its batch; no requests: it is idle. Its size may be 0 */
   uint64_t keys;           /* of cgr_runtime_hash_keys, with cgr_ranks_config.model: must be equal */
   uint64_t usable;         /* of cgr_runtime_hash_keys: if it differs, the ranks ask each other once more */
   uint64_t steps;          /* launched since the first agreement, but for those of the runtime itself (CGR_REASON_INTERNAL): must
@@ -123,7 +123,7 @@ typedef struct cgr_rank_proposal {
   cgr_key last;            /* key of the last of them */
 } cgr_rank_proposal;
 #define CGR_RANK_PROPOSAL_INIT                                                                                             \
-  { (uint32_t)sizeof(cgr_rank_proposal), 0, 0, CGR_BATCH_COUNTS_INIT, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } } }
+  { (uint32_t)sizeof(cgr_rank_proposal), 0, 0, { 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } } }
 
 typedef struct cgr_agreement {
   uint32_t size;
@@ -136,7 +136,7 @@ typedef struct cgr_agreement {
   int32_t idle;            /* ranks without requests; when it is all of them, no step is needed */
 } cgr_agreement;
 #define CGR_AGREEMENT_INIT \
-  { (uint32_t)sizeof(cgr_agreement), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, CGR_BATCH_COUNTS_INIT, -1, 0 }
+  { (uint32_t)sizeof(cgr_agreement), 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, { 0, 0, 0, 0, 0, 0, 0 }, 0, 0 }
 
 /* Joins the others, who call it too; the runtime outlives the ranks. CGR_ERROR_RANK: their keys, what dispatch chooses by, or
  * model differ. CGR_NOT_READY and other statuses as for cgr_ranks_agree.

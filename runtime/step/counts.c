@@ -43,8 +43,8 @@ cgr_status cgr_step_choose_counts(cgr_runtime *runtime, const cgr_batch_counts *
   cgr_batch_counts c;
   cgr__choice choice = { .is_best = false };
   CGR__TRY(cgr__sized_read("cgr_step_choose_counts: counts", "CGR_BATCH_COUNTS_INIT", counts, &c, sizeof c));
-  for (int i = 0; i < 2; i++)
-    CGR__TRY(cgr__check_unused("cgr_step_choose_counts: counts.reserved", c.reserved[i]));
+  if (c.reserved != 0)
+    return cgr__refuse_used("cgr_step_choose_counts: counts.reserved", (int64_t)c.reserved);
   CGR__TRY(check_counts(runtime, &c));
   const cgr__batch_shape shape = { c.num_requests, c.num_tokens, c.query_len, c.max_query_len, c.variant };
   CGR__TRY(cgr__fail_in("cgr_step_choose_counts", cgr__graphs_choose(&runtime->graphs, &shape, NULL, &choice)));

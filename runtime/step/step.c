@@ -125,9 +125,9 @@ cgr_status cgr__step_count(cgr_runtime *rt, const cgr_batch *batch, cgr_batch_co
   cgr__checked_batch checked;
   CGR__TRY(read_batch(&batch, &copy));
   CGR__TRY(check_batch(rt, batch, &checked));
-  *counts = (cgr_batch_counts){ sizeof *counts,    checked.num_requests,  checked.num_tokens,
-                                checked.query_len, checked.max_query_len, batch->variant,
-                                { 0, 0 } };
+  *counts = (cgr_batch_counts){
+    sizeof *counts, checked.num_requests, checked.num_tokens, checked.query_len, checked.max_query_len, batch->variant, 0
+  };
   return CGR_OK;
 }
 

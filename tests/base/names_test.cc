@@ -20,6 +20,7 @@ namespace {
 #define DEVICE_KINDS(X) X(CGR_DEVICE_KIND_HOST) X(CGR_DEVICE_KIND_CUDA)
 #define SCHEDULES(X) X(CGR_SCHEDULE_ASYNC) X(CGR_SCHEDULE_EARLIEST) X(CGR_SCHEDULE_LATEST) X(CGR_SCHEDULE_RANDOM)
 #define WAIT_MODES(X) X(CGR_WAIT_DEFAULT) X(CGR_WAIT_SPIN) X(CGR_WAIT_YIELD) X(CGR_WAIT_BLOCK)
+#define RANKS_RULES(X) X(CGR_RANKS_LARGEST) X(CGR_RANKS_SAME)
 #define LAYOUTS(X) X(CGR_LAYOUT_NHD) X(CGR_LAYOUT_HND)
 #define LAYER_FLAGS(X) X(CGR_LAYER_BIDIRECTIONAL) X(CGR_LAYER_NO_CACHE) X(CGR_LAYER_ALIBI_SQRT)
 #define ATTENTION_FLAGS(X)                                                                                    \
@@ -60,7 +61,9 @@ namespace {
   X(CGR_STRUCT_METADATA) X(CGR_STRUCT_FA3_INPUT) X(CGR_STRUCT_FA3_SIZES) X(CGR_STRUCT_FLASHINFER_DECODE_INPUT)                \
   X(CGR_STRUCT_FLASHINFER_PREFILL_INPUT) X(CGR_STRUCT_FLASHINFER_PLAN) X(CGR_STRUCT_FLASHINFER_CASCADE)                       \
   X(CGR_STRUCT_FLASHMLA_INPUT) X(CGR_STRUCT_BLOCK_TABLE_INPUT) X(CGR_STRUCT_BLOCK_TABLE_LAYOUT) X(CGR_STRUCT_KEY_ADVICE)       \
-  X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS) X(CGR_STRUCT_QKV_TRANSFORM)
+  X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS) X(CGR_STRUCT_QKV_TRANSFORM)                          \
+  X(CGR_STRUCT_EXCHANGE) X(CGR_STRUCT_BATCH_COUNTS) X(CGR_STRUCT_RANKS_CONFIG) X(CGR_STRUCT_RANK_PROPOSAL)                    \
+  X(CGR_STRUCT_AGREEMENT)
 #define BUFFERS(X)                                                                                                            \
   X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
@@ -99,6 +102,7 @@ namespace {
   LIST(cgr_device_kind, cgr_device_kind_name, , DEVICE_KINDS)                   \
   LIST(cgr_host_schedule, cgr_host_schedule_name, , SCHEDULES)                  \
   LIST(cgr_wait_mode, cgr_wait_mode_name, , WAIT_MODES)                         \
+  LIST(cgr_ranks_rule, cgr_ranks_rule_name, , RANKS_RULES)                      \
   LIST(cgr_kv_layout, cgr_kv_layout_name, , LAYOUTS)                            \
   LIST(cgr_layer_flag, cgr_layer_flag_name, , LAYER_FLAGS)                      \
   LIST(cgr_attention_flag, cgr_attention_flag_name, , ATTENTION_FLAGS)          \

@@ -7,6 +7,7 @@
 #include "tests/headers/inputs.h"
 #include "tests/headers/names.h"
 #include "tests/headers/outputs.h"
+#include "tests/headers/ranks.h"
 #include "tests/headers/recorded.h"
 #include "tests/headers/steps.h"
 

@@ -16,6 +16,7 @@
   X(recorded, "structs of other sizes inside record")           \
   X(arrays, "arrays of structs of other sizes")                 \
   X(outputs, "output structs of other sizes")                   \
+  X(ranks, "structs of ranks in other sizes")                   \
   X(steps, "steps of other sizes, and their results")
 
 static int check_failures;

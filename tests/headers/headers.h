@@ -20,6 +20,7 @@
   X(ask)                  \
   X(planners)             \
   X(gather)               \
+  X(ranks)                \
   X(bindings)             \
   X(interop_block_table)  \
   X(interop_fa3)          \

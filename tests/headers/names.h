@@ -6,6 +6,7 @@
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
+#include "cgr/ranks.h"
 #include "cgr/tracing.h"
 #include "tests/headers/check.h"
 
@@ -14,6 +15,7 @@
   X(cgr_dtype, CGR_DTYPE_NONE, CGR_DTYPE_I4, +1)                                    \
   X(cgr_device_kind, CGR_DEVICE_KIND_HOST, CGR_DEVICE_KIND_CUDA, +1)                \
   X(cgr_host_schedule, CGR_SCHEDULE_ASYNC, CGR_SCHEDULE_RANDOM, +1)                 \
+  X(cgr_ranks_rule, CGR_RANKS_LARGEST, CGR_RANKS_SAME, +1)                          \
   X(cgr_wait_mode, CGR_WAIT_DEFAULT, CGR_WAIT_BLOCK, +1)                            \
   X(cgr_kv_layout, CGR_LAYOUT_NHD, CGR_LAYOUT_HND, +1)                              \
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)              \
@@ -43,7 +45,7 @@
   X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)               \
   X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                         \
   X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)                             \
-  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_QKV_TRANSFORM, +1)
+  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_AGREEMENT, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \
@@ -72,7 +74,7 @@ static int test_statuses(void) {
     CGR_STATUS_LIST(ROW)
 #undef ROW
   };
-  static const int no_statuses[] = { -1, 28, 1000, 0x7fffffff };
+  static const int no_statuses[] = { -1, 30, 1000, 0x7fffffff };
   const int before = check_failures, count = (int)(sizeof table / sizeof table[0]);
   for (int i = 0; i < count; i++) {
     CHECK((int)table[i].status == table[i].number && table[i].number == i);

@@ -154,7 +154,7 @@ TEST(Counts, Refuse) {
   refused(&cgr_batch_counts::query_len, 3, "query_len is 3, expected 0 .. 2");
   refused(&cgr_batch_counts::query_len, -1, "query_len is -1, expected 0 .. 2");
   cgr_batch_counts c = good;
-  c.reserved[1] = 1;
+  c.reserved = 1;
   ExpectMessage(cgr_step_choose_counts(engine.rt, &c, &key, nullptr), CGR_ERROR_NEWER_STRUCT,
                 { "cgr_step_choose_counts: counts.reserved is 1, expected 0" });
   const auto null = [](cgr_status status, const std::string &says) { ExpectMessage(status, CGR_ERROR_NULL_POINTER, { says }); };

@@ -167,8 +167,8 @@ TEST(Decide, Refuses) {
   p[1].size += 8;
   refused(2, 0, CGR_ERROR_INVALID_STRUCT, "proposals[1]");
   p[1].size -= 8;
-  p[1].counts.size = 0;
-  refused(2, 0, CGR_ERROR_INVALID_STRUCT, "proposals[1].counts.size is 0, expected 32: use CGR_BATCH_COUNTS_INIT");
+  p[1].counts.size = 24;
+  refused(2, 0, CGR_ERROR_INVALID_STRUCT, "proposals[1].counts.size is 24, expected 0 or 32");
   p = Alike(3);
   p[1].counts.num_requests = p[1].counts.num_tokens = p[2].counts.num_requests = p[2].counts.num_tokens = 1;
   p[2].counts.variant = 5;

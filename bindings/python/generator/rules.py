@@ -63,14 +63,33 @@ SIGNATURES = {
     "cgr_request_set_data": ("row: int, buffer: int, data: Any", "None"),
 }
 
+RANKS = "not bound yet: ranks of an engine in Python exchange by torch.distributed"
+
 LEFT_OUT = {
     "cgr_init": "the constructors of the structs call it",
     "cgr_last_message": "CgrError.message has it",
     "cgr_last_device_code": "CgrError.device_code has it",
     "cgr_validation_layer": "DeviceConfig(layer=True) sets it",
+    "cgr_board_open": RANKS,
+    "cgr_board_close": RANKS,
+    "cgr_board_exchange": RANKS,
+    "cgr_ranks_create": RANKS,
+    "cgr_ranks_destroy": RANKS,
+    "cgr_ranks_agree": RANKS,
+    "cgr_ranks_proposal": RANKS,
+    "cgr_ranks_decide": RANKS,
+    "cgr_ranks_barrier": RANKS,
+    "cgr_ranks_capture": RANKS,
+    "cgr_ranks_note": RANKS,
+    "cgr_ranks_report": RANKS,
 }
 
-LEFT_OUT_STRUCTS = {}
+LEFT_OUT_STRUCTS = {
+    "cgr_exchange": RANKS,
+    "cgr_ranks_config": RANKS,
+    "cgr_rank_proposal": RANKS,
+    "cgr_agreement": RANKS,
+}
 
 # Of fields that are something else in Python.
 FIELD_DOCS = {
