@@ -62,6 +62,23 @@ class OverwrittenResults(unittest.TestCase):
                 self.assertRaises(cgr.CgrError, step.wait)
 
 
+class Counts(unittest.TestCase):
+    def test_choose_the_key_of_their_batch(self):
+        with Engine() as engine:
+            runtime, row = engine.runtime, engine.open(7)
+            batch = cgr.Batch(rows=[row], query_lens=[2], tokens=[3, 4])
+            counts = runtime.count(batch)
+            self.assertEqual((counts.num_requests, counts.num_tokens, counts.query_len), (1, 2, 2))
+            key, reason = runtime.choose_counts(counts)
+            chosen = runtime.choose(batch)
+            self.assertEqual((key.kind, key.num_tokens, key.num_requests), (chosen.kind, chosen.num_tokens, chosen.num_requests))
+            self.assertIn(reason, (cgr.Reason.EXACT, cgr.Reason.PADDED))
+            keys, usable = runtime.hash_keys()
+            runtime.release_graphs()
+            self.assertEqual(runtime.hash_keys()[0], keys)
+            self.assertNotEqual(runtime.hash_keys()[1], usable)
+
+
 class Graphs(unittest.TestCase):
     def generate(self, kind, **options):
         with Engine(**options) as engine:

@@ -19,7 +19,6 @@ extern FILE *file;
 void deliver(uint64_t to, int32_t token);
 void hand_over(uint64_t to, int32_t token, int32_t num_tokens);
 void give_back(const int32_t *free_pages, int32_t num_pages);
-cgr_key agree_with_other_ranks(cgr_key key);
 
 cgr_status block(void) {
 @BLOCK@
