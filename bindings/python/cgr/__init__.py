@@ -2,7 +2,7 @@
 
 Names are those of the C headers without their prefixes, and so are the docstrings: where these say cgr_step_prepare, it is
 cgr.Runtime.prepare here (cgr.FUNCTIONS has all of them). Arrays are whatever has the buffer protocol, such as numpy's; memory of a
-GPU is whatever has __cuda_array_interface__, such as PyTorch's tensors.
+GPU is whatever has DLPack or __cuda_array_interface__, such as PyTorch's tensors.
 """
 
 import atexit as _atexit
