@@ -164,7 +164,7 @@ TEST_P(RankAstray, IsNamedByAll) {
 INSTANTIATE_TEST_SUITE_P(That, RankAstray, ::testing::ValuesIn(kAstray),
                          [](const auto &astray) { return std::string(astray.param.name); });
 
-// Steps before the first agreement are a rank's own. A rank that has launched more than the flight recorder keeps accuses nobody,
+// Steps before the first agreement are a rank's own. A rank that has launched more than the flight recorder keeps accuses none,
 // and all begin to count anew: a step that is skipped afterwards is seen.
 TEST(AgreementOfTwo, CountsStepsAsFarAsTheyAreKnown) {
   const std::string name = NewBoardName();

@@ -150,8 +150,8 @@ TEST(BoardOfProcesses, MeetAndGather) {
   }
 }
 
-// Nobody has waited for the child: it has ended all the same.
-TEST(BoardOfProcesses, NamesAProcessThatNobodyHasWaitedFor) {
+// The parent has not waited for it yet, but it has ended.
+TEST(BoardOfProcesses, NamesAProcessThatIsNotWaitedFor) {
   const std::string name = NewBoardName();
   const pid_t child = Child(name, 1, 2, [](PlaceOnBoard &) { raise(SIGKILL); });
   PlaceOnBoard place(name, 0, 2);

@@ -139,7 +139,7 @@ TEST(Decide, NamesTheFirstOfManyDifferences) {
   CGR_EXPECT_OK(Decide(p, 0, &counts));
 }
 
-// A rank that does not know its steps accuses nobody; nor does one that has failed, which is what all are told.
+// A rank that does not know its steps accuses none; nor does one that has failed, which is what all are told.
 TEST(Decide, ComparesNoStepsThatARankDoesNotKnow) {
   Proposals p = Alike(4);
   cgr_batch_counts counts;

@@ -1,4 +1,4 @@
-// Faults of ranks in processes: whatever one does, the others name it within their timeout, nobody hangs, and all can be
+// Faults of ranks in processes: whatever one does, the others name it within their timeout, none hangs, and all can be
 // destroyed.
 #include <sys/wait.h>
 
@@ -126,7 +126,7 @@ TEST_P(Faults, OfARankAreToldByTheOthers) {
     const std::vector<int> ends = RunAll([&](int rank) { return RunRank(name, rank, GetParam(), at); }, &seconds);
     const int good = GetParam().says.empty() ? kDone : kNamed;
     EXPECT_EQ(ends, (std::vector<int>{ good, kDone, good })) << "step " << at;
-    EXPECT_LT(seconds, kTimeoutMs / 1000.0) << "nobody waits until the time is over";
+    EXPECT_LT(seconds, kTimeoutMs / 1000.0) << "none waits until the time is over";
   }
 }
 INSTANTIATE_TEST_SUITE_P(Of, Faults, ::testing::ValuesIn(kFaults),
