@@ -76,7 +76,31 @@ def parse_llama(text):
     return found
 
 
-BY_NAME = ("llama_bench", "llama_cpp", "llama")  # of files that name no program
+ENGINE = {  # what a line of examples/torch_engine says of a mode that ran alone, and in which unit
+    r"host time of \d+ steps of decodes of .*: p50 ([\d,.]+) us, p99 ([\d,.]+) us": ("host time", "us"),
+    r"such a step takes ([\d,.]+) us \(p50\)": ("step", "us"),
+    r"such a step .*: ([\d,.]+) tokens/s$": ("tokens/s", "1/s"),
+    r".*so the GPU idles for ([\d.]+)%$": ("GPU idle", "%"),
+}
+
+
+def parse_torch_engine(text):
+    """The modes that ran one after the other: "== --mode cgr: 64 requests"."""
+    found, case = [], None
+    for line in text.splitlines():
+        if line.startswith("== "):
+            mode = re.match(r"== --mode (\S+): (\d+) requests$", line)
+            case = {"mode": mode[1], "requests": mode[2]} if mode else None
+        for pattern, (metric, unit) in ENGINE.items() if case else ():
+            if number := re.match(pattern, line):
+                value, *p99 = (float(n.replace(",", "")) for n in number.groups())
+                better = "higher" if unit == "1/s" else "lower"
+                shown = number[1] + (f" ({number[2]})" if p99 else "")
+                found.append(Record("torch_engine", case, metric, unit, value, *p99, better=better, text=shown))
+    return found
+
+
+BY_NAME = ("llama_bench", "llama_cpp", "llama", "torch_engine")  # of files that name no program
 
 
 def parse_text(stem, text):
@@ -86,7 +110,8 @@ def parse_text(stem, text):
     if program is None:
         raise Unreadable('neither its name nor a line "# program: profiles/..." says what it is')
     program = "llama_bench" if program == "llama_cpp" else program
-    found = parse_llama(text) if program == "llama" else tables.parse_tables(program, text)
+    of = {"llama": parse_llama, "torch_engine": parse_torch_engine}.get(program)
+    found = of(text) if of else tables.parse_tables(program, text)
     if not found:
         raise Unreadable("holds none of the numbers that are expected of its kind")
     return program, found

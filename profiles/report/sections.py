@@ -18,7 +18,8 @@ class Section:
 
     @property
     def command(self):
-        program = {"llama": "examples/llama/llama --device", "python_cost": "python3 profiles/python_cost.py"}.get(
+        program = {"llama": "examples/llama/llama --device", "python_cost": "python3 profiles/python_cost.py",
+                   "torch_engine": "python3 examples/torch_engine/main.py --device"}.get(
             self.program, f"profiles/{self.program}"
         )
         return f"{program} cuda:0 {self.arguments}".strip()
@@ -140,6 +141,12 @@ SECTIONS = [
     Section("Host time of the example's decode steps", "llama", "--mode MODE",
             "The small Llama of the repository, as one graph, in pieces, and eagerly. No target.",
             ("prepare", "launch", "host time"), ("mode", "step", "graph"), lambda c: c.get("step", "mixed") not in ("prefill", "mixed")),
+    Section("A step of decodes from PyTorch", "torch_engine", "--mode MODE --idle",
+            "The engine of examples/torch_engine: 64 decodes of a model of Llama's 1B shape. Host time is all the Python of a step but the wait. "
+            "Tokens per second and the GPU's idle time are of such steps; torch's modes gather pages for scaled_dot_product_attention. "
+            "Target: of host time, 8 with cgr, 60 with `torch.cuda.graph`.",
+            ("host time", "step", "tokens/s", "GPU idle"), ("mode",), lambda c: True,
+            ("host time", lambda _, c: {"cgr": "8", "graph": "60"}.get(c["mode"], "")), "Microseconds, percent. "),
     Section("Planning for FlashAttention-3", "fa3_cost", "", "A graph node by itself, less an empty one. Target: little next to a layer.",
             ("upstream", "vllm"), ("decodes",), has("decodes"), ("upstream", None)),
     Section("Planning for FlashInfer", "flashinfer_cost", "", "As above.", ("planner",), ("plan",), has("plan"), ("planner", None)),

@@ -17,7 +17,7 @@ FLOORS = [
     "tracing/: include/ base/",
     "graphs/: include/ base/ devices/ buffers/ tracing/",
     "runtime/: include/ base/ devices/ buffers/ requests/ planners/ kernels/ graphs/ tracing/",
-    "ranks/: include/ base/",
+    "ranks/: include/ base/ runtime/",
 ]
 
 # These see every floor: what is measured and what is tested, and the library that the top package puts together.
