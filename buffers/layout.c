@@ -38,7 +38,8 @@ PUBLIC(ROW_COMPUTED);
 PUBLIC(PLAN);
 PUBLIC(KV_INDICES);
 PUBLIC(PREFILL_BLOCK_TABLE);
-_Static_assert((int)CGR__LAST_ON_DEMAND + 1 == (int)CGR_BUFFER_COUNT_, "the public buffers are the table's first");
+PUBLIC(ROW_DRAFT_TOKENS);
+_Static_assert((int)CGR__BUFFER_REQUEST_FLAGS == (int)CGR_BUFFER_COUNT_, "the public buffers are the table's first");
 _Static_assert(CGR__ON_DEMAND(CGR__BUFFER_CONTEXT_LENS) == CGR_ON_DEMAND(CGR_BUFFER_CONTEXT_LENS), "one bit for each");
 
 const char *cgr_buffer_name(cgr_buffer buffer) {
@@ -73,6 +74,8 @@ static bool is_asked_for(const cgr__limits *l, int id) {
     return l->stamp_stride > 0;
   if (id == CGR__BUFFER_VALUE_FLAGS)
     return l->value_words > 0;
+  if (id >= CGR__BUFFER_NUM_DRAFTS && id <= CGR__BUFFER_ROW_DRAFT_TOKENS)
+    return l->token_stride > 1;
   return table[id].source != CGR__SOURCE_ON_DEMAND || (l->on_demand & CGR__ON_DEMAND(id)) != 0;
 }
 
@@ -96,6 +99,8 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_REQUEST_TOKENS] = { l->max_requests, l->token_stride },
     [CGR__SHAPE_ROWS] = { (int64_t)l->max_rows + 1, 1 },
     [CGR__SHAPE_ROW_TOKENS] = { (int64_t)l->max_rows + 1, l->token_stride },
+    [CGR__SHAPE_REQUEST_DRAFTS] = { l->max_requests, l->token_stride - 1 },
+    [CGR__SHAPE_ROW_DRAFTS] = { (int64_t)l->max_rows + 1, l->token_stride - 1 },
     [CGR__SHAPE_ROW_PAGES] = { (int64_t)l->max_rows + 1, l->pages_per_row[copy] },
     [CGR__SHAPE_REQUEST_PAGES] = { l->max_requests, cgr__limits_kernel_pages(l, copy) },
     [CGR__SHAPE_BATCH_PAGES] = { l->max_requests * cgr__limits_kernel_pages(l, copy), 1 },

@@ -3,11 +3,10 @@
  *
  * A ring slot is a header and four sections at fixed offsets. The header says which sections the device must read: an
  * unchanged decode batch is a header alone. The sections are plain i32 words:
- *     batch    request_rows [n], query_start_loc [n + 1], request_flags [n], packed for this step's n requests
- *     tokens   [num_tokens] ids, or CGR_TOKEN_LAST
- *     changes  [num_changes] of cgr__change
- *     edits    [num_edits] of cgr__edit
- * and after them one section for each buffer of the engine that is staged by tokens or by requests. */
+ *     batch    request_rows [n], query_start_loc [n + 1], request_flags [n], packed for this step's n requests; the flags have
+ * the number of guesses, as CGR_REQUEST_DRAFTS puts it there tokens   [num_tokens] ids, or CGR_TOKEN_LAST changes  [num_changes]
+ * of cgr__change edits    [num_edits] of cgr__edit and after them one section for each buffer of the engine that is staged by
+ * tokens or by requests. */
 #ifndef CGR_BUFFERS_RING_SLOT_H
 #define CGR_BUFFERS_RING_SLOT_H
 
@@ -68,7 +67,8 @@ typedef struct cgr__result_record { /* 64 bytes */
   int32_t error_row;
   int32_t error_index;
   int64_t error_value;
-  int32_t reserved[8];
+  uint64_t generation; /* steps up to this one that lost content, in a runtime that has guesses */
+  int32_t reserved[6];
 } cgr__result_record;
 
 typedef struct cgr__readback_layout { /* offsets in bytes from the ring slot's start; each a multiple of 64 */

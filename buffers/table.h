@@ -6,9 +6,10 @@
  * - id, field: enumerator and name; a public buffer has the same id in cgr_buffer.
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
- *   ROW_PAGES [M+1][P], REQUEST_PAGES [R][P * n], BATCH_PAGES [R * P * n]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the
- *   plans ask; RING_SLOT, a ring slot without the sections of declared buffers; STAMPS, a row of
- *   timestamps for each step of the ring and one more, in a runtime that is timed; VALUES [R], in one that checks values.
+ *   REQUEST_DRAFTS [R][k], ROW_DRAFTS [M+1][k], in a runtime that has guesses; ROW_PAGES [M+1][P], REQUEST_PAGES [R][P * n],
+ * BATCH_PAGES [R * P * n]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the plans ask; RING_SLOT, a ring slot without the
+ * sections of declared buffers; STAMPS, a row of timestamps for each step of the ring and one more, in a runtime that is timed;
+ * VALUES [R], in one that checks values.
  * - copies: ONE, GROUP (one per group), SET (one per length set).
  * - source: STAGED, copied from the ring slot by the prologue; PLANNED, computed on the device from what was staged; ON_DEMAND,
  * the same but by a kernel of its own, for those who ask (cgr__limits.on_demand): a buffer that was not asked for has no copies;
@@ -40,6 +41,8 @@ enum cgr__shape {
   CGR__SHAPE_REQUEST_TOKENS,
   CGR__SHAPE_ROWS,
   CGR__SHAPE_ROW_TOKENS,
+  CGR__SHAPE_REQUEST_DRAFTS,
+  CGR__SHAPE_ROW_DRAFTS,
   CGR__SHAPE_ROW_PAGES,
   CGR__SHAPE_REQUEST_PAGES,
   CGR__SHAPE_BATCH_PAGES,
@@ -86,6 +89,10 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAN
   X(PREFILL_SEQ_LENS,         prefill_seq_lens,         I32,  REQUESTS,       SET,   ON_DEMAND, 0)                    \
   X(PREFILL_KV_START_LOC,     prefill_kv_start_loc,     I32,  REQUESTS_1,     SET,   ON_DEMAND, CGR__PADDING_REPEAT)  \
   X(PREFILL_BLOCK_TABLE,      prefill_block_table,      I32,  REQUEST_PAGES,  GROUP, ON_DEMAND, CGR__PADDING_KERNEL_TRASH) \
+  X(NUM_DRAFTS,               num_drafts,               I32,  REQUESTS,       ONE,   PLANNED, 0)                    \
+  X(NUM_ACCEPTED,             num_accepted,             I32,  REQUESTS,       ONE,   WRITTEN, CGR__PADDING_NONE)    \
+  X(DRAFT_TOKENS,             draft_tokens,             I32,  REQUEST_DRAFTS, ONE,   WRITTEN, CGR__PADDING_NONE)    \
+  X(ROW_DRAFT_TOKENS,         row_draft_tokens,         I32,  ROW_DRAFTS,     ONE,   STATE,   0)                    \
   X(REQUEST_FLAGS,            request_flags,            I32,  REQUESTS,       ONE,   STAGED,  0)                    \
   X(STEP_STATE,               step_state,               I64,  SCALARS,        ONE,   STATE,   0)                    \
   X(BLOCK_EXTENTS,            block_extents,            I32,  REQUESTS,       GROUP, STATE,   0)                    \

@@ -39,7 +39,9 @@ CGR__HOST_DEVICE int64_t cgr__ring_slot_index(uint64_t seq, int32_t depth) {
  *                                -2: num_edits                       num_edits
  *     CGR_GUARD_PAGE       row   in the row of the page table        the page (the table's; -1 where the row has no such index)
  *     CGR_GUARD_ROW        -1    request                             the row
- *     CGR_GUARD_LENGTH     row   request                             the length */
+ *     CGR_GUARD_LENGTH     row   request                             the length
+ *     CGR_GUARD_ACCEPTED   row   request                             num_accepted
+ *     CGR_GUARD_TOKEN      row   request                             the token */
 typedef struct cgr__step_error {
   int32_t error; /* cgr_guard_error */
   int32_t row, index, reserved;
@@ -109,7 +111,7 @@ typedef struct cgr__step_args {
   int32_t set;             /* of the key: the length set whose tokens the step has */
   int32_t stamp_stride;    /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   int32_t max_query_len;   /* of a request: what the step's kernels were launched for; 0: any number */
-  int32_t reserved;        /* 0 */
+  int32_t vocab_size;      /* epilogue: sampled tokens are below it; 0: any */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
@@ -163,17 +165,36 @@ typedef struct cgr__step_args {
  *   P19 padding     Entries after the real ones get the padding values of buffers/table.h by the same code (input_ids:
  *                   state->padding_token).
  *   P20 counts      With a threshold in `split` the counts of decodes are those of planners/metadata/decode_split.h, of the real
- * requests; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused. P21 lengths seq_len
- * = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / kernel_page_size). logits_indices =
- * query_start_loc[i + 1] - 1, 0 when query_len is 0. P22 slot        The j-th new token has position row_computed[row] + j, and
- * slot = page * page_size + position % page_size with page = page_table[row][position / page_size]. A page that P12 refuses, in
- * an engine's own table too, and the read-trash page, which may not be written, give slot -1 and CGR_GUARD_PAGE. P23 token Token
- * j of a request is tokens[first_token + j] with an edit of it whose first_token is not -1; else tokens[query_start_loc[i] + j]
- * with CGR__RING_SLOT_TOKENS, and CGR_TOKEN_LAST without. A token that is CGR_TOKEN_LAST becomes row_last_tokens[row][0]. P24
- * sets        With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and kv_last_page_len of a group
- * are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th new token has position
- * seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets. */
+ *                   requests; else 0. CGR_COUNT_APPEND_FIRST is 1 with CGR__RING_SLOT_APPEND_FIRST, unless the step is refused.
+ *   P21 lengths     seq_len = row_computed[row] + query_len. kv_indptr is the running sum of ceil(seq_len / kernel_page_size).
+ *                   logits_indices = query_start_loc[i + 1] - 1, 0 when query_len is 0.
+ *   P22 slot        The j-th new token has position row_computed[row] + j, and slot = page * page_size + position % page_size
+ *                   with page = page_table[row][position / page_size]. A page that P12 refuses, in an engine's own table too,
+ *                   and the read-trash page, which may not be written, give slot -1 and CGR_GUARD_PAGE.
+ *   P23 token       Token j of a request is tokens[first_token + j] with an edit of it whose first_token is not -1; else
+ *                   tokens[query_start_loc[i] + j] with CGR__RING_SLOT_TOKENS, and CGR_TOKEN_LAST without. A token that is
+ *                   CGR_TOKEN_LAST becomes row_last_tokens[row][0].
+ *   P24 sets        With num_sets above 1 seq_lens[s] of a set after 0 are lengths[row], and kv_indptr and kv_last_page_len of a
+ *                   group are those of its set. In a step of such a set (`set`) seq_lens[0] = row_computed[row], the j-th new
+ *                   token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets.
+ *   P25 guesses     With token_stride above 1 num_drafts[i] = cgr__step_guesses of the request, 0 of an emptied one. A token is
+ *                   then cgr__guess_index of what P23 has for it: where that is not -1, row_draft_tokens[row] has the token at
+ *                   that index, or it is 0 where k is not above the index. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
+
+/* The guesses of a request, which are the last of its tokens; none if its flags cannot be. */
+CGR__HOST_DEVICE int32_t cgr__step_guesses(int32_t flags, int32_t query_len, int32_t token_stride) {
+  int32_t guesses = (int32_t)((uint32_t)flags / CGR_REQUEST_DRAFTS(1) & 0xffu);
+  return guesses < token_stride && guesses < query_len && !((uint32_t)flags & CGR_REQUEST_PARTIAL) ? guesses : 0;
+}
+
+/* Which guess of the row's a token stands for, the j-th of its request: CGR_TOKEN_DRAFT, or CGR_TOKEN_LAST after the first. -1:
+ * it is an id, or the row's last token. */
+CGR__HOST_DEVICE int32_t cgr__guess_index(int32_t token, int32_t j) {
+  if (token >= 0 || (token == CGR_TOKEN_LAST && j == 0))
+    return -1;
+  return token == CGR_TOKEN_LAST ? j - 1 : CGR_TOKEN_LAST - 1 - token;
+}
 
 /* Whether a header names no more than a ring slot holds. */
 CGR__HOST_DEVICE bool cgr__ring_slot_fits(const cgr__step_args *a, const cgr__ring_slot_header *header) {
@@ -197,13 +218,17 @@ extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
 
 /* Last kernel of a step. Real requests with seq_len > 0 and query_len > 0 are those that ran. Of each, row_computed[row] becomes
  * seq_len and, unless it has CGR_REQUEST_PARTIAL, row_last_tokens[row][0] becomes next_tokens[i][0]. None of this happens with
- * `abandon` or in a step of a length set after 0, where no request counts as one that ran. Writes result slot seq mod
- * ring_depth: the record, num_tokens [n] (1 for a request that ran and is not partial, else 0), next_tokens [n][1+k] and, in a
- * runtime that checks values, the bits that value_flags [n] has of this step, where n is the real count of the step, 0 with
- * `abandon`. Then state->seq = seq, state->generation counts state->lost, and generation
- * and errors are written to the completion record before completed_seq = seq, which is a release at system scope. In a timed
- * runtime it takes the timestamps of its own end and the step's just before that: a later kernel would still be writing when the
- * host has seen the step complete. */
+ * `abandon` or in a step of a length set after 0, where no request counts as one that ran.
+ *   With token_stride above 1, a request that ran and is not partial accepts a = num_accepted[i] of its g = cgr__step_guesses; a
+ * is 0 where g is 0, and where num_accepted[i] is outside 0 .. g, which is CGR_GUARD_ACCEPTED. Then row_computed[row] = seq_len -
+ * g + a, row_num_accepted[row] = a, row_last_tokens[row][j] = next_tokens[i][a - j] for j <= a, and row_draft_tokens[row] =
+ * draft_tokens[i]. With vocab_size, a sampled token outside 0 .. vocab_size - 1 is CGR_GUARD_TOKEN, and 0 in the row's state.
+ *   Writes result slot seq mod ring_depth: the record (with generation where token_stride is above 1), num_tokens [n] (1 + a for
+ * a request that ran and is not partial, else 0), next_tokens [n][1+k] and, in a runtime that checks values, the bits that
+ * value_flags [n] has of this step, where n is the real count of the step, 0 with `abandon`. Then state->seq = seq,
+ * state->generation counts state->lost, and generation and errors are written to the completion record before completed_seq =
+ * seq, which is a release at system scope. In a timed runtime it takes the timestamps of its own end and the step's just before
+ * that: a later kernel would still be writing when the host has seen the step complete. */
 extern const cgr__kernel cgr__kernel_epilogue; /* cgr__step_args */
 
 #ifdef __cplusplus

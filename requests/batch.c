@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "requests/data.h"
 #include "requests/follow.h"
+#include "requests/guesses.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
 #include "requests/pages.h"
@@ -46,7 +47,7 @@ cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_
         "batch: row %d would hold %lld token%s, %d of them in the cache already, expected at most %d (max_seq_len): close "
         "the request, give fewer tokens, or set its length back (cgr_request_set_length) if some are given again",
         index, (long long)length, cgr__plural(length), rows->row[index].computed, rows->limits->max_lens[0]);
-  g = cgr__rows_front_missing(rows, index, rows->row[index].computed, &needed);
+  g = cgr__rows_front_missing(rows, index, cgr__row_least_computed(&rows->row[index]), &needed);
   if (g >= 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on "
@@ -101,18 +102,35 @@ static cgr_status check_request(cgr__rows *rows, const cgr_batch *batch, int32_t
   return cgr__row_can_step(row, query_len) ? CGR_OK : cgr__batch_refuse_length(rows, index, length);
 }
 
-cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count) {
+/* CGR_TOKEN_DRAFT where it cannot stand. */
+static cgr_status refuse_draft(const char *function, int64_t at, int32_t token, bool is_guess, int32_t most) {
+  const int64_t index = -2 - (int64_t)token;
+  if (!is_guess || most <= 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: tokens[%lld] is %d, expected a token id or CGR_TOKEN_LAST (-1): those below are drafts, which only the "
+                     "tokens that CGR_REQUEST_DRAFTS counts can be",
+                     function, (long long)at, token);
+  if (index >= most)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: tokens[%lld] is %d, which is draft %lld, expected CGR_TOKEN_DRAFT(0 .. %d) (num_draft_tokens)",
+                     function, (long long)at, token, (long long)index, most - 1);
+  return cgr__fail(
+      CGR_ERROR_INVALID_ARGUMENT,
+      "%s: tokens[%lld] is %d, draft %lld of the device's, expected a token id, or CGR_TOKEN_LAST as the request's first "
+      "token: they follow that one",
+      function, (long long)at, token, (long long)index);
+}
+
+cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count, int32_t guesses,
+                                int32_t most) {
   if (cgr__tokens_kind(tokens + at, count) == CGR__TOKENS_ARE_IDS)
     return CGR_OK;
   for (int32_t j = 0; j < count; j++) {
     int32_t token = tokens[at + j];
-    if (token < CGR_TOKEN_LAST)
-      return cgr__fail(
-          CGR_ERROR_UNSUPPORTED,
-          "%s: tokens[%lld] is %d, expected a token id or CGR_TOKEN_LAST (-1): those below are for drafts, which are not "
-          "supported yet",
-          function, (long long)(at + j), token);
-    if (token < 0 && j > 0)
+    bool is_guess = j >= count - guesses, follows_last = tokens[at] == CGR_TOKEN_LAST;
+    if (token < CGR_TOKEN_LAST && !(is_guess && follows_last && -2 - (int64_t)token < most))
+      return refuse_draft(function, at + j, token, is_guess, most);
+    if (token == CGR_TOKEN_LAST && j > 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                        "%s: tokens[%lld] is CGR_TOKEN_LAST, expected a token id: only a request's first token can be it",
                        function, (long long)(at + j));
@@ -135,12 +153,15 @@ static cgr_status refuse_last_token(const cgr__rows *rows, const cgr_batch *batc
 /* tokens[at ..] of one request: ids, and CGR_TOKEN_LAST where the device has one. */
 static cgr_status check_tokens(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len) {
   const cgr__row *row = &rows->row[batch->rows[i]];
+  const uint32_t flags = cgr__batch_flags(batch, i);
   int32_t first = batch->tokens && query_len > 0 ? batch->tokens[at] : CGR_TOKEN_LAST;
-  if (!batch->tokens && query_len > 1)
+  if (!batch->tokens && query_len > 1 && !cgr__flags_go_on(flags, query_len))
     return cgr__fail(CGR_ERROR_NULL_POINTER, "batch: tokens is NULL, expected %d tokens for row %d", query_len, batch->rows[i]);
   if (query_len > 0 && first == CGR_TOKEN_LAST && !row->has_token)
     return refuse_last_token(rows, batch, i, at);
-  return batch->tokens ? cgr__batch_check_ids("batch", batch->tokens, at, query_len) : CGR_OK;
+  if (!batch->tokens)
+    return CGR_OK;
+  return cgr__batch_check_ids("batch", batch->tokens, at, query_len, cgr__flags_guesses(flags), cgr__rows_most_guesses(rows));
 }
 
 /* Nothing is sampled in a step of a set after 0. */
@@ -155,14 +176,29 @@ static cgr_status check_other_tokens(const cgr_batch *batch, int32_t i, int64_t 
   return CGR_OK;
 }
 
-static cgr_status refuse_flags(const cgr_batch *batch, int32_t i) {
+/* Flags of a request that has guesses, or that it cannot have. */
+static cgr_status check_other_flags(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int32_t set) {
+  const uint32_t flags = batch->flags[i];
   char what[32];
   snprintf(what, sizeof what, "flags[%d]", i);
-  return cgr__check_choice("batch", what, &cgr__request_flags, batch->flags[i]);
+  CGR__TRY(cgr__check_choice("batch", what, &cgr__request_flags, cgr__flags_but_guesses(flags)));
+  if (set > 0)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: %s tells of %d drafts, expected none in a step of length set %d", what,
+                     cgr__flags_guesses(flags), set);
+  return cgr__guesses_check("batch", what, flags, cgr__batch_query_len(batch, i), cgr__rows_most_guesses(rows));
 }
 
-static cgr_status check_flags(const cgr_batch *batch, int32_t i) {
-  return cgr__batch_flags_are_good(batch, i) ? CGR_OK : refuse_flags(batch, i);
+static cgr_status check_flags(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int32_t set) {
+  return cgr__batch_flags_are_good(batch, i) ? CGR_OK : check_other_flags(rows, batch, i, set);
+}
+
+/* Guesses tell which tokens may stand where, so their flags come first. */
+static cgr_status check_work(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len,
+                             int32_t set) {
+  if (cgr__flags_guesses(cgr__batch_flags(batch, i)) > 0)
+    CGR__TRY(check_flags(rows, batch, i, set));
+  CGR__TRY(set > 0 ? check_other_tokens(batch, i, at, query_len, set) : check_tokens(rows, batch, i, at, query_len));
+  return check_flags(rows, batch, i, set);
 }
 
 static cgr_status refuse_tokens(int32_t i, int64_t tokens, int32_t max_tokens) {
@@ -199,7 +235,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
   bool uniform = true;
   *append_first = false;
   out->version = 0;
-  out->num_partial = 0;
+  out->num_partial = out->num_guessing = 0;
   for (int32_t i = 0; i < batch->num_requests; i++) {
     int32_t query_len = cgr__batch_query_len(batch, i);
     cgr_status status = check_request(rows, batch, i, query_len, set);
@@ -207,8 +243,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
       return status == CGR_ERROR_PAGES_MISSING ? refuse_limits(rows, batch, i, tokens, max_tokens) : status;
     if (tokens + query_len > max_tokens)
       return refuse_tokens(i, tokens + query_len, max_tokens);
-    CGR__TRY(set > 0 ? check_other_tokens(batch, i, tokens, query_len, set) : check_tokens(rows, batch, i, tokens, query_len));
-    CGR__TRY(check_flags(batch, i));
+    CGR__TRY(check_work(rows, batch, i, tokens, query_len, set));
     cgr__row *row = &rows->row[batch->rows[i]];
     row->mark = rows->ticket;
     out->rows[i] = batch->rows[i];
@@ -216,6 +251,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->flags[i] = cgr__batch_flags(batch, i);
     out->tags[i] = row->tag;
     out->num_partial += out->flags[i] != 0;
+    out->num_guessing += cgr__flags_guesses(out->flags[i]) > 0;
     *append_first |= row->shared_prefix && query_len > 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
@@ -304,6 +340,8 @@ void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__c
     row->shared_prefix &= batch->query_lens[i] == 0;
     if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
       row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);
+    if (cgr__flags_guesses(batch->flags[i]) > 0)
+      cgr__guesses_note(rows, seq, batch->rows[i], i, cgr__flags_guesses(batch->flags[i]));
   }
   batches->last = batch->num_requests > 0 ? batch : NULL;
   batches->last_device_seq = device_seq;

@@ -58,8 +58,10 @@ cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, cons
 /* The same by a look at every request; the members stay as they are, as they must while a step is prepared. */
 cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set, int32_t max_requests,
                            int32_t max_tokens, cgr__checked_batch *checked);
-/* Checks tokens[at .. at + count) of one request: ids, except that the first may be CGR_TOKEN_LAST. */
-cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count);
+/* Checks tokens[at .. at + count) of one request: ids, except that the first may be CGR_TOKEN_LAST and, after that one, its
+ * `guesses` CGR_TOKEN_DRAFT(0 .. most - 1). */
+cgr_status cgr__batch_check_ids(const char *function, const int32_t *tokens, int64_t at, int32_t count, int32_t guesses,
+                                int32_t most);
 /* Fails: the row has no pages for that many tokens, or may not have that many. */
 cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t row, int64_t length);
 

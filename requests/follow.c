@@ -374,7 +374,8 @@ static bool find_difference(cgr__rows *rows, cgr__lane_batches *batches, const c
   if (s->follows && s->num_irregular <= cgr__few_of(batch->num_requests) / 2 && cgr__find_difference(&s->layout, batch, d))
     return true;
   /* Prefills of their own between steps of decodes leave the decodes as members. */
-  if (!last || last->num_requests < s->num_short[0] + s->num_short[1] || last->num_partial > cgr__few_of(last->num_requests) / 2)
+  if (!last || last->num_guessing > 0 || last->num_requests < s->num_short[0] + s->num_short[1] ||
+      last->num_partial > cgr__few_of(last->num_requests) / 2)
     return false;
   if (!cgr__find_difference(last, batch, d) || !is_regular(rows, last))
     return false;

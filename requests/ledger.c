@@ -309,12 +309,12 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
       rows->ledger.reads[batch->rows[i]] = rows->ledger.ticket;
   for (int32_t i = 0; i < checked->num_requests; i++) {
     int32_t row = batch->rows[i], query_len = batch->query_lens[i];
-    int64_t start = cgr__rows_computed(rows, row);
+    int64_t start = cgr__rows_computed(rows, row), slack = checked->set > 0 ? 0 : rows->row[row].slack;
     if (checked->set > 0)
       start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
     for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0; g++)
       if (rows->group[g].length_set == checked->set && !rows->group[g].engine_table)
-        CGR__TRY(check_row_pages(rows, g, row, start, start + query_len, seq));
+        CGR__TRY(check_row_pages(rows, g, row, start - slack, start + query_len, seq));
   }
   return CGR_OK;
 }

@@ -1,6 +1,7 @@
 /* Steps of the members: sent and launched by what has changed. */
 #include <string.h>
 
+#include "requests/guesses.h"
 #include "requests/standing.h"
 
 _Static_assert(CGR__MAX_REQUESTS <= 1 << 16, "an edit has 16 bits for a place");
@@ -48,10 +49,14 @@ void cgr__members_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t s
     next = s->irregular[row].next;
     s->num_tokens = 0; /* only irregular members have any */
     rows->row[row].shared_prefix &= rows->row[row].query_len == 0;
-    if (s->follows)
+    if (s->follows) {
       cgr__members_revalidate(rows, row);
-    else
+    } else {
+      const int32_t place = rows->row[row].place, guesses = cgr__flags_guesses(s->layout.flags[place]);
+      if (guesses > 0)
+        cgr__guesses_note(rows, seq, row, place, guesses);
       cgr__standing_use_up(rows, batches, row);
+    }
   }
   cgr__members_told(s, device_seq);
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "requests/changes.h"
 #include "requests/data.h"
+#include "requests/guesses.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
 #include "requests/pages.h"
@@ -57,6 +58,15 @@ static void lay_out_ledger(cgr__rows *rows, const cgr__rows_config *config, cgr_
     ledger->sure[s] = cgr__block_take(b, n, sizeof *ledger->sure[s]);
 }
 
+static void lay_out_guesses(cgr__rows *rows, const cgr__limits *limits, cgr__block *b) {
+  const size_t depth = (size_t)limits->ring_depth;
+  if (limits->token_stride <= 1)
+    return;
+  rows->guesses.count = cgr__block_take(b, depth, sizeof *rows->guesses.count);
+  rows->guesses.note = cgr__block_take(b, depth * (size_t)limits->max_requests, sizeof *rows->guesses.note);
+  rows->guesses.epoch = cgr__block_take(b, (size_t)limits->max_rows, sizeof *rows->guesses.epoch);
+}
+
 static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__block *b) {
   size_t n = (size_t)config->limits->max_rows;
   rows->limits = config->limits;
@@ -77,6 +87,7 @@ static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__b
   rows->has_ledger = config->ledger;
   if (config->ledger)
     lay_out_ledger(rows, config, b);
+  lay_out_guesses(rows, config->limits, b);
 }
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
@@ -138,6 +149,7 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
   if (rows->row[row].place >= 0)
     cgr__follow_close(rows, row);
   rows->row[row].open = false;
+  cgr__guesses_forget(rows, row);
   cgr__changes_drop(rows, row);
   cgr__rows_clear_pages(rows, row);
   rows->num_open--;
@@ -174,8 +186,9 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   cgr__members_sync(rows, row);
   if (rows->has_ledger)
     cgr__ledger_set_length(rows, row, 0, num_tokens);
-  entry->shared_prefix |= num_tokens > entry->computed;
+  entry->shared_prefix |= num_tokens > cgr__row_least_computed(entry);
   entry->computed = num_tokens;
+  cgr__guesses_forget(rows, row);
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);
   cgr__members_revalidate(rows, row);

@@ -41,6 +41,7 @@ typedef struct cgr__row {
   bool lacks_token;   /* it lacks a token for the next step */
   bool irregular;     /* it is in the list of that name */
   bool shared_prefix; /* its cache may have tokens that others append only in the next step that it attends in */
+  uint16_t slack;     /* of `computed`, those that may turn out to be rejected guesses: guesses.h */
 } cgr__row;
 
 #define CGR__DIRTY_LENGTH 1
@@ -125,10 +126,29 @@ typedef struct cgr__ledger {
 
 #define CGR__LEDGER_ALL INT32_MAX
 
+/* What a step verifies of a row. */
+typedef struct cgr__guess {
+  int32_t row, place; /* of its request in the batch */
+  int32_t guesses;
+  uint32_t epoch; /* of the row, by then */
+} cgr__guess;
+
+/* The guesses of steps whose results have not been taken: guesses.h. Without guesses there is no memory, and there are no notes.
+ */
+typedef struct cgr__guesses {
+  int64_t num_notes;
+  uint64_t verified, accepted; /* by steps whose results have been taken */
+  uint64_t taken;              /* the results up to this step have been; while there are notes */
+  int32_t *count;              /* [ring_depth] notes of the step in this ring slot */
+  cgr__guess *note;            /* [ring_depth][max_requests] */
+  uint32_t *epoch;             /* [max_rows] counts what makes notes of the row void */
+} cgr__guesses;
+
 /* The fields that a step reads come first. */
 typedef struct cgr__rows {
   int32_t num_dirty; /* entries of `dirty` */
   bool has_ledger;
+  bool has_notes;             /* of guesses: guesses.num_notes is not 0 */
   int64_t dirty_words;        /* at most this many words have changed; 0 when num_dirty is 0 */
   cgr__lane_batches *batches; /* those that count on the rows: of the one lane */
   int32_t *dirty;             /* [max_rows] rows with changes */
@@ -141,6 +161,7 @@ typedef struct cgr__rows {
   cgr__page_group group[CGR__MAX_GROUPS];
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
   cgr__ledger ledger;
+  cgr__guesses guesses;
 } cgr__rows;
 
 static inline void cgr__rows_prefetch(const cgr__rows *rows) { __builtin_prefetch(rows, 1); }
@@ -177,7 +198,8 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row);
 cgr_status cgr__rows_close(cgr__rows *rows, int32_t row);
 cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens);
 
-/* Tokens in the cache of a member, with the steps that are not in the row yet. */
+/* Tokens in the cache, at most: those of guesses that may be rejected are among them (guesses.h). */
+/* Of a member, with the steps that are not in the row yet. */
 static inline int32_t cgr__member_computed(const cgr__members *standing, const cgr__row *row) {
   return row->computed + (int32_t)(standing->steps - row->since) * row->query_len;
 }
@@ -188,12 +210,15 @@ static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
   return entry->place < 0 ? entry->computed : cgr__member_computed(&cgr__rows_batches_of(rows, row)->members, entry);
 }
 
+/* At least, of a row that is up to date. */
+static inline int32_t cgr__row_least_computed(const cgr__row *row) { return row->computed - row->slack; }
+
 /* Whether a row that is up to date has the pages for a step with `query_len` new tokens: those of all that these see, and their
- * own. (No new tokens see nothing: the pages may all have been given back.) Once a row's front is enough, it stays enough for
- * later steps, until pages are dropped or its length is set; so a batch that repeats counts the steps up to `capacity` and no
- * more. */
+ * own, whatever guesses are accepted. (No new tokens see nothing: the pages may all have been given back.) Once a row's front is
+ * enough, it stays enough for later steps, until pages are dropped or its length is set; so a batch that repeats counts the steps
+ * up to `capacity` and no more. */
 static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
-  return query_len == 0 || (row->computed >= row->least && (int64_t)row->computed + query_len <= row->capacity);
+  return query_len == 0 || (cgr__row_least_computed(row) >= row->least && (int64_t)row->computed + query_len <= row->capacity);
 }
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */

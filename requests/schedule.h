@@ -29,7 +29,7 @@ static inline void cgr__schedule_remove(cgr__schedule *schedule, int16_t deadlin
  * first of them sees, and if that one has them the others do, which see nothing before. Most rows decode: no division for them.
  */
 static inline int32_t cgr__steps_that_fit(const cgr__row *row, int32_t computed, int32_t query_len) {
-  int32_t room = computed < row->least ? 0 : row->capacity - computed;
+  int32_t room = computed - row->slack < row->least ? 0 : row->capacity - computed;
   return room <= 0 || query_len == 1 ? room : room / query_len;
 }
 

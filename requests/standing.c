@@ -6,6 +6,7 @@
 #include "base/choices.h"
 #include "base/status.h"
 #include "requests/follow.h"
+#include "requests/guesses.h"
 
 /* ----------------------------------------------------------------------------------------------------------------- tokens */
 
@@ -41,6 +42,11 @@ static int32_t count_kept(const cgr__rows *rows, const cgr__members *s, int32_t 
 
 void cgr__standing_use_up(cgr__rows *rows, cgr__lane_batches *batches, int32_t row) {
   cgr__members *s = &batches->members;
+  const bool goes_on = cgr__flags_go_on(s->layout.flags[rows->row[row].place], rows->row[row].query_len);
+  if (goes_on && s->irregular[row].first_token == CGR__TOKEN_LAST_GIVEN) {
+    cgr__members_revalidate(rows, row);
+    return;
+  }
   s->num_kept -= count_kept(rows, s, row);
   s->sum_tokens -= cgr__standing_count(rows, batches, row);
   s->irregular[row].first_token = CGR__TOKENS_USED_UP;
@@ -60,19 +66,22 @@ static cgr_status check_member(cgr__rows *rows, const char *function, int32_t ro
   return CGR_OK;
 }
 
-static cgr_status check_member_tokens(const char *function, const int32_t *tokens, int32_t count) {
-  if (!tokens && count > 1)
+static cgr_status check_member_tokens(const char *function, const int32_t *tokens, int32_t count, uint32_t flags, int32_t most) {
+  if (!tokens && count > 1 && !cgr__flags_go_on(flags, count))
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: tokens is NULL, expected %d tokens", function, count);
-  return tokens ? cgr__batch_check_ids(function, tokens, 0, count) : CGR_OK;
+  return tokens ? cgr__batch_check_ids(function, tokens, 0, count, cgr__flags_guesses(flags), most) : CGR_OK;
 }
 
 /* What a member is to do, by itself; `kept`: its tokens that are kept now. */
-static cgr_status check_work(const cgr__members *s, const char *function, int32_t kept, int32_t query_len, const int32_t *tokens,
-                             uint32_t flags) {
+static cgr_status check_work(const cgr__rows *rows, const cgr__members *s, const char *function, int32_t kept, int32_t query_len,
+                             const int32_t *tokens, uint32_t flags) {
+  const int32_t most = cgr__rows_most_guesses(rows);
   int64_t all = (int64_t)s->num_kept - kept + query_len;
   if (query_len < 0)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: query_len is %d, expected at least 0", function, query_len);
-  CGR__TRY(cgr__check_choice(function, "flags", &cgr__request_flags, flags));
+  CGR__TRY(cgr__check_choice(function, "flags", &cgr__request_flags, cgr__flags_but_guesses(flags)));
+  if (cgr__flags_guesses(flags) > 0)
+    CGR__TRY(cgr__guesses_check(function, "flags", flags, query_len, most));
   if (query_len > s->max_tokens)
     return cgr__fail(CGR_ERROR_TOO_MANY_TOKENS, "%s: query_len is %d, expected at most %d (max_tokens): no step has more",
                      function, query_len, s->max_tokens);
@@ -82,7 +91,7 @@ static cgr_status check_work(const cgr__members *s, const char *function, int32_
         "%s: query_len is %d, with which %lld tokens of the standing batch wait for a step, expected at most %d: set "
         "fewer for other rows, or take those out, before",
         function, query_len, (long long)all, s->max_kept);
-  return check_member_tokens(function, tokens, query_len);
+  return check_member_tokens(function, tokens, query_len, flags, most);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- edits */
@@ -116,7 +125,7 @@ cgr_status cgr__standing_add(cgr__rows *rows, cgr__lane_batches *batches, int32_
     return cgr__fail(CGR_ERROR_ROW_REPEATED,
                      "cgr_standing_add: row %d is in the standing batch already, expected another (or cgr_standing_update)",
                      index);
-  CGR__TRY(check_work(s, "cgr_standing_add", 0, query_len, tokens, flags));
+  CGR__TRY(check_work(rows, s, "cgr_standing_add", 0, query_len, tokens, flags));
   cgr__follow_end(rows, batches);
   rows->row[index].since = s->steps;
   give_work(rows, s, index, query_len, tokens, flags);
@@ -130,7 +139,7 @@ cgr_status cgr__standing_update(cgr__rows *rows, cgr__lane_batches *batches, int
   cgr__members *s = &batches->members;
   CGR__TRY(check_member(rows, "cgr_standing_update", index));
   int32_t before = rows->row[index].query_len, place = rows->row[index].place;
-  CGR__TRY(check_work(s, "cgr_standing_update", count_kept(rows, s, index), query_len, tokens, flags));
+  CGR__TRY(check_work(rows, s, "cgr_standing_update", count_kept(rows, s, index), query_len, tokens, flags));
   cgr__members_sync(rows, index);
   drop_work(rows, batches, index);
   give_work(rows, s, index, query_len, tokens, flags);

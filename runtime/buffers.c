@@ -25,6 +25,9 @@ static cgr_status view_own(const cgr_runtime *runtime, const char *function, cgr
                            cgr_buffer_view *full) {
   CGR__TRY(cgr__check_choice(function, "buffer", &buffers, (int32_t)buffer));
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
+  if (shape.copies == 0 && buffer >= CGR_BUFFER_NUM_DRAFTS && buffer <= CGR_BUFFER_ROW_DRAFT_TOKENS)
+    return cgr__fail(CGR_ERROR_STATE, "%s: buffer is %s, expected another: there are no guesses (num_draft_tokens is 0)",
+                     function, shape.name);
   if (shape.copies == 0 && shape.source != CGR__SOURCE_ON_DEMAND)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %s, expected another: there is no group (num_groups is 0)",
                      function, shape.name);

@@ -149,6 +149,7 @@ static void make_args(cgr_runtime *rt) {
   memcpy(a->max_lens, l->max_lens, sizeof a->max_lens);
   a->max_changes = l->max_changes;
   a->token_stride = l->token_stride;
+  a->vocab_size = rt->setup.config.vocab_size;
   a->num_groups = l->num_groups;
   a->num_sets = l->num_sets;
   if (rt->setup.lengths >= 0)
@@ -320,7 +321,7 @@ static void make_graphs(cgr_runtime *rt) {
   graphs->strict = c->strict != 0;
   graphs->max_padding = c->max_padding;
   graphs->labels = c->labels != 0;
-  graphs->exact_lengths = rt->setup.support != CGR_SUPPORT_ALWAYS;
+  graphs->exact_lengths = rt->setup.exact_lengths;
 }
 
 static cgr_status read_setup(cgr_runtime *rt, const cgr_config *config) {

@@ -144,6 +144,8 @@ static void add_whole(const page *p, const totals *t) {
             s->refused);
   add_count(p, "cgr_failed_captures_total", "counter", "Captures that failed.", s->captures_failed);
   add_count(p, "cgr_guard_errors_total", "counter", "Completed steps of which a guard refused a part.", s->guard_errors);
+  add_count(p, "cgr_drafts_total", "counter", "Guesses of completed steps.", s->drafts);
+  add_count(p, "cgr_accepted_drafts_total", "counter", "Guesses of completed steps that were accepted.", s->drafts_accepted);
   add_count(p, "cgr_graphs", "gauge", "Graphs that can be replayed.", (uint64_t)s->num_graphs);
   add_count(p, "cgr_graph_memory_bytes", "gauge", "Device memory of the graphs.", s->graph_bytes);
   begin_family(p, "cgr_capture_seconds", "gauge", "Time that capturing the graphs took.");

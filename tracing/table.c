@@ -76,6 +76,8 @@ void cgr__table_write(cgr__text *text, const cgr__report *report) {
                 s->cancelled, s->abandoned, s->refused, s->refused_launches, s->guard_errors);
   cgr__text_add(text, "tokens %" PRIu64 ", padded %" PRIu64 ", bytes staged %" PRIu64 "\n", s->real_tokens, s->padded_tokens,
                 s->bytes_staged);
+  if (s->drafts > 0)
+    cgr__text_add(text, "drafts %" PRIu64 ", accepted %" PRIu64 "\n", s->drafts, s->drafts_accepted);
   cgr__text_add(text, "graphs %d, %" PRIu64 " bytes, captured in ", s->num_graphs, s->graph_bytes);
   cgr__text_add_decimal(text, (uint64_t)(s->capture_ms * 10.0), 1);
   cgr__text_add(text, " ms, captures failed %" PRIu64 "\n", s->captures_failed);

@@ -323,7 +323,8 @@ typedef enum cgr_graph_support {
   CGR_SUPPORT_DEFAULT = 0, /* that of the library's own kernels: ALWAYS */
   CGR_SUPPORT_NEVER = 1,   /* it is called between the pieces of PIECEWISE graphs */
   CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE = 2, /* steps of one new token per request */
-  CGR_SUPPORT_UNIFORM_BATCH = 3,               /* steps of the same number of new tokens per request, exactly the key's */
+  CGR_SUPPORT_UNIFORM_BATCH = 3,               /* steps of the same number of new tokens per request, exactly the key's; with
+                                                  CGR_BACKEND_BOUNDS at most the key's */
   CGR_SUPPORT_ALWAYS = 4                       /* any batch that fits the key */
 } cgr_graph_support;
 
@@ -331,8 +332,11 @@ typedef enum cgr_backend_flag {
   CGR_BACKEND_APPENDS = 1,      /* its `record` writes k and v to the cache; otherwise the library has done so before */
   CGR_BACKEND_PLANS_FIRST = 2,  /* its `plan` reads neither staged buffers nor on-demand buffers: it is enqueued before these,
                                    right after the step's first kernel */
-  CGR_BACKEND_UNIFORM_SPLIT = 4 /* its decodes all have as many new tokens as the first request (CGR_COUNT_DECODES). Needs a
-                                   reorder_threshold */
+  CGR_BACKEND_UNIFORM_SPLIT = 4, /* its decodes all have as many new tokens as the first request (CGR_COUNT_DECODES). Needs a
+                                    reorder_threshold */
+  CGR_BACKEND_BOUNDS = 8         /* below CGR_SUPPORT_ALWAYS: in the steps that its support names, requests may have fewer new
+                                    tokens than the key's query_len. If all attention in use that is below ALWAYS has this,
+                                    uniform graphs serve such batches */
 } cgr_backend_flag;
 
 /* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */
@@ -352,7 +356,8 @@ typedef enum cgr_plan_flag {
   CGR_PLAN_CAPTURE = 1, /* a graph is captured, or about to be: there is no step yet. plan_host gets a batch as large as the key */
   CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for: one without requests, or with cgr_batch.plan_flags.
                            Plan as quickly as possible. The plan may be unbalanced; the attention's results must not change */
-  CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds. Never, in this version */
+  CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds: a row has guesses of a step that had not completed. On the device they
+                           are exact */
 } cgr_plan_flag;
 
 /* What a backend's state is for: the steps of one graph, or all eager steps. */

@@ -24,7 +24,8 @@ typedef struct cgr_key {
   int32_t lane;         /* 0 */
   int32_t num_tokens;   /* padded */
   int32_t num_requests; /* padded */
-  int32_t query_len;    /* most new tokens of a request (exactly as many, unless all attention in use is ALWAYS); 0: mixed */
+  int32_t query_len;    /* most new tokens of a request (exactly as many, if some attention in use is neither ALWAYS nor has
+                           CGR_BACKEND_BOUNDS); 0: mixed */
   int32_t max_steps;    /* 0 */
   uint32_t variant;     /* 0 or a word of cgr_config.variants: the batch's own, or that of a superset */
   uint32_t reserved[4];
@@ -131,7 +132,7 @@ typedef struct cgr_config {
   int32_t num_backends;          /* 0 .. 8 */
   int32_t num_programs;          /* 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
-  int32_t num_draft_tokens;      /* 0 */
+  int32_t num_draft_tokens;      /* k: guesses that a request can have in a step (CGR_REQUEST_DRAFTS), 0 .. 64 */
   int32_t max_steps;             /* 0 */
 
   /* Limits. */
@@ -150,7 +151,7 @@ typedef struct cgr_config {
   int32_t num_decode_buckets;    /* 0: the default sizes up to max_decode_bucket */
   const int32_t *decode_buckets; /* captured sizes of uniform steps, in requests: ascending, 1 .. max_requests, at most 512 */
   int32_t max_decode_bucket;     /* largest default size; ignored with decode_buckets; 0: max_requests */
-  int32_t num_query_lens;        /* 0 .. 8; 0: query length 1 alone */
+  int32_t num_query_lens;        /* 0 .. 8; 0: query length 1 and, with num_draft_tokens, 1 + num_draft_tokens */
   const int32_t *query_lens;     /* captured uniform query lengths, each with every decode bucket whose tokens fit max_tokens, the
                                     default sizes also with the most requests that do: ascending, 1 .. max_tokens. If FULL graphs
                                     of the attention hold only single tokens, only 1 is kept (cgr_runtime_graph_mode says why) */
@@ -206,7 +207,7 @@ typedef struct cgr_config {
   float max_padding;             /* a graph of more than this many times the batch's tokens gives way to others that serve
                                     (cgr_runtime_capture): 1 .. 2^24, which is no limit; 0: 2 */
   int32_t wait_mode;             /* cgr_wait_mode: how cgr_step_wait and other waits for steps wait */
-  int32_t reserved_last;         /* 0 */
+  int32_t vocab_size;            /* sampled tokens are 0 .. vocab_size - 1, others are CGR_GUARD_TOKEN; 0: they are not checked */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \

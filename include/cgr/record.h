@@ -32,11 +32,14 @@ typedef enum cgr_buffer {
                                   (cgr_group), and n = page_size / kernel_page_size of them are one page of the page table */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
   CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0 */
-  CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled; row M is 0 */
-  CGR_BUFFER_ROW_NUM_ACCEPTED, /* i32 [M+1] 0 */
+  CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled, the latest first: [0] is CGR_TOKEN_LAST; row M
+                                  is 0, and what is past row_num_accepted undefined */
+  CGR_BUFFER_ROW_NUM_ACCEPTED, /* i32 [M+1] guesses that the row's last step accepted; row M is 0 */
   CGR_BUFFER_LOGITS_INDICES,   /* i32 [R] the token whose hidden state predicts the next one; padding 0 */
-  CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last kernel.
-                                  A token that is out of the vocabulary comes back as the next step's input */
+  CGR_BUFFER_NEXT_TOKENS,      /* i32 [R][1+k] written by the engine's sampler, for the padded count; committed by the last
+                                  kernel: [0] follows the last token that is no guess and, for each accepted guess, [j] guess
+                                  j - 1. Without cgr_config.vocab_size a token that is out of the vocabulary comes back as the
+                                  next step's input */
   CGR_BUFFER_COUNTS,           /* i32 [16] of this step, by cgr_count; the rest 0 */
   CGR_BUFFER_PLAN,             /* i32 words of the native attention plans */
 
@@ -60,6 +63,16 @@ typedef enum cgr_buffer {
                                           repeats the last value */
   CGR_BUFFER_PREFILL_BLOCK_TABLE,      /* i32 [R][P * n] per group: rows of block_table of the same requests; padding: the
                                           read-trash page's first one */
+
+  /* Only with num_draft_tokens above 0; else cgr_buffer_get is CGR_ERROR_STATE. */
+  CGR_BUFFER_NUM_DRAFTS,       /* i32 [R] guesses of each request, which are its last tokens: tokens logits_indices - num_drafts
+                                  .. logits_indices predict next_tokens; padding, and requests that a guard emptied, 0 */
+  CGR_BUFFER_NUM_ACCEPTED,     /* i32 [R] written by the engine's sampler: how many guesses it accepts, 0 .. num_drafts, from the
+                                  first on; not read for requests without guesses */
+  CGR_BUFFER_DRAFT_TOKENS,     /* i32 [R][k] written by the engine, if it guesses on the device: guesses of what follows the
+                                  tokens that this step samples, for the row's next step (CGR_TOKEN_DRAFT); committed by the
+                                  last kernel */
+  CGR_BUFFER_ROW_DRAFT_TOKENS, /* i32 [M+1][k] what the row's last step left in draft_tokens; row M is 0 */
   CGR_BUFFER_COUNT_,
   CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */
 } cgr_buffer;
@@ -123,7 +136,8 @@ typedef struct cgr_record_info {
   int32_t num_requests; /* padded */
   int32_t real_tokens;  /* of this step, for information only: never a launch count. -1 when capturing */
   int32_t real_requests;
-  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1; when capturing, the set's bound */
+  int32_t max_seq_len;  /* the longest of this step in its length set, at least 1, with guesses under way an upper bound; when
+                           capturing, the set's bound */
   int32_t max_query_len; /* the most new tokens of a request, at least 1; when capturing, the most that the key serves */
   int32_t num_decodes;   /* as CGR_COUNT_DECODES; -1 when capturing, or if no backend in use has a reorder_threshold */
   int32_t num_decode_tokens; /* the same */

@@ -83,13 +83,17 @@ CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32
 typedef struct cgr_request_info {
   uint32_t size;
   int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, except last */
-  int32_t num_tokens; /* in the cache after every step launched so far */
+  int32_t num_tokens; /* in the cache after every step launched so far; at most, while one with guesses has not completed:
+                         calls of this header count with this bound */
   int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
   uint64_t tag;
   cgr_mark last;      /* last step that used the row, for this owner or one before, and may still write its pages; seq 0: none */
   int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
+  int32_t min_tokens; /* as num_tokens, at least: as if no guess of a step that has not completed were accepted. Both are the
+                         same, and exact, when there is none */
+  int32_t reserved;   /* 0 */
 } cgr_request_info;
-#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 } }
+#define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 }, 0, 0 }
 /* What the runtime knows of a row, open or closed. CGR_ERROR_INVALID_ARGUMENT: `row` is out of range.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info);

@@ -11,12 +11,21 @@ extern "C" {
 /* --------------------------------------------------------------------------------------------------------------- batches */
 
 /* In an array of tokens, including cgr_batch.tokens: the token that the row's last step sampled, which is on the device. Refused
- * if there is none: in a new row, after a partial chunk, after cgr_request_set_length. Values below it are reserved. */
+ * if there is none: in a new row, after a partial chunk, after cgr_request_set_length. */
 enum { CGR_TOKEN_LAST = -1 };
+/* In its place among guesses: guess `j`, 0 .. num_draft_tokens - 1, that the row's last step left in CGR_BUFFER_DRAFT_TOKENS.
+ * Only in a request whose first token is CGR_TOKEN_LAST, because that is the token that they follow. */
+#define CGR_TOKEN_DRAFT(j) (-2 - (j))
 
 typedef enum cgr_request_flag {
   CGR_REQUEST_PARTIAL = 1 /* more of the prompt follows: what the sampler writes for this request is dropped */
 } cgr_request_flag;
+/* Among the flags of a request: the last `count` of its tokens are guesses (drafts), which the step verifies. 0 ..
+ * num_draft_tokens, fewer than its query_len; not with CGR_REQUEST_PARTIAL, and not in a step of a length set above 0. The
+ * engine's sampler writes how many it accepts to CGR_BUFFER_NUM_ACCEPTED. The last kernel takes the other guesses off the row's length, and the
+ * row's next step goes on from there, whether the host knows of it or not. Until the step has completed, the host has bounds of
+ * the row's length (cgr_request_info): pages, max_seq_len and the choice of the graph go by the upper one. */
+#define CGR_REQUEST_DRAFTS(count) ((uint32_t)(count) << 8)
 
 enum { CGR_BATCH_STANDING = -1 }; /* cgr_batch.num_requests: the standing batch, below; rows, query_lens, tokens and flags NULL */
 
@@ -36,9 +45,9 @@ typedef struct cgr_batch {
   int32_t num_requests;      /* 0 .. max_requests; 0: a step without requests (a dummy step); or CGR_BATCH_STANDING */
   const int32_t *rows;       /* [num_requests], each open, none twice */
   const int32_t *query_lens; /* [num_requests]; NULL: 1 each */
-  const int32_t *tokens;     /* [sum of query_lens], one request after the other; NULL: CGR_TOKEN_LAST for all. Only the first token
-                                of a request can be CGR_TOKEN_LAST */
-  const uint32_t *flags;     /* [num_requests] CGR_REQUEST_*; NULL: 0 each */
+  const int32_t *tokens;     /* [sum of query_lens], one request after the other; NULL: CGR_TOKEN_LAST for all, and guesses
+                                CGR_TOKEN_DRAFT(0), (1) .. after it. Only the first token of a request can be CGR_TOKEN_LAST */
+  const uint32_t *flags;     /* [num_requests] CGR_REQUEST_*, with CGR_REQUEST_DRAFTS; NULL: 0 each */
   const cgr_staged *staged;  /* [num_staged], each buffer once; the others hold padding in this step */
   int32_t num_staged;        /* 0 .. 64 */
   int32_t common_prefix;     /* 0 */
@@ -61,8 +70,9 @@ typedef struct cgr_batch {
  * remove gives its place to the last request, swap exchanges two places. Requests are named by their rows.
  *
  * query_len and flags stay until updated. `tokens` [query_len] is copied, and is used up by the step that is launched next, not
- * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be. So a request of one token without flags
- * goes on by itself; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be updated
+ * by one that is cancelled or fails; NULL: CGR_TOKEN_LAST, which only one token can be, and after it guesses, CGR_TOKEN_DRAFT(0),
+ * (1) .. So a request of one token without flags goes on by itself, and so does one of 1 + n tokens with CGR_REQUEST_DRAFTS(n) and
+ * NULL; one of query_len 0 stands still, keeps its place and counts among the requests; any other must be updated
  * before each step, and a chunk that has run counts no tokens until then.
  *
  * Edits may come in any order, and in between every open row may be in the batch. It is checked when a step is prepared or
@@ -70,8 +80,9 @@ typedef struct cgr_batch {
  * edits are refused, without any change: a closed row (CGR_ERROR_ROW_CLOSED); a row that is in the batch, for add
  * (CGR_ERROR_ROW_REPEATED), or is not, for the others (CGR_ERROR_STATE); query_len below 0 (CGR_ERROR_INVALID_ARGUMENT) or above
  * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
- * with `tokens` NULL (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first (CGR_ERROR_INVALID_ARGUMENT); other flags
- * (CGR_ERROR_INVALID_ENUM); drafts (CGR_ERROR_UNSUPPORTED); another lane or program (CGR_ERROR_INVALID_ARGUMENT); while a step is
+ * with `tokens` NULL that are not all guesses but the first (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first
+ * (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); guesses that a batch could not have, and CGR_TOKEN_DRAFT
+ * where it cannot stand (CGR_ERROR_INVALID_ARGUMENT); another lane or program (CGR_ERROR_INVALID_ARGUMENT); while a step is
  * prepared, inside `record` and calls (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
@@ -171,7 +182,11 @@ typedef enum cgr_guard_error {
                              their lengths back */
   CGR_GUARD_LENGTH = 5,   /* sequence of `value` tokens, longer than max_seq_len (or max_other_lens); the request ran
                              with length 0 */
-  CGR_GUARD_CHANGE = 6    /* a malformed change record; it was dropped */
+  CGR_GUARD_CHANGE = 6,   /* a malformed change record; it was dropped */
+  CGR_GUARD_ACCEPTED = 7, /* CGR_BUFFER_NUM_ACCEPTED of request `index` is `value`, which is not 0 .. its guesses: none counts as
+                             accepted, and what the request sampled cannot be trusted: set its length back */
+  CGR_GUARD_TOKEN = 8     /* request `index` sampled token `value`, outside 0 .. vocab_size - 1: the row goes on with token 0, and
+                             what the request sampled cannot be trusted: set its length back */
 } cgr_guard_error;
 
 /* The first thing that a guard refused in a step. There may have been others, in other rows. */
@@ -195,7 +210,8 @@ typedef struct cgr_step_result {
   const int32_t *rows;       /* [num_requests] of the batch */
   const uint64_t *tags;      /* [num_requests] given to cgr_request_open, as they were at prepare */
   const int32_t *num_tokens; /* [num_steps][num_requests] sampled tokens: 0 for a request that is partial, had no tokens, or that
-                                a guard emptied; after CGR_GUARD_PAGE it is 1, and the token cannot be trusted */
+                                a guard emptied; 1 and as many as it accepted guesses for any other; after CGR_GUARD_PAGE
+                                none of them can be trusted */
   const int32_t *tokens;     /* [num_steps][num_requests][token_stride] CGR_BUFFER_NEXT_TOKENS of the step; what is past
                                 num_tokens is undefined */
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */

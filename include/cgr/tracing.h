@@ -61,8 +61,10 @@ typedef struct cgr_stats {
   uint64_t graph_bytes;       /* device memory of the existing graphs */
   double capture_ms;          /* what capturing them took */
   uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
+  uint64_t drafts;            /* guesses of steps that have completed, as far as a prepare or a wait has seen it */
+  uint64_t drafts_accepted;   /* of these */
 } cgr_stats;
-#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
+#define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0 }
 /* What the runtime has counted since it was created, and the graphs that it holds now. A dead runtime answers too.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats);

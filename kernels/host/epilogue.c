@@ -3,22 +3,52 @@
 
 #include "base/clock.h"
 #include "kernels/host/launchers.h"
+#include "kernels/host/step_error.h"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
 #include "kernels/values.h"
+
+/* How many of its guesses request i has accepted. */
+static int32_t count_accepted(const cgr__step_args *args, int32_t i, int32_t row, int32_t guesses) {
+  int32_t accepted = guesses > 0 ? args->buffers.num_accepted[i] : 0;
+  if (accepted >= 0 && accepted <= guesses)
+    return accepted;
+  cgr__host_claim_error(&args->state->error, CGR_GUARD_ACCEPTED, row, i, accepted);
+  return 0;
+}
+
+/* What request i has sampled becomes what its row goes on with, the latest first. */
+static void commit_tokens(const cgr__step_args *args, int32_t i, int32_t row, int32_t accepted) {
+  int32_t *last = args->buffers.row_last_tokens + (int64_t)row * args->token_stride;
+  const int32_t *next = args->buffers.next_tokens + (int64_t)i * args->token_stride;
+  for (int32_t j = 0; j <= accepted; j++) {
+    int32_t token = next[accepted - j];
+    bool bad = args->vocab_size > 0 && (token < 0 || token >= args->vocab_size);
+    if (bad)
+      cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, token);
+    last[j] = bad ? 0 : token;
+  }
+}
 
 /* Commits request i and returns how many tokens it sampled. A request that a guard refused has length 0, and its row may be no
  * row at all. */
 static int32_t commit_request(const cgr__step_args *args, int32_t i) {
   const cgr__buffers *b = &args->buffers;
-  int32_t row = b->request_rows[i], seq_len = b->seq_lens[0][i];
-  if (args->set > 0 || seq_len <= 0 || b->query_start_loc[i + 1] <= b->query_start_loc[i])
+  const int32_t query_len = b->query_start_loc[i + 1] - b->query_start_loc[i], most = args->token_stride - 1;
+  int32_t row = b->request_rows[i], seq_len = b->seq_lens[0][i], guesses, accepted;
+  if (args->set > 0 || seq_len <= 0 || query_len <= 0)
     return 0;
-  b->row_computed[row] = seq_len;
+  guesses = cgr__step_guesses(b->request_flags[i], query_len, args->token_stride);
+  accepted = count_accepted(args, i, row, guesses);
+  b->row_computed[row] = seq_len - guesses + accepted;
   if ((uint32_t)b->request_flags[i] & CGR_REQUEST_PARTIAL)
     return 0;
-  b->row_last_tokens[(int64_t)row * args->token_stride] = b->next_tokens[(int64_t)i * args->token_stride];
-  return 1;
+  commit_tokens(args, i, row, accepted);
+  if (most > 0) {
+    b->row_num_accepted[row] = accepted;
+    memcpy(b->row_draft_tokens + (int64_t)row * most, b->draft_tokens + (int64_t)i * most, (size_t)most * sizeof(int32_t));
+  }
+  return 1 + accepted;
 }
 
 static void write_record(const cgr__step_args *args, cgr__result_record *record, uint64_t seq, int32_t num_requests) {
@@ -28,6 +58,8 @@ static void write_record(const cgr__step_args *args, cgr__result_record *record,
   record->error_row = error->row;
   record->error_index = error->index;
   record->error_value = error->value;
+  if (args->token_stride > 1)
+    record->generation = args->state->generation;
 }
 
 static void write_values(const cgr__step_args *args, unsigned char *slot, uint64_t seq, int32_t num_requests) {
@@ -48,10 +80,10 @@ void cgr__host_epilogue(const void *pointer) {
   memcpy(slot + args->readback_slot.tokens, args->buffers.next_tokens, (size_t)num_requests * (size_t)args->token_stride * 4);
   if (args->buffers.value_flags)
     write_values(args, slot, seq, num_requests);
-  write_record(args, (cgr__result_record *)(void *)slot, seq, num_requests);
   if (state->error.error != CGR_GUARD_NONE)
     state->errors++;
   state->generation += (uint64_t)state->lost;
+  write_record(args, (cgr__result_record *)(void *)slot, seq, num_requests);
   state->seq = seq;
   __atomic_store_n(&args->completion->generation, state->generation, __ATOMIC_RELAXED);
   __atomic_store_n(&args->completion->errors, state->errors, __ATOMIC_RELAXED);

@@ -267,6 +267,29 @@ static void take_edited_tokens(const cgr__step_args *args, const incoming *in) {
   }
 }
 
+/* P23: what the ring slot has for token j of request i. */
+static int32_t token_given(const cgr__step_args *args, const incoming *in, int32_t i, int32_t j) {
+  if ((in->flags & CGR__RING_SLOT_EDITS) && in->first_token[i] >= 0)
+    return load_i32(&in->tokens[in->first_token[i] + j]);
+  return in->flags & CGR__RING_SLOT_TOKENS ? load_i32(&in->tokens[args->buffers.query_start_loc[i] + j]) : CGR_TOKEN_LAST;
+}
+
+/* P25. */
+static void take_guesses(const cgr__step_args *args, const incoming *in) {
+  const cgr__buffers *b = &args->buffers;
+  const int32_t most = args->token_stride - 1;
+  for (int32_t i = 0; i < args->padded_requests; i++) {
+    const int32_t start = b->query_start_loc[i], query_len = b->query_start_loc[i + 1] - start;
+    const bool ran = i < in->num_requests && b->seq_lens[args->set][i] > 0;
+    b->num_drafts[i] = ran ? cgr__step_guesses(b->request_flags[i], query_len, args->token_stride) : 0;
+    for (int32_t j = 0; ran && j < query_len; j++) {
+      const int32_t guess = cgr__guess_index(token_given(args, in, i, j), j);
+      if (guess >= 0)
+        b->input_ids[start + j] = guess < most ? b->row_draft_tokens[(int64_t)b->request_rows[i] * most + guess] : 0;
+    }
+  }
+}
+
 /* P20. */
 static int32_t count_decodes(const cgr__step_args *args, int32_t num_requests) {
   const int32_t *starts = args->buffers.query_start_loc;
@@ -309,5 +332,7 @@ void cgr__host_prologue(const void *pointer) {
   derive_metadata(args, &in);
   if (in.flags & CGR__RING_SLOT_EDITS)
     take_edited_tokens(args, &in);
+  if (args->token_stride > 1)
+    take_guesses(args, &in);
   write_counts(args, &in);
 }

@@ -116,6 +116,7 @@ static void take_support(cgr__setup *setup, int32_t backend, const char *of, int
   const char *name = setup->backend_names[backend];
   const bool known = cgr__is_choice(&cgr__graph_supports, (int32_t)said);
   const cgr_graph_support support = !known ? CGR_SUPPORT_NEVER : said == CGR_SUPPORT_DEFAULT ? CGR_SUPPORT_ALWAYS : said;
+  setup->exact_lengths |= support < CGR_SUPPORT_ALWAYS && !(setup->backends[backend].flags & CGR_BACKEND_BOUNDS);
   if (support >= setup->support)
     return;
   setup->support = support;
@@ -128,6 +129,7 @@ static void take_support(cgr__setup *setup, int32_t backend, const char *of, int
 
 /* A backend without any function that tells it. */
 static void take_no_support(cgr__setup *setup, int32_t backend, lowered_by *who) {
+  setup->exact_lengths = true;
   if (setup->support == CGR_SUPPORT_NEVER)
     return;
   setup->support = CGR_SUPPORT_NEVER;
@@ -166,6 +168,7 @@ void cgr__setup_support(cgr__setup *setup) {
   setup->support = c->attention_support >= CGR_SUPPORT_NEVER && c->attention_support <= CGR_SUPPORT_ALWAYS
                        ? (cgr_graph_support)c->attention_support
                        : CGR_SUPPORT_ALWAYS;
+  setup->exact_lengths = setup->support < CGR_SUPPORT_ALWAYS;
   setup->split = (cgr__decode_split){ 0, 0 };
   for (int32_t i = 0; i < c->num_layers; i++)
     ask_backend(setup, i, &asked, &who);

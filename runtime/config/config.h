@@ -48,6 +48,7 @@ typedef struct cgr__setup {
   char backend_names[1 + CGR__MAX_BACKENDS][32];
   cgr__decode_split split;   /* of the backends in use: the smallest threshold, uniform if one of them wants that */
   cgr_graph_support support; /* the least of all attention in use */
+  bool exact_lengths;        /* some of it is below ALWAYS and has no bounds: uniform graphs serve only their own query length */
   cgr_graph_mode mode;       /* after lowering */
   char mode_reason[384];
   cgr__key_lists keys;

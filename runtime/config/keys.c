@@ -42,6 +42,8 @@ static void read_query_lens(cgr__setup *setup, cgr__findings *f) {
   const cgr_config *c = &setup->config;
   cgr__key_lists *keys = &setup->keys;
   keys->num_query_lens = keys->query_lens[0] = 1;
+  if (setup->limits.token_stride > 1 && setup->limits.token_stride <= c->max_tokens)
+    keys->query_lens[keys->num_query_lens++] = setup->limits.token_stride;
   if (!has_list(f, "num_query_lens", "query_lens", c->num_query_lens, CGR__MAX_QUERY_LENS, c->query_lens))
     return;
   read_ascending(f, "query_lens", c->query_lens, c->num_query_lens, c->max_tokens, "at most max_tokens", keys->query_lens);

@@ -162,11 +162,11 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "timing", "%s", cgr__choices_refusal(&cgr__timing_modes, c->timing).text);
   check_config_reserved(f, "num_programs", c->num_programs, 1);
   check_config_reserved(f, "num_lanes", c->num_lanes, 1);
-  check_config_reserved(f, "num_draft_tokens", c->num_draft_tokens, 0);
   check_config_reserved(f, "max_steps", c->max_steps, 0);
+  cgr__in_range(f, "num_draft_tokens", c->num_draft_tokens, 0, CGR__MAX_DRAFT_TOKENS);
+  cgr__in_range(f, "vocab_size", c->vocab_size, 0, INT32_MAX);
   cgr__findings_add_used(f, "reserved", c->reserved);
   cgr__findings_add_used(f, "reserved_end", c->reserved_end);
-  cgr__findings_add_used(f, "reserved_last", c->reserved_last);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */
@@ -181,7 +181,7 @@ static void make_limits(cgr__setup *setup) {
   limits->num_sets = c->num_length_sets;
   for (int32_t s = 0; s < c->num_length_sets; s++)
     limits->max_lens[s] = cgr__max_len(c, s);
-  limits->token_stride = 1;
+  limits->token_stride = 1 + (c->num_draft_tokens > 0 && c->num_draft_tokens <= CGR__MAX_DRAFT_TOKENS ? c->num_draft_tokens : 0);
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
   limits->stamp_stride = cgr__stamp_stride(c->timing, c->num_layers);

@@ -229,7 +229,9 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   const cgr__batch_layout *batch = prepared->batch.batch_layout;
   const cgr_key *key = &prepared->choice.key;
   int32_t n = prepared->batch.num_requests, tokens = 0;
+  bool bounds = false;
   for (int32_t i = 0; i < n; i++) {
+    bounds |= rt->rows.row[batch->rows[i]].slack > 0 && prepared->batch.set == 0;
     plans->rows[i] = batch->rows[i];
     plans->query_start_loc[i] = tokens;
     tokens += batch->query_lens[i];
@@ -240,7 +242,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
     plans->query_start_loc[i + 1] = tokens;
     plans->seq_lens[i] = 0;
   }
-  step->flags = n == 0 ? CGR_PLAN_FAST : prepared->plan_flags;
+  step->flags = (n == 0 ? CGR_PLAN_FAST : prepared->plan_flags) | (bounds ? CGR_PLAN_BOUNDS : 0u);
   step->num_requests = n;
   step->num_tokens = tokens;
   step->length_set = prepared->batch.set;

@@ -28,6 +28,8 @@ static void get_stats(cgr_runtime *rt, cgr_stats *full) {
   full->capture_ms = cgr__graphs_capture_ms(&rt->graphs);
   full->captures_failed = rt->graphs.failures;
   full->guard_errors = cgr__ring_errors(&rt->lane.ring);
+  full->drafts = rt->rows.guesses.verified;
+  full->drafts_accepted = rt->rows.guesses.accepted;
 }
 
 cgr_status cgr_runtime_stats(cgr_runtime *runtime, cgr_stats *stats) {

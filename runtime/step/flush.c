@@ -36,6 +36,7 @@ static cgr_status launch_internal(cgr_runtime *rt, const char *function, const c
   cgr__ring_slot_header *slot = cgr__ring_acquire(&rt->lane.ring, seq);
   if (!slot)
     return cgr__ring_refuse(&rt->lane.ring, function, seq);
+  cgr__results_take(rt);
   CGR__TRY(cgr__order_stream(rt, enqueue->stream));
   cgr__stage_empty(rt, slot);
   if (changes)

@@ -155,6 +155,7 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
   full.open = entry->open;
   if (entry->open) {
     full.num_tokens = entry->computed;
+    full.min_tokens = cgr__row_least_computed(entry);
     full.has_token = entry->has_token;
     full.tag = entry->tag;
     for (int32_t set = 1; set < runtime->setup.config.num_length_sets; set++)

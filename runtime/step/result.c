@@ -12,12 +12,28 @@ cgr_status cgr_runtime_completed(cgr_runtime *runtime, const cgr_where *where, u
   return CGR_OK;
 }
 
+/* In the order of the steps. After one that has lost content, those that were prepared before the host knew are refused. */
+void cgr__take_guesses(cgr_runtime *rt) {
+  const cgr__ring *ring = &rt->lane.ring;
+  const uint64_t completed = cgr__ring_completed(ring);
+  while (rt->rows.has_notes && rt->rows.guesses.taken < completed) {
+    const uint64_t seq = rt->rows.guesses.taken + 1;
+    const cgr__result_record *record = cgr__ring_result(ring, seq);
+    if (record->seq != seq) /* the runtime dies as soon as it looks */
+      return;
+    cgr__guesses_take(&rt->rows, seq, cgr__ring_result_counts(ring, record), record->num_requests);
+    if (record->generation != rt->lane.generation)
+      cgr__guesses_reject(&rt->rows);
+  }
+}
+
 cgr_status cgr__resync_after_losses(cgr_runtime *rt) {
   cgr__lane *lane = &rt->lane;
   if (cgr__ring_completed(&lane->ring) > lane->launched)
     return cgr__runtime_die(rt, 0, "the device has completed a step that was never launched");
+  cgr__results_take(rt);
   uint64_t generation = cgr__ring_generation(&lane->ring);
-  if (generation == lane->generation)
+  if (generation == lane->generation || rt->rows.has_notes) /* then the step that has lost content is not seen yet */
     return CGR_OK;
   lane->generation = generation;
   lane->device_batch = 0;
@@ -93,6 +109,7 @@ static cgr_status report_result(cgr_runtime *rt, uint64_t seq, cgr_step_result *
     return die_of_record(rt, seq, record->seq);
   if (seq > rt->collected)
     rt->collected = seq;
+  cgr__results_take(rt);
   if (result)
     fill_in(rt, record, seq, result);
   if (record->error == CGR_GUARD_NONE)

@@ -49,7 +49,7 @@ static int64_t count_change_steps(const cgr_runtime *rt) {
 
 /* All ring slots of the launch must be free; with changes ahead it takes at most depth - 1, so the step before keeps its result.
  */
-static cgr_status check_slots(const cgr_runtime *rt, int64_t change_steps) {
+static cgr_status check_slots(cgr_runtime *rt, int64_t change_steps) {
   int32_t depth = (int32_t)rt->lane.ring.depth;
   if (change_steps > depth - 2)
     return cgr__fail(CGR_ERROR_CHANGES_PENDING,
@@ -58,6 +58,7 @@ static cgr_status check_slots(const cgr_runtime *rt, int64_t change_steps) {
                      (long long)cgr__changes_pending(&rt->rows), (long long)(depth - 1) * rt->setup.config.max_changes);
   if (!cgr__ring_acquire(&rt->lane.ring, rt->lane.launched + 1 + (uint64_t)change_steps))
     return cgr__ring_refuse(&rt->lane.ring, "cgr_step_prepare", rt->lane.launched + 1 + (uint64_t)change_steps);
+  cgr__results_take(rt); /* that of the step whose slot this is may be among them */
   return CGR_OK;
 }
 

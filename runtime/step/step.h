@@ -11,6 +11,7 @@
 #define CGR_RUNTIME_STEP_STEP_H
 
 #include "cgr/ranks.h"
+#include "requests/guesses.h"
 #include "runtime/record/record.h"
 #include "runtime/runtime.h"
 
@@ -85,6 +86,12 @@ static inline cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *fu
   if (*timeout_ms == -1)
     *timeout_ms = rt->setup.config.wait_timeout_ms;
   return CGR_OK;
+}
+/* Takes what completed steps say of their guesses: before lengths are read, and before a readback slot is written again. */
+void cgr__take_guesses(cgr_runtime *rt);
+static inline void cgr__results_take(cgr_runtime *rt) {
+  if (rt->rows.has_notes)
+    cgr__take_guesses(rt);
 }
 /* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */
 cgr_status cgr__resync_after_losses(cgr_runtime *rt);

@@ -21,12 +21,12 @@
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)              \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES, *2)    \
   X(cgr_transform_flag, CGR_TRANSFORM_NORM_PLUS_ONE, CGR_TRANSFORM_INTERLEAVED, *2) \
-  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_UNIFORM_SPLIT, *2)           \
+  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_BOUNDS, *2)                  \
   X(cgr_ability, CGR_ABILITY_WINDOW, CGR_ABILITY_SPARSE, *2)                        \
   X(cgr_planned, CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP, *2)                        \
   X(cgr_plan_flag, CGR_PLAN_CAPTURE, CGR_PLAN_BOUNDS, *2)                           \
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)                 \
-  X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_CHANGE, +1)                          \
+  X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_TOKEN, +1)                           \
   X(cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM, +1)                             \
   X(cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1, +1)       \
   X(cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1, +1)                 \
@@ -35,7 +35,7 @@
   X(cgr_dimension, CGR_DIMENSION_TOKENS, CGR_DIMENSION_ROWS, +1)                    \
   X(cgr_source, CGR_SOURCE_DEVICE, CGR_SOURCE_STAGED, +1)                           \
   X(cgr_log_level, CGR_LOG_ERROR, CGR_LOG_INFO, +1)                                 \
-  X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_PREFILL_BLOCK_TABLE, +1)           \
+  X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_ROW_DRAFT_TOKENS, +1)              \
   X(cgr_count, CGR_COUNT_REQUESTS, CGR_COUNT_APPEND_FIRST, +1)                      \
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)                 \
   X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_TOO_PADDED, +1)                        \

@@ -76,6 +76,8 @@ TEST_P(KernelEpilogue, CommitsTheRowsThatSampled) {
       EXPECT_EQ(LastToken(got, 12), kPoisonWord) << "the padding row";
       if (stride > 1) {
         EXPECT_EQ(LastToken(got, 3, 1), kPoisonWord) << "one token was sampled";
+        EXPECT_EQ(got->row_num_accepted[3], 0);
+        EXPECT_EQ(got->row_num_accepted[5], kPoisonWord) << "partial";
       }
       ExpectResult(pair, limits, 1, kNoError, { 1, 0, 0, 1 }, Beginning(tokens, 4 * size_t(stride)));
     }
@@ -100,6 +102,74 @@ TEST_P(KernelEpilogue, WritesTheBitsOfItsOwnStep) {
       EXPECT_EQ(bits[1], 0u);
       EXPECT_EQ(bits[2], 0u);
     }
+  }
+}
+
+// By hand, so that the model is not the only check: 7 tokens of a prompt and 3 guesses, 2 of which are accepted; one token and no
+// guess; one and 3 guesses, none accepted; a partial chunk, whose flags cannot have guesses.
+TEST_P(KernelEpilogue, TakesRejectedGuessesOffTheRow) {
+  for (bool scattered : { false, true }) {
+    StepLimits limits = WithStride(4, scattered);
+    StepPair pair(*bench_, limits);
+    StagedStep step = WithPages(pair.Step({ 3, 5, 2, 8 }, { 10, 1, 4, 4 }, 8, 20));
+    step.flags = { int32_t(CGR_REQUEST_DRAFTS(3)), 0, int32_t(CGR_REQUEST_DRAFTS(3)),
+                   int32_t(CGR_REQUEST_DRAFTS(3) | CGR_REQUEST_PARTIAL) };
+    pair.Prologue(step);
+    EXPECT_EQ(First(pair.device.Get()->num_drafts, 5), (Words{ 3, 0, 3, 0, 0 }));
+    StepBuffers &b = pair.model.b;
+    for (int32_t i = 0; i < 24; i++)
+      b->draft_tokens[i] = 500 + i;
+    const int32_t accepted[] = { 2, 99, 0, 99 }; // without guesses it is not read
+    std::copy_n(accepted, 4, b->num_accepted);
+    Words tokens = Sampled(limits, 70);
+    pair.PutNextTokens(tokens);
+    pair.Epilogue();
+    const StepBuffers got = pair.device.Get();
+    EXPECT_EQ(Words(got->row_computed, got->row_computed + 9), (Words{ 0, 0, 1, 9, 0, 1, 0, 0, 4 }));
+    EXPECT_EQ(Words(got->row_last_tokens + 12, got->row_last_tokens + 16), (Words{ 72, 71, 70, kPoisonWord }));
+    EXPECT_EQ(LastToken(got, 5), 74);
+    EXPECT_EQ(LastToken(got, 2), 78);
+    EXPECT_EQ(LastToken(got, 8), kPoisonWord);
+    EXPECT_EQ((Words{ got->row_num_accepted[3], got->row_num_accepted[5], got->row_num_accepted[2] }), (Words{ 2, 0, 0 }));
+    EXPECT_EQ(Words(got->row_draft_tokens + 9, got->row_draft_tokens + 12), (Words{ 500, 501, 502 }));
+    ExpectResult(pair, limits, 1, kNoError, { 3, 1, 1, 0 }, Beginning(tokens, 16));
+    StagedStep next = pair.Step({ 3, 5 }, { 4, 2 }, 4, 8);
+    next.flags = { int32_t(CGR_REQUEST_DRAFTS(3)), int32_t(CGR_REQUEST_DRAFTS(1)) };
+    next.tokens = { CGR_TOKEN_LAST, CGR_TOKEN_DRAFT(1), 9, CGR_TOKEN_LAST, CGR_TOKEN_LAST, CGR_TOKEN_DRAFT(3) };
+    pair.Prologue(next);
+    EXPECT_EQ(First(pair.device.Get()->input_ids, 6), (Words{ 72, 501, 9, 502, 74, 0 })) << "the last names no guess";
+    EXPECT_EQ(First(pair.device.Get()->positions, 6), (Words{ 9, 10, 11, 12, 1, 2 }));
+    pair.Epilogue();
+  }
+}
+
+// What a sampler may not write is reported, and the row goes on as if nothing were accepted, or with token 0.
+TEST_P(KernelEpilogue, RefusesWhatASamplerMayNotWrite) {
+  struct Case {
+    int32_t accepted, token;
+    cgr__step_error error;
+    int32_t length, last;
+  };
+  for (const Case &c :
+       { Case{ 3, 70, { CGR_GUARD_ACCEPTED, 3, 0, 0, 3 }, 2, 70 }, Case{ -1, 70, { CGR_GUARD_ACCEPTED, 3, 0, 0, -1 }, 2, 70 },
+         Case{ INT32_MIN, 70, { CGR_GUARD_ACCEPTED, 3, 0, 0, INT32_MIN }, 2, 70 },
+         Case{ 2, 1000, { CGR_GUARD_TOKEN, 3, 0, 0, 1000 }, 4, 72 }, Case{ 0, -1, { CGR_GUARD_TOKEN, 3, 0, 0, -1 }, 2, 0 },
+         Case{ 2, 999, kNoError, 4, 72 } }) {
+    StepLimits limits = WithStride(3);
+    limits.vocab_size = 1000;
+    StepPair pair(*bench_, limits);
+    StagedStep step = WithPages(pair.Step({ 3 }, { 4 }, 1, 4));
+    step.flags[0] = int32_t(CGR_REQUEST_DRAFTS(2));
+    pair.Prologue(step);
+    pair.model.b->num_accepted[0] = c.accepted;
+    Words tokens = Sampled(limits, 70);
+    tokens[0] = c.token;
+    pair.PutNextTokens(tokens);
+    pair.Epilogue();
+    const StepBuffers got = pair.device.Get();
+    EXPECT_EQ(got->row_computed[3], c.length);
+    EXPECT_EQ(LastToken(got, 3), c.last);
+    ExpectResult(pair, limits, 1, c.error, { c.length - 1 }, Beginning(tokens, 3));
   }
 }
 
@@ -344,7 +414,7 @@ TEST_F(HostEpilogue, WritesCompletedSeqAfterEverythingElse) {
   args.completion = reinterpret_cast<cgr__completion *>(shared_ + kPage - sizeof args.completion->completed_seq);
   int status = RunApart(args);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) << "completed_seq was not written: " << status;
-  pair.model.Epilogue(false);
+  pair.model.Epilogue(false, kNoError);
   EXPECT_EQ(args.completion->errors, 1u);
   EXPECT_EQ(args.completion->generation, 0u);
   size_t stride = size_t(args.readback_slot.stride);

@@ -82,9 +82,7 @@ public:
       StagedStep step = NextStep(s);
       pair_.fetches = Chance(2);
       pair_.Prologue(step);
-      Words tokens(size_t(limits_.max_requests * limits_.token_stride));
-      std::iota(tokens.begin(), tokens.end(), 10000 * (s + 1));
-      pair_.PutNextTokens(tokens);
+      Sample(s);
       pair_.Epilogue();
       last_ = step;
       if (pair_.error().error == CGR_GUARD_SEQUENCE || pair_.error().error == CGR_GUARD_COUNT)
@@ -113,7 +111,8 @@ private:
     step.with_tokens = Chance(walk_.decodes ? 8 : 2);
     step.append_first = Chance(8);
     for (int32_t &token : step.tokens)
-      token = Chance(3) ? CGR_TOKEN_LAST : token;
+      token = Chance(3) ? CGR_TOKEN_LAST : limits_.token_stride > 1 && Chance(3) ? CGR_TOKEN_DRAFT(Any(0, 9)) : token;
+    AddGuesses(&step);
     step.padded_requests = bucket != 0 ? bucket : Any(step.num_requests, limits_.max_requests);
     step.padded_tokens = walk_.decodes ? step.padded_requests : Any(step.num_tokens, limits_.max_tokens);
     if (walk_.decodes && !Chance(4))
@@ -123,6 +122,24 @@ private:
     else
       AddFewChanges(&step);
     return step;
+  }
+  // Also more than there can be.
+  void AddGuesses(StagedStep *step) {
+    for (int32_t &flags : step->flags)
+      if (limits_.token_stride > 1 && Chance(2))
+        flags = Chance(6) ? Any(0, 0xffff) : int32_t(CGR_REQUEST_DRAFTS(Any(0, limits_.token_stride)));
+  }
+  void Sample(int s) {
+    Words tokens(size_t(limits_.max_requests * limits_.token_stride));
+    std::iota(tokens.begin(), tokens.end(), 10000 * (s + 1));
+    for (int32_t i = 0; limits_.token_stride > 1 && i < limits_.max_requests; i++) {
+      pair_.model.b->num_accepted[i] = Chance(20) ? Any(-2, 2000) : Any(0, limits_.token_stride - 1);
+      for (int32_t j = 0; j < limits_.token_stride - 1; j++)
+        pair_.model.b->draft_tokens[i * (limits_.token_stride - 1) + j] = Any(0, 5000);
+    }
+    if (limits_.vocab_size > 0 && Chance(4))
+      tokens[size_t(Any(0, int32_t(tokens.size()) - 1))] = Chance(2) ? -Any(1, 9) : limits_.vocab_size;
+    pair_.PutNextTokens(tokens);
   }
   StagedStep NewBatch(int32_t bucket) {
     Words rows(size_t(limits_.max_rows)), lens;
@@ -161,7 +178,8 @@ TEST_P(KernelPrologue, RandomStepsFollowTheModel) {
     Walk walk;
     walk.limits = TwoGroups();
     walk.limits.ring_depth = 2 + int32_t(seed) % 4;
-    walk.limits.token_stride = 1 + int32_t(seed) % 3;
+    walk.limits.token_stride = 1 + int32_t(seed) % 4;
+    walk.limits.vocab_size = seed % 5 < 2 ? 1000000 : 0;
     walk.limits.scattered = seed % 2 == 0;
     walk.limits.uniform_split = seed % 4 < 2;
     walk.seed = seed;

@@ -230,7 +230,7 @@ TEST(BatchRefusals, Drafts) {
     for (size_t at : { 0u, 2u, 4u }) {
       Batch batch = Batch::Prefill({ c.open[0], c.open[1] }, { 2, 3 });
       batch.tokens[at] = draft;
-      c.ExpectRefused(batch, CGR_ERROR_UNSUPPORTED,
+      c.ExpectRefused(batch, CGR_ERROR_INVALID_ARGUMENT,
                       { "tokens[" + std::to_string(at) + "] is " + std::to_string(draft), "draft" });
     }
 }
@@ -282,7 +282,7 @@ TEST(BatchRefusals, NegativeTokensAnywhereInAChunk) {
       const std::string where = "tokens[" + std::to_string(at) + "] is ";
       Batch batch = Batch::Prefill({ row }, { 17 });
       batch.tokens[at] = -2;
-      c.ExpectRefused(batch, CGR_ERROR_UNSUPPORTED, { where + "-2", "draft" });
+      c.ExpectRefused(batch, CGR_ERROR_INVALID_ARGUMENT, { where + "-2", "draft" });
       batch.tokens[at] = CGR_TOKEN_LAST;
       if (at > 0)
         c.ExpectRefused(batch, CGR_ERROR_INVALID_ARGUMENT, { where + "CGR_TOKEN_LAST", "first token" });
@@ -316,7 +316,7 @@ TEST(BatchRefusals, InABatchThatRepeats) {
   Batch batch = Batch(decode).WithIds();
   EXPECT_EQ(c.Validate(batch), CGR_OK);
   batch.tokens[1] = -2;
-  ExpectMessage(c.Validate(batch), CGR_ERROR_UNSUPPORTED, { "tokens[1] is -2" });
+  ExpectMessage(c.Validate(batch), CGR_ERROR_INVALID_ARGUMENT, { "tokens[1] is -2" });
   batch.tokens[1] = CGR_TOKEN_LAST;
   EXPECT_EQ(c.Validate(batch), CGR_OK);
   ExpectMessage(c.Validate(Batch(decode).WithFlags({ 0, 8 })), CGR_ERROR_INVALID_ENUM, { "flags[1]" });

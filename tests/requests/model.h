@@ -191,7 +191,7 @@ private:
     for (int32_t j = 0; j < query_len; j++) {
       int32_t token = batch.has_tokens ? batch.tokens[static_cast<size_t>(at + j)] : CGR_TOKEN_LAST;
       if (token < CGR_TOKEN_LAST)
-        wrong->insert(CGR_ERROR_UNSUPPORTED);
+        wrong->insert(CGR_ERROR_INVALID_ARGUMENT);
       if (token == CGR_TOKEN_LAST && (j > 0 || !has_last))
         wrong->insert(CGR_ERROR_INVALID_ARGUMENT);
     }

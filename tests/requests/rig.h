@@ -50,7 +50,7 @@ struct Rows {
 
   // With max_requests there is a standing batch.
   Rows(int32_t max_rows, int32_t max_seq_len, const std::vector<GroupSpec> &specs, int32_t max_requests = 0,
-       int32_t max_tokens = 0, bool ledger = false) {
+       int32_t max_tokens = 0, bool ledger = false, int32_t num_draft_tokens = 0, int32_t ring_depth = 0) {
     static const int32_t engine_table[1] = { 0 };
     std::vector<cgr_group> groups;
     for (const GroupSpec &spec : specs) {
@@ -71,6 +71,8 @@ struct Rows {
       config.num_data = config.data[0].words = 1; // lengths are data of buffer 0
     }
     limits->max_rows = max_rows;
+    limits->token_stride = 1 + num_draft_tokens;
+    limits->ring_depth = ring_depth;
     limits->max_lens[0] = max_seq_len;
     limits->max_requests = max_requests;
     limits->max_tokens = max_tokens;

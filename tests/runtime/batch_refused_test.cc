@@ -93,14 +93,14 @@ TEST_P(BatchIsRefused, ForItsTokensAndFlags) {
     { kEnum, "flags[0] is 0x40 ... CGR_REQUEST_*", flags({ 64, 0, 0 }) },
     { kEnum, "flags[1] is 0x80", flags({ 0, 0x80, 0 }) },
     { kEnum, "flags[1] is 0x8 ... CGR_REQUEST_* ... partial", flags({ 0, 8, 0 }) },
-    { kUnsupported, "tokens[0] is -5 ... a token id", tokens({ -5, 1, 1 }) },
+    { kArgument, "tokens[0] is -5 ... a token id", tokens({ -5, 1, 1 }) },
   };
   for (size_t i = 0; i < 3; i++)
     for (int32_t draft : { -2, -3, INT32_MIN }) {
       std::vector<int32_t> list = { 4, 5, 6 };
       list[i] = draft;
       const std::string says = "tokens[" + std::to_string(i) + "] is " + std::to_string(draft) + " ... draft";
-      rows.push_back({ kUnsupported, says, tokens(list) });
+      rows.push_back({ kArgument, says, tokens(list) });
     }
   EachBatchRefused(rows);
 }
@@ -111,7 +111,7 @@ TEST_P(BatchIsRefused, ForADraftTokenInARepeatedOne) {
     engine_->Step(engine_->Decode(rows_));
   std::vector<Item> items = engine_->Decode(rows_);
   items[1].tokens = { -2 };
-  ItemsRefused(kUnsupported, { "tokens[1] is -2" }, items);
+  ItemsRefused(CGR_ERROR_INVALID_ARGUMENT, { "tokens[1] is -2" }, items);
 }
 
 // CGR_TOKEN_LAST is refused where no token is on the device: in a new row, after a partial chunk, after a change of length.

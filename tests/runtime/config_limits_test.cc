@@ -118,10 +118,17 @@ TEST_P(ConfigLimits, ReservedFieldsAreRefusedByName) {
   EachField({
       Field(kUnsupported, "num_programs is #, ... this version", Of(&cgr_config::num_programs), { 0, 1 }, Outside(0, 1)),
       Field(kUnsupported, "num_lanes is #, ... this version", Of(&cgr_config::num_lanes), { 0, 1 }, Outside(0, 1)),
-      Field(kUnsupported, "num_draft_tokens is #, ... this version", Of(&cgr_config::num_draft_tokens), { 0 }, Outside(0, 0)),
       Field(kUnsupported, "max_steps is #, ... this version", Of(&cgr_config::max_steps), { 0 }, Outside(0, 0)),
       Field(kNewer, "reserved is #, expected 0", Of(&cgr_config::reserved), { 0 }, { 1, -2, 5 }),
-      Field(kNewer, "reserved_last is #, expected 0", Of(&cgr_config::reserved_last), { 0 }, { 3 }),
+  });
+}
+
+TEST_P(ConfigLimits, GuessesAreBounded) {
+  EachField({
+      Field(kArgument, "num_draft_tokens is #, expected 0 .. 64", Of(&cgr_config::num_draft_tokens), { 0, 1, 64 },
+            Outside(0, 64)),
+      Field(kArgument, "vocab_size is #, expected 0 .. 2147483647", Of(&cgr_config::vocab_size), { 0, 1, INT32_MAX },
+            { -1, INT32_MIN }),
   });
 }
 

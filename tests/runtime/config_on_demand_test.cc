@@ -78,7 +78,7 @@ TEST_P(ConfigOnDemand, RunningSumsOfTokensHave32Bits) {
 TEST_P(ConfigOnDemand, MemoryIsTakenForWhatIsAskedForAlone) {
   auto lines = [](uint64_t bytes) { return (bytes + 255) / 256 * 256; };
   const uint64_t none = DeviceBytes([](Good &) {});
-  for (int buffer = CGR_BUFFER_KV_INDICES; buffer < CGR_BUFFER_COUNT_; buffer++) {
+  for (int buffer = CGR_BUFFER_KV_INDICES; buffer <= CGR_BUFFER_PREFILL_BLOCK_TABLE; buffer++) {
     const bool table = buffer == CGR_BUFFER_BLOCK_TABLE || buffer == CGR_BUFFER_PREFILL_BLOCK_TABLE;
     const bool pages = buffer == CGR_BUFFER_KV_INDICES || table;
     const uint64_t extents = table ? lines(8 * 4) : 0;

@@ -8,8 +8,8 @@
 namespace cgr_test {
 namespace {
 
-constexpr int kNumOnDemand = CGR_BUFFER_COUNT_ - CGR_BUFFER_KV_INDICES;
-constexpr uint64_t kAll = 2 * CGR_ON_DEMAND(CGR_BUFFER_COUNT_ - 1) - 1;
+constexpr int kNumOnDemand = CGR_BUFFER_PREFILL_BLOCK_TABLE + 1 - CGR_BUFFER_KV_INDICES;
+constexpr uint64_t kAll = 2 * CGR_ON_DEMAND(CGR_BUFFER_PREFILL_BLOCK_TABLE) - 1;
 constexpr uint64_t kPrefills = kAll & ~(CGR_ON_DEMAND(CGR_BUFFER_PREFILL_QUERY_START_LOC) - 1);
 
 cgr_buffer BufferAt(int i) { return cgr_buffer(CGR_BUFFER_KV_INDICES + i); }

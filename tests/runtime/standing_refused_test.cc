@@ -50,8 +50,8 @@ TEST_P(StandingRefused, WorkThatIsNoneIsRefused) {
                           Bad{ "flags is 0x80000001", CGR_ERROR_INVALID_ENUM, 1, {}, 0x80000001u },
                           Bad{ "tokens is NULL", CGR_ERROR_NULL_POINTER, 2, {}, 0 },
                           Bad{ "tokens[1] is CGR_TOKEN_LAST", CGR_ERROR_INVALID_ARGUMENT, 2, { 4, kLast }, 0 },
-                          Bad{ "tokens[0] is -2", CGR_ERROR_UNSUPPORTED, 1, { -2 }, 0 },
-                          Bad{ "tokens[2] is -7", CGR_ERROR_UNSUPPORTED, 3, { 1, 2, -7 }, 0 },
+                          Bad{ "tokens[0] is -2", CGR_ERROR_INVALID_ARGUMENT, 1, { -2 }, 0 },
+                          Bad{ "tokens[2] is -7", CGR_ERROR_INVALID_ARGUMENT, 3, { 1, 2, -7 }, 0 },
                           Bad{ "max_tokens", CGR_ERROR_TOO_MANY_TOKENS, max + 1, Rows(size_t(max) + 1, 3), 0 },
                           Bad{ "max_tokens", CGR_ERROR_TOO_MANY_TOKENS, INT32_MAX, { 3 }, 0 } }) {
     EditRefused(bad.status, { "cgr_standing_add", bad.word },

@@ -26,6 +26,7 @@ struct StepGroup {
 struct StepLimits {
   int32_t max_requests = 8, max_rows = 12, max_tokens = 64, max_seq_len = 300, max_changes = 32, ring_depth = 3;
   int32_t token_stride = 1; // 1 + k
+  int32_t vocab_size = 0;   // sampled tokens are below it; 0: they are not checked
   int32_t num_sets = 1;
   std::array<int32_t, CGR__MAX_SETS> other_lens = {}; // the most tokens of a row in sets after 0; 0: max_seq_len
   int32_t reorder_threshold = 0, uniform_split = 0;

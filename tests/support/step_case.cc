@@ -47,6 +47,7 @@ cgr__step_args StepDevice::Args(int32_t padded_requests, int32_t padded_tokens) 
     a.max_lens[s] = limits_.MaxLen(s);
   a.max_changes = limits_.max_changes;
   a.token_stride = limits_.token_stride;
+  a.vocab_size = limits_.vocab_size;
   a.split = { limits_.reorder_threshold, limits_.uniform_split };
   a.padded_requests = padded_requests;
   a.padded_tokens = padded_tokens;
@@ -133,10 +134,13 @@ void StepPair::Epilogue(bool abandon) {
   bench_.Run(cgr__kernel_epilogue, &args_);
   StepBuffers got = device.Get();
   bool repeated = RowsRepeat();
-  model.Epilogue(abandon);
+  model.Epilogue(abandon, got.state().error);
   if (repeated) { // which of its requests a row keeps is open
     model.b.CopyFrom(got, CGR__BUFFER_ROW_COMPUTED);
     model.b.CopyFrom(got, CGR__BUFFER_ROW_LAST_TOKENS);
+    model.b.CopyFrom(got, CGR__BUFFER_ROW_NUM_ACCEPTED);
+    if (limits_.token_stride > 1)
+      model.b.CopyFrom(got, CGR__BUFFER_ROW_DRAFT_TOKENS);
   }
   ExpectBuffers(got, model.b);
   ExpectPublished();

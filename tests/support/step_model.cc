@@ -52,17 +52,21 @@ void StepModel::Prologue(const StagedStep &staged) {
   Derive(step);
 }
 
-void StepModel::Epilogue(bool abandon) {
+void StepModel::Epilogue(bool abandon, const cgr__step_error &got) {
   cgr__step_state &state = b.state();
   uint64_t seq = ++state.seq;
   int32_t n = abandon ? 0 : b->counts[CGR_COUNT_REQUESTS];
-  state.errors += state.error.error != CGR_GUARD_NONE;
-  state.generation += uint64_t(state.lost);
   unsigned char *slot = readback.data() + int64_t(seq % uint64_t(limits_.ring_depth)) * readback_slot().stride;
+  candidates.clear();
+  phase_ended_ = !SameError(state.error, kNoError);
   for (int32_t i = 0; i < n; i++) {
     int32_t sampled = Commit(i);
     std::memcpy(slot + readback_slot().num_tokens + 4 * i, &sampled, 4);
   }
+  if (!candidates.empty())
+    TakeError(got);
+  state.errors += state.error.error != CGR_GUARD_NONE;
+  state.generation += uint64_t(state.lost);
   std::memcpy(slot + readback_slot().tokens, b->next_tokens, size_t(n) * size_t(limits_.token_stride) * 4);
   for (int32_t i = 0; limits_.values && i < n; i++) {
     const uint64_t word = uint64_t(b->value_flags[i]);
@@ -76,6 +80,7 @@ void StepModel::Epilogue(bool abandon) {
   record.error_row = state.error.row;
   record.error_index = state.error.index;
   record.error_value = state.error.value;
+  record.generation = limits_.token_stride > 1 ? state.generation : 0;
   std::memcpy(slot, &record, sizeof record);
   completion.completed_seq = seq;
   completion.errors = state.errors;
@@ -250,6 +255,8 @@ void StepModel::DeriveRequest(const StagedStep &step, int32_t i) {
   for (int32_t s = 0; s < limits_.num_sets; s++)
     b->seq_lens[s][i] = lengths[size_t(s)];
   b->logits_indices[i] = query_len > 0 ? start + query_len - 1 : 0;
+  if (limits_.token_stride > 1)
+    b->num_drafts[i] = lengths[size_t(set_)] > 0 ? GuessesOf(i) : 0;
   for (size_t g = 0; g < limits_.groups.size(); g++) {
     cgr__group_buffers &group = b->group[g];
     int32_t seq_len = lengths[size_t(limits_.groups[g].set)];
@@ -287,8 +294,14 @@ void StepModel::DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_
   int32_t token = step.with_tokens && size_t(t) < step.tokens.size() ? step.tokens[size_t(t)] : CGR_TOKEN_LAST;
   if (step.with_edits && first_token_[size_t(i)] >= 0)
     token = step.tokens[size_t(first_token_[size_t(i)] + t - b->query_start_loc[i])];
-  if (!refused && token == CGR_TOKEN_LAST)
-    token = b->row_last_tokens[b->request_rows[i] * limits_.token_stride];
+  const int32_t k = limits_.token_stride - 1, row = b->request_rows[i];
+  const bool first = t == b->query_start_loc[i];
+  if (!refused && k > 0 && (token < CGR_TOKEN_LAST || (token == CGR_TOKEN_LAST && !first))) {
+    const int64_t guess = token == CGR_TOKEN_LAST ? t - b->query_start_loc[i] - 1 : -2 - int64_t{ token };
+    token = guess < k ? b->row_draft_tokens[row * k + guess] : 0;
+  } else if (!refused && token == CGR_TOKEN_LAST) {
+    token = b->row_last_tokens[row * limits_.token_stride];
+  }
   b->input_ids[t] = refused ? 0 : token;
   b->positions[t] = refused ? 0 : position;
   for (size_t g = 0; g < limits_.groups.size(); g++)
@@ -305,15 +318,38 @@ int64_t StepModel::SlotOf(size_t g, int32_t row, int32_t position) {
   return -1;
 }
 
+int32_t StepModel::GuessesOf(int32_t i) const {
+  const uint32_t flags = uint32_t(b->request_flags[i]);
+  const int32_t guesses = int32_t(flags >> 8 & 255), query_len = b->query_start_loc[i + 1] - b->query_start_loc[i];
+  return guesses >= limits_.token_stride || guesses >= query_len || (flags & 1) != 0 ? 0 : guesses;
+}
+
+int32_t StepModel::CommitToken(int32_t i, int32_t row, int32_t token) {
+  if (limits_.vocab_size == 0 || (token >= 0 && token < limits_.vocab_size))
+    return token;
+  Trip(CGR_GUARD_TOKEN, row, i, token);
+  return 0;
+}
+
 int32_t StepModel::Commit(int32_t i) {
-  int32_t row = b->request_rows[i];
+  const int32_t row = b->request_rows[i], stride = limits_.token_stride, guesses = GuessesOf(i);
   if (set_ > 0 || b->seq_lens[0][i] == 0 || b->query_start_loc[i] == b->query_start_loc[i + 1])
     return 0;
-  b->row_computed[row] = b->seq_lens[0][i];
+  int32_t accepted = guesses > 0 ? b->num_accepted[i] : 0;
+  if (accepted < 0 || accepted > guesses) {
+    Trip(CGR_GUARD_ACCEPTED, row, i, accepted);
+    accepted = 0;
+  }
+  b->row_computed[row] = b->seq_lens[0][i] - (guesses - accepted);
   if (b->request_flags[i] & CGR_REQUEST_PARTIAL)
     return 0;
-  b->row_last_tokens[row * limits_.token_stride] = b->next_tokens[i * limits_.token_stride];
-  return 1;
+  for (int32_t j = 0; j <= accepted; j++)
+    b->row_last_tokens[row * stride + j] = CommitToken(i, row, b->next_tokens[i * stride + accepted - j]);
+  if (stride > 1) {
+    b->row_num_accepted[row] = accepted;
+    std::copy_n(b->draft_tokens + i * (stride - 1), stride - 1, b->row_draft_tokens + row * (stride - 1));
+  }
+  return accepted + 1;
 }
 
 } // namespace cgr_test

@@ -26,7 +26,8 @@ public:
 
   void Prologue(const StagedStep &staged);
 
-  void Epilogue(bool abandon);
+  // `got`: the device's error after it; taken over where it may be the first.
+  void Epilogue(bool abandon, const cgr__step_error &got);
 
   // The device's error must be one that may be the first; the model then takes it over.
   void TakeError(const cgr__step_error &got);
@@ -63,8 +64,11 @@ private:
   void DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position);
   int64_t SlotOf(size_t g, int32_t row, int32_t position);
 
+  // The guesses that request i has, if the step runs it.
+  int32_t GuessesOf(int32_t i) const;
   // What request i sampled.
   int32_t Commit(int32_t i);
+  int32_t CommitToken(int32_t i, int32_t row, int32_t token);
 
   StepLimits limits_;
   int32_t set_ = 0;   // of the last step

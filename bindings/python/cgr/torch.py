@@ -47,6 +47,9 @@ _REQUESTS = {
     enums.Buffer.PREFILL_KV_LAST_PAGE_LEN,
     enums.Buffer.PREFILL_SEQ_LENS,
     enums.Buffer.PREFILL_BLOCK_TABLE,
+    enums.Buffer.NUM_DRAFTS,
+    enums.Buffer.NUM_ACCEPTED,
+    enums.Buffer.DRAFT_TOKENS,
 }
 _STARTS = {  # one more than requests
     enums.Buffer.QUERY_START_LOC,
@@ -62,6 +65,7 @@ _WHOLE = {  # of rows, of pages, or of a step
     enums.Buffer.ROW_COMPUTED,
     enums.Buffer.ROW_LAST_TOKENS,
     enums.Buffer.ROW_NUM_ACCEPTED,
+    enums.Buffer.ROW_DRAFT_TOKENS,
     enums.Buffer.COUNTS,
     enums.Buffer.PLAN,
     enums.Buffer.KV_INDICES,

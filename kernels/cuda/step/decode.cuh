@@ -28,7 +28,7 @@ inline DecodeArgs decode_args(const cgr__step_args &a, const uint32_t (&page_inv
   d.max_rows = a.max_rows, d.max_len = a.max_lens[0], d.token_stride = a.token_stride;
   d.reorder_threshold = a.split.threshold, d.changes = a.slot.changes;
   d.seq_lens = b.seq_lens[0], d.logits_indices = b.logits_indices, d.input_ids = b.input_ids;
-  d.positions = b.positions, d.request_flags = b.request_flags, d.counts = b.counts;
+  d.positions = b.positions, d.request_flags = b.request_flags, d.counts = b.counts, d.num_drafts = b.num_drafts;
   for (int g = 0; g < a.num_groups; g++) {
     const cgr__group_geometry &of = a.group[g];
     int32_t num_pages = (int32_t)(of.num_pages < INT32_MAX ? of.num_pages : INT32_MAX);
@@ -136,6 +136,8 @@ __device__ __forceinline__ void write_decode(const DecodeArgs &a, int32_t i, int
   a.positions[i] = real ? d.position : 0;
   if (!real)
     a.request_flags[i] = 0;
+  if (a.token_stride > 1)
+    a.num_drafts[i] = 0; /* each has one token */
 }
 
 template <int kGroups>

@@ -7,6 +7,7 @@
 #include "kernels/cuda/launchers.h"
 #include "devices/cuda/launch.cuh"
 #include "devices/cuda/access.cuh"
+#include "kernels/cuda/guard.cuh"
 #include "kernels/cuda/step/threads.cuh"
 #include "kernels/stamp.h"
 #include "kernels/step.h"
@@ -26,6 +27,13 @@ struct EpilogueArgs {
   cgr__completion *completion;
   int32_t *row_computed, *row_last_tokens;
   const int64_t *value_flags; /* NULL in a runtime that does not check values */
+};
+
+/* What a runtime that has guesses, or checks tokens, needs besides. */
+struct GuessArgs {
+  const int32_t *num_accepted, *draft_tokens;
+  int32_t *row_num_accepted, *row_draft_tokens;
+  int32_t vocab_size, reserved;
 };
 
 EpilogueArgs epilogue_args(const cgr__step_args &a) {
@@ -52,6 +60,11 @@ EpilogueArgs epilogue_args(const cgr__step_args &a) {
            b.value_flags };
 }
 
+GuessArgs guess_args(const cgr__step_args &a) {
+  const cgr__buffers &b = a.buffers;
+  return { b.num_accepted, b.draft_tokens, b.row_num_accepted, b.row_draft_tokens, a.vocab_size, 0 };
+}
+
 /* What is read for a request, before it is known whether there is one. */
 struct Request {
   int32_t seq_len, start, end, row, flags, token;
@@ -73,6 +86,48 @@ __device__ __forceinline__ int32_t commit_request(const EpilogueArgs &a, const R
   if (sampled)
     a.row_last_tokens[(int64_t)r.row * a.token_stride] = r.token;
   return sampled ? 1 : 0;
+}
+
+/* How many of its guesses request i accepts. */
+__device__ inline int32_t count_accepted(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i,
+                                         int32_t guesses) {
+  int32_t accepted = guesses > 0 ? g.num_accepted[i] : 0;
+  if (accepted >= 0 && accepted <= guesses)
+    return accepted;
+  claim_error(&a.state->error, CGR_GUARD_ACCEPTED, r.row, i, accepted);
+  return 0;
+}
+
+/* What request i has sampled becomes what its row goes on with, the latest first. */
+__device__ inline void commit_tokens(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i, int32_t accepted) {
+  int32_t *last = a.row_last_tokens + (int64_t)r.row * a.token_stride;
+  const int32_t *next = a.next_tokens + (int64_t)i * a.token_stride;
+#pragma unroll 1
+  for (int32_t j = 0; j <= accepted; j++) {
+    int32_t token = next[accepted - j];
+    bool bad = g.vocab_size > 0 && (token < 0 || token >= g.vocab_size);
+    if (bad)
+      claim_error(&a.state->error, CGR_GUARD_TOKEN, r.row, i, token);
+    last[j] = bad ? 0 : token;
+  }
+}
+
+/* Commits request i, some of whose tokens may be guesses, and returns how many tokens it sampled. */
+__device__ inline int32_t commit_guesses(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i) {
+  if (a.set > 0 || r.seq_len <= 0 || r.end <= r.start)
+    return 0;
+  int32_t guesses = cgr__step_guesses(r.flags, r.end - r.start, a.token_stride);
+  int32_t accepted = count_accepted(a, g, r, i, guesses), most = a.token_stride - 1;
+  a.row_computed[r.row] = r.seq_len - guesses + accepted;
+  if (r.flags & (int32_t)CGR_REQUEST_PARTIAL)
+    return 0;
+  commit_tokens(a, g, r, i, accepted);
+  if (most > 0)
+    g.row_num_accepted[r.row] = accepted;
+#pragma unroll 1
+  for (int32_t j = 0; j < most; j++)
+    g.row_draft_tokens[(int64_t)r.row * most + j] = g.draft_tokens[(int64_t)i * most + j];
+  return 1 + accepted;
 }
 
 /* All of the state that the epilogue reads, in one round trip. */
@@ -102,6 +157,7 @@ __device__ __forceinline__ void write_record(const EpilogueArgs &a, const cgr__s
   record.error_row = error.row;
   record.error_index = error.index;
   record.error_value = error.value;
+  record.generation = a.token_stride > 1 ? generation : 0;
   *reinterpret_cast<cgr__result_record *>(result) = record;
   a.completion->errors = errors;
   a.completion->generation = generation;
@@ -117,21 +173,16 @@ __device__ __forceinline__ void write_values(const EpilogueArgs &a, uint64_t seq
     values[i] = cgr__value_bits((uint64_t)a.value_flags[i], seq);
 }
 
-__global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __grid_constant__ EpilogueArgs a) {
-  int32_t i = (int32_t)threadIdx.x, count = load_early(a.num_requests);
-  const State s = read_state(a);
-  Request request = read_request(a, max(min(i, a.padded_requests - 1), 0));
-  uint64_t seq = s.state.seq + 1;
-  int32_t num_requests = a.abandon ? 0 : count;
-  unsigned char *result = a.readback + cgr__ring_slot_index(seq, a.ring_depth) * a.slot.stride;
+/* All of the result but the record: a request for each thread, then the next. */
+template <bool kGuesses>
+__device__ __forceinline__ void write_requests(const EpilogueArgs &a, const GuessArgs *guesses, Request request,
+                                               int32_t num_requests, unsigned char *result) {
   int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.slot.num_tokens);
   int32_t *tokens = reinterpret_cast<int32_t *>(result + a.slot.tokens);
-
-  if (i == (int32_t)blockDim.x - 1) /* in another warp than the first request */
-    write_record(a, s.state, seq, num_requests, result);
+  int32_t i = (int32_t)threadIdx.x;
 #pragma unroll 1
   while (i < num_requests) {
-    num_tokens[i] = commit_request(a, request);
+    num_tokens[i] = kGuesses ? commit_guesses(a, *guesses, request, i) : commit_request(a, request);
     tokens[(int64_t)i * a.token_stride] = request.token;
 #pragma unroll 1
     for (int32_t j = 1; j < a.token_stride; j++)
@@ -140,15 +191,54 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
     if (i < num_requests)
       request = read_request(a, i);
   }
+}
+
+/* The step is over. */
+__device__ __forceinline__ void publish(const EpilogueArgs &a, uint64_t seq) {
+  a.state->seq = seq;
+  if (a.stamps)
+    cgr__stamp_epilogue(cgr__stamp_row(a.stamps, seq, a.ring_depth, a.stamp_stride), device_time());
+  store_release_system(&a.completion->completed_seq, seq);
+}
+
+template <bool kGuesses> __device__ __forceinline__ void end_step(const EpilogueArgs &a, const GuessArgs *guesses) {
+  int32_t i = (int32_t)threadIdx.x, count = load_early(a.num_requests);
+  State s = read_state(a);
+  Request request = read_request(a, max(min(i, a.padded_requests - 1), 0));
+  uint64_t seq = s.state.seq + 1;
+  int32_t num_requests = a.abandon ? 0 : count;
+  unsigned char *result = a.readback + cgr__ring_slot_index(seq, a.ring_depth) * a.slot.stride;
+  bool writes_record = i == (int32_t)blockDim.x - 1; /* in another warp than the first request */
+
+  if (!kGuesses && writes_record)
+    write_record(a, s.state, seq, num_requests, result);
+  write_requests<kGuesses>(a, guesses, request, num_requests, result);
   if (a.value_flags != nullptr)
     write_values(a, seq, num_requests, result);
   __syncthreads(); /* everyone has read the state and stored its tokens */
-  if (threadIdx.x == 0) {
-    a.state->seq = seq;
-    if (a.stamps)
-      cgr__stamp_epilogue(cgr__stamp_row(a.stamps, seq, a.ring_depth, a.stamp_stride), device_time());
-    store_release_system(&a.completion->completed_seq, seq);
+  if (kGuesses) {  /* what was sampled may have been refused */
+    if (writes_record) {
+      s.state.error = a.state->error;
+      write_record(a, s.state, seq, num_requests, result);
+    }
+    __syncthreads();
   }
+  if (i == 0)
+    publish(a, seq);
+}
+
+__global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __grid_constant__ EpilogueArgs a) {
+  end_step<false>(a, nullptr);
+}
+
+/* In a runtime that has guesses or checks tokens. */
+struct GuessingEpilogueArgs {
+  EpilogueArgs step;
+  GuessArgs guesses;
+};
+
+__global__ void __launch_bounds__(kMostStepThreads, 1) guessing_epilogue_kernel(const __grid_constant__ GuessingEpilogueArgs a) {
+  end_step<true>(a.step, &a.guesses);
 }
 
 } // namespace
@@ -158,8 +248,14 @@ extern "C" int cgr__cuda_epilogue(const void *pointer, cudaStream_t stream) {
   const cgr__step_args *a = static_cast<const cgr__step_args *>(pointer);
   if (a->ring_depth < 1)
     return (int)cudaErrorInvalidValue;
-  const cgr::EpilogueArgs own = cgr::epilogue_args(*a);
-  return cgr::launch(cgr::epilogue_kernel, &own, dim3(1), dim3(cgr::step_threads(a->padded_requests, 0)), 0, stream);
+  const cgr::GuessingEpilogueArgs own = { cgr::epilogue_args(*a), cgr::guess_args(*a) };
+  const dim3 threads(cgr::step_threads(a->padded_requests, 0));
+  if (a->token_stride > 1 || a->vocab_size > 0)
+    return cgr::launch(cgr::guessing_epilogue_kernel, &own, dim3(1), threads, 0, stream);
+  return cgr::launch(cgr::epilogue_kernel, &own.step, dim3(1), threads, 0, stream);
 }
 
-extern "C" int cgr__cuda_epilogue_preload(void) { return cgr::preload(cgr::epilogue_kernel, 0); }
+extern "C" int cgr__cuda_epilogue_preload(void) {
+  int error = cgr::preload(cgr::epilogue_kernel, 0);
+  return error ? error : cgr::preload(cgr::guessing_epilogue_kernel, 0);
+}

@@ -146,6 +146,10 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
       a.buffers.logits_indices[i] = query_len > 0 ? end - 1 : 0;
       if (!real)
         a.buffers.request_flags[i] = 0;
+      if (a.token_stride > 1) {
+        bool ran = length_in<kSets>(lengths, kSets ? a.set : 0) > 0;
+        a.buffers.num_drafts[i] = ran ? cgr__step_guesses(a.buffers.request_flags[i], query_len, a.token_stride) : 0;
+      }
     }
 #pragma unroll
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {

@@ -37,6 +37,7 @@ struct DecodeArgs {
 
   DecodeGroup group[CGR__MAX_GROUPS];
   int32_t *positions, *request_flags, *counts;
+  int32_t *num_drafts; /* NULL in a runtime without guesses */
 };
 static_assert(sizeof(DecodeGroup) == 64 && (offsetof(DecodeArgs, row_computed) + 16) % 64 == 0 &&
                   (offsetof(DecodeArgs, group) + 16) % 64 == 0,

@@ -32,13 +32,18 @@ __device__ inline int64_t find_slot(const cgr__step_args &a, const cgr__group_ge
   return (int64_t)page * group.page_size + (position - index * group.page_size);
 }
 
+/* P25. The guess of a row's at `index`. */
+__device__ __forceinline__ int32_t load_guess(const cgr__step_args &a, int32_t row, int32_t index) {
+  return index < a.token_stride - 1 ? a.buffers.row_draft_tokens[(int64_t)row * (a.token_stride - 1) + index] : 0;
+}
+
 /* `token`: of a step whose tokens section has them all. */
 template <bool kSets>
 __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &batch, const Step &step, int32_t t,
                                    int32_t token) {
   const cgr__step_args &a = args.step;
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + a.slot.tokens);
-  int32_t position = 0, first = -1, row = 0;
+  int32_t position = 0, first = -1, row = 0, guess = -1;
   if (t < step.num_tokens) {
     int32_t i = find_request(batch.query_start, step.num_requests, t);
     row = batch.rows[i];
@@ -49,6 +54,7 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
       if ((uint32_t)at < (uint32_t)a.max_tokens) /* always, unless a bad ring slot names a place twice */
         token = load_mapped_word(section + at);
     }
+    guess = a.token_stride > 1 && first >= 0 ? cgr__guess_index(token, t - batch.query_start[i]) : -1;
   }
   /* All loads before the first use. */
   int32_t last_token = t < step.num_tokens ? 0 : a.state->padding_token; /* 0: of a request that a guard emptied */
@@ -64,7 +70,9 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
         pages[g] = *page_entry(a, g, row, index[g]);
     }
   }
-  a.buffers.input_ids[t] = first < 0 || token == CGR_TOKEN_LAST ? last_token : token;
+  if (guess >= 0)
+    token = load_guess(a, row, guess);
+  a.buffers.input_ids[t] = first < 0 || (token == CGR_TOKEN_LAST && guess < 0) ? last_token : token;
   a.buffers.positions[t] = position;
 #pragma unroll
   for (int g = 0; g < CGR__MAX_GROUPS; g++) {

@@ -139,10 +139,11 @@ static void add_buffers(cgr__self_test *t, bool samples) {
       int32_t pages = shape.shape == CGR__SHAPE_BATCH_PAGES ? pages_of(t, copy) : 0;
       int32_t rows = compared_rows(c, id, &shape, pages, samples);
       int64_t bytes = (shape.shape == CGR__SHAPE_SCALARS ? shape.rows : shape.columns) * (int64_t)cgr_dtype_size(shape.dtype);
-      const int32_t *lens = id == CGR_BUFFER_NEXT_TOKENS ? c->of.lens : NULL;
+      const bool next = id == CGR_BUFFER_NEXT_TOKENS; /* no request has guesses: one token each */
       if (rows > 0)
-        add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype, bytes, bytes, rows, lens,
-                                      false, id == CGR_BUFFER_NEXT_TOKENS, 0 });
+        add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[id][copy], shape.dtype,
+                                      next ? (int64_t)sizeof(int32_t) : bytes, bytes, rows, next ? c->of.lens : NULL, false, next,
+                                      0 });
     }
   }
 }
@@ -152,8 +153,8 @@ static void add_next_tokens(cgr__self_test *t) {
   cgr__test_case *c = &t->test_case;
   cgr__buffer_shape shape = cgr__buffer_shape_of(&rt->setup.limits, CGR_BUFFER_NEXT_TOKENS, 0);
   int64_t bytes = shape.columns * (int64_t)cgr_dtype_size(shape.dtype);
-  add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[CGR_BUFFER_NEXT_TOKENS][0], shape.dtype, bytes, bytes,
-                                c->num_next, NULL, true, true, 0 });
+  add_item(c, (cgr__test_item){ shape.name, rt->arena + rt->layout.offset[CGR_BUFFER_NEXT_TOKENS][0], shape.dtype,
+                                sizeof(int32_t), bytes, c->num_next, NULL, true, true, 0 });
 }
 
 static void add_watched(cgr__self_test *t, bool of_next) {

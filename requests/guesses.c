@@ -1,0 +1,75 @@
+#include "requests/guesses.h"
+
+#include "base/status.h"
+
+cgr_status cgr__guesses_check(const char *function, const char *what, uint32_t flags, int32_t query_len, int32_t most) {
+  const int32_t guesses = cgr__flags_guesses(flags);
+  if (guesses > most)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s tells of %d draft%s, expected at most %d (num_draft_tokens)", function,
+                     what, guesses, cgr__plural(guesses), most < 0 ? 0 : most);
+  if (guesses >= query_len)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: %s tells of %d draft%s among %d token%s, expected fewer: the first token is no draft", function, what,
+                     guesses, cgr__plural(guesses), query_len, cgr__plural(query_len));
+  if (flags & CGR_REQUEST_PARTIAL)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "%s: %s tells of %d draft%s and of a partial chunk, expected no drafts: such a chunk samples nothing",
+                     function, what, guesses, cgr__plural(guesses));
+  return CGR_OK;
+}
+
+static cgr__guess *notes_of(const cgr__rows *rows, uint64_t seq, int32_t **count) {
+  const int64_t at = (int64_t)(seq % (uint64_t)rows->limits->ring_depth);
+  *count = &rows->guesses.count[at];
+  return rows->guesses.note + at * rows->limits->max_requests;
+}
+
+void cgr__guesses_note(cgr__rows *rows, uint64_t seq, int32_t row, int32_t place, int32_t guesses) {
+  cgr__guesses *g = &rows->guesses;
+  int32_t *count;
+  cgr__guess *notes = notes_of(rows, seq, &count);
+  if (g->num_notes == 0)
+    g->taken = seq - 1;
+  notes[(*count)++] = (cgr__guess){ row, place, guesses, g->epoch[row] };
+  rows->row[row].slack = (uint16_t)(rows->row[row].slack + guesses);
+  g->num_notes++;
+  rows->has_notes = true;
+}
+
+void cgr__guesses_forget(cgr__rows *rows, int32_t row) {
+  rows->row[row].slack = 0;
+  if (rows->guesses.epoch)
+    rows->guesses.epoch[row]++;
+}
+
+void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens, int32_t num_requests) {
+  int32_t *count;
+  const cgr__guess *notes = notes_of(rows, seq, &count);
+  for (int32_t i = 0; i < *count; i++) {
+    const cgr__guess *note = &notes[i];
+    cgr__row *row = &rows->row[note->row];
+    int32_t sampled = note->place < num_requests ? num_tokens[note->place] : 0, accepted = sampled > 0 ? sampled - 1 : 0;
+    accepted = accepted < note->guesses ? accepted : note->guesses;
+    rows->guesses.verified += (uint64_t)note->guesses;
+    rows->guesses.accepted += (uint64_t)accepted;
+    if (note->epoch != rows->guesses.epoch[note->row])
+      continue;
+    row->computed -= note->guesses - accepted;
+    row->slack = (uint16_t)(row->slack - note->guesses);
+  }
+  rows->guesses.num_notes -= *count;
+  rows->has_notes = rows->guesses.num_notes > 0;
+  *count = 0;
+  rows->guesses.taken = seq;
+}
+
+void cgr__guesses_reject(cgr__rows *rows) {
+  for (int32_t i = 0; i < rows->limits->ring_depth; i++)
+    rows->guesses.count[i] = 0;
+  rows->guesses.num_notes = 0;
+  rows->has_notes = false;
+  for (int32_t row = 0; row < rows->limits->max_rows; row++) {
+    rows->row[row].computed -= rows->row[row].slack;
+    rows->row[row].slack = 0;
+  }
+}
