@@ -228,10 +228,10 @@ static void give_up(cgr_board *b) {
 
 static cgr_status refuse_absence(const cgr_board *b, int32_t timeout_ms) {
   if (!b->memory)
-    return cgr__fail(CGR_NOT_READY, FUNCTION ": rank 0 has not come within %d ms", timeout_ms);
+    return cgr__fail(CGR_NOT_READY, FUNCTION ": rank 0 has not come within %d ms, expected it to", timeout_ms);
   const cgr__ranks_text missing = cgr__ranks_text_of(missing_ranks(b));
-  return cgr__fail(CGR_NOT_READY, FUNCTION ": not here within %d ms: rank%s %s", timeout_ms, strchr(missing.text, ' ') ? "s" : "",
-                   missing.text[0] ? missing.text : "0");
+  return cgr__fail(CGR_NOT_READY, FUNCTION ": not here within %d ms: rank%s %s, expected all", timeout_ms,
+                   strchr(missing.text, ' ') ? "s" : "", missing.text[0] ? missing.text : "0");
 }
 
 /* Once more from the beginning if rank 0 gives up or ends meanwhile. */

@@ -41,7 +41,8 @@ static cgr_status wait_for_others(cgr_board *b, int32_t timeout_ms, uint64_t *mi
     }
     if (!cgr__patience_waits(&patience)) {
       CGR__TRY(check_missing(b));
-      return cgr__fail(CGR_NOT_READY, FUNCTION ": not here within %d ms: %s", timeout_ms, cgr__ranks_text_of(*missing).text);
+      return cgr__fail(CGR_NOT_READY, FUNCTION ": not here within %d ms: %s, expected all", timeout_ms,
+                       cgr__ranks_text_of(*missing).text);
     }
   }
   return CGR_OK;

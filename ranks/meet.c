@@ -49,8 +49,8 @@ cgr_status cgr__ranks_part(cgr_ranks *k) {
 static cgr_status tell_missing(cgr_ranks *k, const char *function, uint64_t missing) {
   const cgr__ranks_text names = cgr__ranks_text_of(missing);
   cgr__ranks_show(k, (cgr__rank_call)k->mine.call, missing);
-  return cgr__fail(CGR_NOT_READY, "%s: not here within %d ms: rank%s %s (cgr_ranks_report tells more)", function, k->timeout_ms,
-                   strchr(names.text, ' ') ? "s" : "", names.text[0] ? names.text : "unknown");
+  return cgr__fail(CGR_NOT_READY, "%s: not here within %d ms: rank%s %s (cgr_ranks_report tells more), expected all", function,
+                   k->timeout_ms, strchr(names.text, ' ') ? "s" : "", names.text[0] ? names.text : "unknown");
 }
 
 /* Whether all have come to the same call. */

@@ -70,7 +70,7 @@ TEST(BoardOfTwo, GoesOnWithARoundThatTimedOut) {
     if (rank == 0) {
       EXPECT_EQ(Gather(place.exchange, 1, 30, &all, &missing), CGR_NOT_READY);
       EXPECT_EQ(missing, 2u);
-      EXPECT_STREQ(cgr_last_message(), "cgr_board_exchange: gather: not here within 30 ms: 1");
+      EXPECT_STREQ(cgr_last_message(), "cgr_board_exchange: gather: not here within 30 ms: 1, expected all");
       timed_out = true;
     }
     ASSERT_EQ(Gather(place.exchange, rank == 0 ? 99 : 1, 20000, &all, &missing), CGR_OK) << cgr_last_message();
@@ -237,8 +237,8 @@ TEST(BoardOfTwo, RefusesWhatCannotBeARankOfIt) {
   refused(name.c_str(), 0, 65, CGR_ERROR_INVALID_ARGUMENT, "num_ranks is 65, expected 1 .. 64");
   refused(name.c_str(), 2, 2, CGR_ERROR_INVALID_ARGUMENT, "rank is 2, expected 0 .. 1");
   refused(name.c_str(), -1, 2, CGR_ERROR_INVALID_ARGUMENT, "rank is -1, expected 0 .. 1");
-  refused(name.c_str(), 1, 2, CGR_NOT_READY, "rank 0 has not come within 20 ms");
-  refused(name.c_str(), 0, 3, CGR_NOT_READY, "not here within 20 ms: ranks 1 and 2");
+  refused(name.c_str(), 1, 2, CGR_NOT_READY, "rank 0 has not come within 20 ms, expected it to");
+  refused(name.c_str(), 0, 3, CGR_NOT_READY, "not here within 20 ms: ranks 1 and 2, expected all");
   EXPECT_EQ(board, nullptr);
   std::thread first([&] { PlaceOnBoard(name, 0, 2, 2000); });
   while (cgr_board_open(name.c_str(), 1, 3, 100, &board) != CGR_ERROR_INVALID_ARGUMENT)
