@@ -148,7 +148,8 @@ CGR_API cgr_status cgr_ranks_destroy(cgr_ranks *ranks);
 
 /* Before each step: tells the others what this rank's batch is (NULL, or one of no requests: it is idle), and agrees with them
  * on the key that all prepare and launch. It also compares what each has launched since the first agreement: a step that one
- * rank has skipped, or launched with another key, is seen here, before the next step.
+ * rank has skipped, or launched with another key, is seen here, before the next step. So each rank launches or cancels what it has
+ * prepared before it agrees anew, as the others do.
  *
  * CGR_ERROR_RANK: the ranks have parted; the message names one and what differs, and so does every later call. Or a rank cannot
  * run its batch, or (CGR_RANKS_SAME) has another one; the message names it, and all may agree anew. CGR_NOT_READY: some have not
