@@ -2,6 +2,7 @@
 #include <set>
 
 #include "cgr/bindings.h"
+#include "cgr/ranks.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -58,6 +59,7 @@ protected:
   }
   void TryConfig();
   void TrySteps();
+  void TryRanks();
   void TryReports();
   void TryPlanners();
   void TryRecord();
@@ -102,6 +104,38 @@ void SizedStructs::TrySteps() {
     ExpectMessage(cgr_step_prepare(rt, &batch, &step), CGR_ERROR_INVALID_STRUCT,
                   { "size is " + std::to_string(size), "use CGR_STEP_INIT" });
   }
+}
+
+// Of one rank, whose own block is all that it gets.
+void SizedStructs::TryRanks() {
+  cgr_runtime *rt = engine_->rt;
+  const cgr_batch batch = GoodBatch();
+  cgr_exchange exchange = CGR_EXCHANGE_INIT;
+  exchange.gather = [](void *, const void *mine, size_t bytes, void *all, int32_t, uint64_t *) {
+    std::memcpy(all, mine, bytes);
+    return CGR_OK;
+  };
+  cgr_ranks_config config = CGR_RANKS_CONFIG_INIT;
+  config.exchange = &exchange;
+  cgr_batch_counts counts = CGR_BATCH_COUNTS_INIT;
+  cgr_ranks *ranks = nullptr, *others = nullptr;
+  cgr_key key;
+  CGR_ASSERT_OK(cgr_ranks_create(rt, &config, &ranks));
+  TryAll({
+      { "CGR_RANKS_CONFIG_INIT", true, [&](Given given) { return cgr_ranks_create(rt, given, &others); } },
+      { "CGR_EXCHANGE_INIT", true,
+        [&](Given given) {
+          cgr_ranks_config other = CGR_RANKS_CONFIG_INIT;
+          other.exchange = given;
+          return cgr_ranks_create(rt, &other, &others);
+        } },
+      { "CGR_BATCH_COUNTS_INIT", true, [&](Given given) { return cgr_step_choose_counts(rt, given, &key, nullptr); } },
+      { "CGR_BATCH_COUNTS_INIT", false, [&](Given given) { return cgr_step_count(rt, &batch, given); } },
+      { "CGR_RANK_PROPOSAL_INIT", true, [&](Given given) { return cgr_ranks_decide(given, 1, CGR_RANKS_LARGEST, &counts); } },
+      { "CGR_RANK_PROPOSAL_INIT", false, [&](Given given) { return cgr_ranks_proposal(ranks, 0, given); } },
+      { "CGR_AGREEMENT_INIT", false, [&](Given given) { return cgr_ranks_agree(ranks, &batch, given); } },
+  });
+  CGR_EXPECT_OK(cgr_ranks_destroy(ranks));
 }
 
 void SizedStructs::TryReports() {
@@ -194,6 +228,7 @@ void SizedStructs::TryRecord() {
 TEST_P(SizedStructs, OfAWrongSizeAreRefusedWithTheirMacro) {
   TryConfig();
   TrySteps();
+  TryRanks();
   TryReports();
   TryPlanners();
   TryRecord();
