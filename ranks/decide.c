@@ -76,7 +76,7 @@ static cgr_status refuse_difference(const char *function, const cgr_rank_proposa
 bool cgr__ranks_lack_history(const cgr_rank_proposal *p, int32_t num_ranks) {
   bool lack = false;
   for (int32_t r = 0; r < num_ranks; r++)
-    lack = lack || p[r].steps == CGR_RANK_STEPS_UNKNOWN;
+    lack = lack || p[r].history == 0;
   return lack;
 }
 

@@ -9,7 +9,7 @@
 
 static void add_step(cgr_ranks *k, const cgr_flight_record *r) {
   cgr_rank_proposal *p = &k->mine.proposal;
-  if (r->outcome != CGR_FLIGHT_LAUNCHED || r->reason == CGR_REASON_INTERNAL || p->steps == CGR_RANK_STEPS_UNKNOWN)
+  if (r->outcome != CGR_FLIGHT_LAUNCHED || r->reason == CGR_REASON_INTERNAL || p->history == 0)
     return;
   p->steps++;
   p->history = cgr__hash(p->history, &r->key, sizeof r->key);
@@ -64,7 +64,7 @@ cgr_status cgr__ranks_follow(cgr_ranks *k, bool counts) {
   bool complete = false;
   CGR__TRY(read_records(k, &count, &complete));
   if (counts && !complete)
-    k->mine.proposal.steps = CGR_RANK_STEPS_UNKNOWN;
+    k->mine.proposal.steps = k->mine.proposal.history = 0;
   for (int32_t i = 0; i < count; i++) {
     note_record(k, &k->records[i]);
     if (k->records[i].seq <= k->last_seq)

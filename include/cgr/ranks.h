@@ -106,9 +106,6 @@ typedef struct cgr_ranks_config {
 /* This rank among the others. */
 typedef struct cgr_ranks cgr_ranks;
 
-/* Where one rank does not know its steps, all of them count from this agreement on. */
-#define CGR_RANK_STEPS_UNKNOWN UINT64_MAX
-
 /* What a rank brings to an agreement. */
 typedef struct cgr_rank_proposal {
   uint32_t size;
@@ -118,8 +115,9 @@ typedef struct cgr_rank_proposal {
   uint64_t keys;           /* of cgr_runtime_hash_keys, with cgr_ranks_config.model: must be equal */
   uint64_t usable;         /* of cgr_runtime_hash_keys: if it differs, the ranks ask each other once more */
   uint64_t steps;          /* launched since the first agreement, but for those of the runtime itself (CGR_REASON_INTERNAL): must
-                              be equal. CGR_RANK_STEPS_UNKNOWN: the flight recorder has not kept all since the last agreement */
-  uint64_t history;        /* hash of the keys of these steps: must be equal */
+                              be equal */
+  uint64_t history;        /* hash of the keys of these steps: must be equal. 0: the flight recorder has not kept all of them since
+                              the last agreement; steps are not compared then, and count on all ranks from this agreement on */
   cgr_key last;            /* key of the last of them */
 } cgr_rank_proposal;
 #define CGR_RANK_PROPOSAL_INIT                                                                                             \

@@ -143,7 +143,7 @@ TEST(Decide, NamesTheFirstOfManyDifferences) {
 TEST(Decide, ComparesNoStepsThatARankDoesNotKnow) {
   Proposals p = Alike(4);
   cgr_batch_counts counts;
-  p[1].steps = CGR_RANK_STEPS_UNKNOWN, p[2].history++;
+  p[1].steps = p[1].history = 0, p[2].history++;
   CGR_EXPECT_OK(Decide(p, CGR_RANKS_LARGEST, &counts));
   p = Alike(4);
   p[3].steps++, p[2].status = CGR_ERROR_DEAD, p[3].status = CGR_ERROR_STATE;
