@@ -35,7 +35,6 @@ __device__ __forceinline__ float4 read_elements(const cgr_view &from, const Head
 /* The largest magnitude of the head's elements, in all lanes; NaN does not count. */
 __device__ __forceinline__ float largest_magnitude(const cgr_view &from, const Head &at, int32_t head_dim) {
   float most = 0.0f;
-#pragma unroll 1
   for (int32_t d = (threadIdx.x & 31) * kLaneElements; d < head_dim; d += kWarpElements) {
     const float4 x = read_elements(from, at, d);
     const float elements[kLaneElements] = { x.x, x.y, x.z, x.w };
@@ -51,12 +50,10 @@ __device__ __forceinline__ float largest_magnitude(const cgr_view &from, const H
 
 __device__ __forceinline__ void quantise_head(const cgr_view &from, const cgr_kv_view &to, const Head &at, int32_t head_dim) {
   const HeadCodes codes = begin_codes(to, at, (threadIdx.x & 31) == 0, [&] { return largest_magnitude(from, at, head_dim); });
-#pragma unroll 1 /* a head rarely has more than one */
   for (int32_t d = (threadIdx.x & 31) * kLaneElements; d < head_dim; d += kWarpElements) {
     const float4 x = read_elements(from, at, d);
-    float elements[kLaneElements] = { x.x, x.y, x.z, x.w };
-    divide(to, at, codes, d, elements);
-    *reinterpret_cast<uint32_t *>(codes.bytes + d) = four_codes(elements[0], elements[1], elements[2], elements[3], to.dtype);
+    const float elements[kLaneElements] = { x.x, x.y, x.z, x.w };
+    *reinterpret_cast<uint32_t *>(codes.bytes + d) = four_codes(to, at, codes, d, elements);
   }
 }
 
@@ -65,7 +62,6 @@ __device__ __forceinline__ void copy_head(const cgr_view &from, const cgr_kv_vie
   const char *src = static_cast<const char *>(from.data) + (at.token * from.stride_token + at.head * from.stride_head) * size;
   char *dst =
       static_cast<char *>(to.base) + (at.page * to.stride_page + at.offset * to.stride_token + at.head * to.stride_head) * size;
-#pragma unroll 1
   for (int32_t i = threadIdx.x & 31; i < words; i += 32)
     reinterpret_cast<uint32_t *>(dst)[i] = reinterpret_cast<const uint32_t *>(src)[i];
 }
@@ -95,7 +91,10 @@ __global__ void __launch_bounds__(kThreads) append_quantised_kernel(const __grid
   at.offset = (int32_t)(slot - at.page * a.page_size);
   if (at.page >= a.num_pages)
     return;
-  put_head(is_v ? a.v : a.k, is_v ? a.v_cache : a.k_cache, at, is_v ? a.head_dim_v : a.head_dim);
+  if (is_v)
+    put_head(a.v, a.v_cache, at, a.head_dim_v);
+  else
+    put_head(a.k, a.k_cache, at, a.head_dim);
 }
 
 bool is_input_dtype(int32_t dtype) { return dtype == CGR_DTYPE_FP32 || dtype == CGR_DTYPE_FP16 || dtype == CGR_DTYPE_BF16; }

@@ -49,59 +49,41 @@ __device__ __forceinline__ HeadCodes begin_codes(const cgr_kv_view &to, const He
   return codes;
 }
 
-/* The rare way, and that of factors that vary: a call, so that its code is there once. A step runs the code of a head once in
- * each CTA, whose time is that of fetching it. */
-__device__ __noinline__ float divided(float x, float scale) { return x / scale; }
-
-/* x / scale of usual numbers or x 0, correctly rounded, as the division is: two corrections by the remainder, which a fused
- * multiply-add finds exactly (Markstein 1990, "Computation of elementary functions on the IBM RISC System/6000 processor"). No
- * quotient or remainder of usual numbers leaves the range of normal ones. */
+/* x / scale, correctly rounded, as the division is: two corrections by the remainder, which a fused multiply-add finds exactly
+ * (Markstein 1990, "Computation of elementary functions on the IBM RISC System/6000 processor"). No quotient or remainder of
+ * usual numbers leaves the range of normal ones. Others are divided. */
 __device__ __forceinline__ float quotient(float x, const HeadCodes &codes) {
+  if (!codes.is_usual || !(is_usual(x) || x == 0.0f))
+    return x / codes.scale;
   const float first = x * codes.inverse;
   const float second = fmaf(fmaf(-first, codes.scale, x), codes.inverse, first);
   return copysignf(fmaf(fmaf(-second, codes.scale, x), codes.inverse, second), first); /* the sign of a zero */
 }
 
-/* Elements d .. d + kElements - 1 of the head become their quotients. */
-template <int kElements>
-__device__ __forceinline__ void divide(const cgr_kv_view &to, const Head &at, const HeadCodes &codes, int32_t d,
-                                       float (&x)[kElements]) {
-  bool usual = codes.is_usual && !codes.varies;
-#pragma unroll
-  for (int i = 0; i < kElements; i++)
-    usual = usual && (is_usual(x[i]) || x[i] == 0.0f);
-#pragma unroll
-  for (int i = 0; i < kElements; i++)
-    if (usual)
-      x[i] = quotient(x[i], codes);
-    else
-      x[i] = divided(x[i], codes.varies ? *cgr__scale_at(&to, at.page, at.offset, at.head, d + i) : codes.scale);
-}
-
-__device__ __forceinline__ uint32_t value_code(float x, int32_t dtype) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 /* which converts to the others itself */
-  return cgr__i8_code(x);
-#else
-  return cgr__value_code(x, dtype);
-#endif
-}
-
-/* The codes of four values, in the order of memory: those of cgr__quantise with the factor 1. */
-__device__ __forceinline__ uint32_t four_codes(float a, float b, float c, float d, int32_t dtype) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  uint16_t low, high;
+/* The codes of two values, those of cgr__quantise with the factor 1; that of `low` is the lower byte. */
+__device__ __forceinline__ uint32_t two_codes(float low, float high, int32_t dtype) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 /* has the conversions */
+  uint16_t codes;
   if (dtype == CGR_DTYPE_FP8_E4M3) {
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
-    return (uint32_t)low | (uint32_t)high << 16;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    return codes;
   }
   if (dtype == CGR_DTYPE_FP8_E5M2) {
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
-    return (uint32_t)low | (uint32_t)high << 16;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    return codes;
   }
 #endif
-  return value_code(a, dtype) | value_code(b, dtype) << 8 | value_code(c, dtype) << 16 | value_code(d, dtype) << 24;
+  return (uint32_t)cgr__value_code(low, dtype) | (uint32_t)cgr__value_code(high, dtype) << 8;
+}
+
+/* The codes of x[0 .. 3], elements d .. d + 3 of the head, in the order of memory. */
+__device__ __forceinline__ uint32_t four_codes(const cgr_kv_view &to, const Head &at, const HeadCodes &codes, int32_t d,
+                                               const float *x) {
+  float values[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    values[i] = codes.varies ? x[i] / *cgr__scale_at(&to, at.page, at.offset, at.head, d + i) : quotient(x[i], codes);
+  return two_codes(values[0], values[1], to.dtype) | two_codes(values[2], values[3], to.dtype) << 16;
 }
 
 } // namespace cgr

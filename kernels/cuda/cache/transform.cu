@@ -195,9 +195,8 @@ __device__ __forceinline__ void quantise_head(const cgr_kv_view &to, const Head 
   const HeadCodes codes = begin_codes(to, at, is_first, [&] { return most; });
   each_vector(e, [&](int32_t vector, float(&x)[kVector]) {
     const int32_t d = vector * kVector;
-    divide(to, at, codes, d, x);
-    *reinterpret_cast<uint2 *>(codes.bytes + d) =
-        make_uint2(four_codes(x[0], x[1], x[2], x[3], to.dtype), four_codes(x[4], x[5], x[6], x[7], to.dtype));
+    const uint32_t low = four_codes(to, at, codes, d, x), high = four_codes(to, at, codes, d + 4, x + 4);
+    *reinterpret_cast<uint2 *>(codes.bytes + d) = make_uint2(low, high);
   });
 }
 
