@@ -45,8 +45,11 @@ TEST(Headers, ConstantsAreEnumerators) {
     "CGR_STATUS_ENUM(",
     "CGR_STRUCT_LIST(",
     "CGR_STRUCT_ENUM(",
-    // 1 << (buffer - CGR_BUFFER_KV_INDICES), for an argument of any value.
+    // Numbers for an argument of any value: 1 << (buffer - CGR_BUFFER_KV_INDICES).
     "CGR_ON_DEMAND(",
+    // Of a request's flags, and of its tokens.
+    "CGR_REQUEST_DRAFTS(",
+    "CGR_TOKEN_DRAFT(",
     // Text.
     "CGR_TRACE_TAIL",
   };
