@@ -62,11 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Agreement, ::testing::Values(1, 2, 4), ::testing::P
 
 // What a rank with two decodes and one with none agree on, with the counts of each.
 TEST(AgreementOfTwo, IsOnTheLargestCounts) {
-  const std::string name = NewBoardName();
-  OnRanks(2, [&](int rank) {
-    RankEngine e(name, rank, 2);
-    ASSERT_EQ(e.status, CGR_OK) << e.message;
-    CGR_ASSERT_OK(e.Capture());
+  OnCaptured(2, [&](int rank, RankEngine &e) {
     Random random(1);
     e.Open();
     e.Open();
@@ -89,11 +85,7 @@ TEST(AgreementOfTwo, IsOnTheLargestCounts) {
 
 // A rank whose capture has failed keeps all from replaying, and is named; captured again, all replay.
 TEST(AgreementOfThree, RunsEagerlyWhereARankHasNoGraph) {
-  const std::string name = NewBoardName();
-  OnRanks(3, [&](int rank) {
-    RankEngine e(name, rank, 3);
-    ASSERT_EQ(e.status, CGR_OK) << e.message;
-    CGR_ASSERT_OK(e.Capture());
+  OnCaptured(3, [&](int rank, RankEngine &e) {
     e.Open();
     const RankEngine::Work work = { { e.requests[0].row }, { 1 }, { e.requests[0].next }, { 0 } };
     if (rank == 2)
@@ -141,11 +133,7 @@ const Astray kAstray[] = {
 class RankAstray : public ::testing::TestWithParam<Astray> {};
 
 TEST_P(RankAstray, IsNamedByAll) {
-  const std::string name = NewBoardName();
-  OnRanks(3, [&](int rank) {
-    RankEngine e(name, rank, 3);
-    ASSERT_EQ(e.status, CGR_OK) << e.message;
-    CGR_ASSERT_OK(e.Capture());
+  OnCaptured(3, [&](int rank, RankEngine &e) {
     e.Open();
     const auto work = [&] { return RankEngine::Work{ { e.requests[0].row }, { 1 }, { e.requests[0].next }, { 0 } }; };
     CGR_ASSERT_OK(e.Agree(work()));
@@ -239,11 +227,7 @@ TEST(AgreementOfTwo, NamesTheRankThatIsMissingAndGoesOnWhenItComes) {
 }
 
 TEST(AgreementOfTwo, TellsAllOfABatchThatOneCannotRun) {
-  const std::string name = NewBoardName();
-  OnRanks(2, [&](int rank) {
-    RankEngine e(name, rank, 2);
-    ASSERT_EQ(e.status, CGR_OK) << e.message;
-    CGR_ASSERT_OK(e.Capture());
+  OnCaptured(2, [&](int rank, RankEngine &e) {
     const RankEngine::Work bad = { { 2 }, { 1 }, { 5 }, { 0 } };
     const cgr_status status = e.Agree(rank == 1 ? bad : RankEngine::Work{});
     if (rank == 1)

@@ -119,4 +119,15 @@ private:
   int32_t pair_[2] = { -1, -1 };
 };
 
+// Calls work(rank, engine) on a thread for each rank, whose graphs are captured.
+inline void OnCaptured(int num_ranks, const std::function<void(int, RankEngine &)> &work) {
+  const std::string name = NewBoardName();
+  OnRanks(num_ranks, [&](int rank) {
+    RankEngine engine(name, rank, num_ranks);
+    ASSERT_EQ(engine.status, CGR_OK) << engine.message;
+    CGR_ASSERT_OK(engine.Capture());
+    work(rank, engine);
+  });
+}
+
 } // namespace cgr_test

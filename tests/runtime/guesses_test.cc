@@ -391,7 +391,7 @@ private:
   int64_t guessed_ = 0, accepted_ = 0, preempted_ = 0, losses_ = 0, mixed_ = 0;
 };
 
-class Guesses : public ::testing::TestWithParam<DeviceParam> {};
+class Guesses : public OverDevices {};
 
 void ExpectMuchOf(const Scheduler &s, bool preempts) {
   EXPECT_GT(s.guessed(), 2000);
@@ -402,14 +402,12 @@ void ExpectMuchOf(const Scheduler &s, bool preempts) {
 }
 
 TEST_P(Guesses, GiveWhatPlainDecodingGives) {
-  CGR_SKIP_WITHOUT_DEVICE(GetParam());
   Scheduler guessing(GetParam(), Options{});
   guessing.Run();
   ExpectMuchOf(guessing, true);
 }
 
 TEST_P(Guesses, PlainDecodingGivesThat) {
-  CGR_SKIP_WITHOUT_DEVICE(GetParam());
   Options options;
   options.guesses = 0;
   options.num_requests = 100;
@@ -419,7 +417,6 @@ TEST_P(Guesses, PlainDecodingGivesThat) {
 }
 
 TEST_P(Guesses, OfTheStandingBatch) {
-  CGR_SKIP_WITHOUT_DEVICE(GetParam());
   Options options;
   options.standing = true;
   Scheduler guessing(GetParam(), options);
@@ -428,7 +425,6 @@ TEST_P(Guesses, OfTheStandingBatch) {
 }
 
 TEST_P(Guesses, OfEagerStepsAndPieces) {
-  CGR_SKIP_WITHOUT_DEVICE(GetParam());
   for (cgr_graph_mode mode : { CGR_MODE_NONE, CGR_MODE_PIECEWISE, CGR_MODE_FULL_DECODE_ONLY }) {
     Options options;
     options.mode = mode;
@@ -454,7 +450,6 @@ TEST(GuessesUnderTheValidationLayer, BreakNoRule) {
 
 // Steps that the device refuses, with others under way that it refuses for that.
 TEST_P(Guesses, OutliveLosses) {
-  CGR_SKIP_WITHOUT_DEVICE(GetParam());
   for (bool standing : { false, true }) {
     Options options;
     options.standing = standing;
@@ -468,7 +463,6 @@ TEST_P(Guesses, OutliveLosses) {
 
 // What a sampler may not write is reported, the row goes on, and after its length was set back all is right again.
 TEST_P(Guesses, RubbishOfTheSamplerIsRefused) {
-  CGR_SKIP_WITHOUT_DEVICE(GetParam());
   for (int32_t rubbish : { 1, 2, 3 }) {
     GuessEngine engine(GetParam(), kMost, 34);
     const List prompt = { 5, 6, 7, 8 }, pages = { 2, 3, 4 };
@@ -542,6 +536,9 @@ TEST(OneGuess, IsSettledByTheNextPrepare) {
   CGR_ASSERT_OK(r.Wait(r.Launch({ CGR_TOKEN_LAST, kVocab - 1, kVocab - 1, kVocab - 1 }, 3))); // the last of them waits for all
   const int32_t length = r.engine.Info(r.row).num_tokens;
   ASSERT_LT(length, 13) << "some are rejected";
+  const cgr_stats stats = StatsOf(r.engine.rt);
+  EXPECT_EQ(stats.drafts, 3u);
+  EXPECT_EQ(stats.drafts_accepted, uint64_t(r.result.num_tokens[0] - 1));
   r.Launch({ CGR_TOKEN_LAST, kVocab - 1 }, 1);
   CGR_ASSERT_OK(cgr_stream_synchronize(r.engine.dev, r.engine.stream));
   const int32_t exact = r.engine.Length(r.row);

@@ -41,29 +41,29 @@ static bool fill_tensor(cgrpy_array *array, dl_tensor *tensor) {
   return true;
 }
 
-static dl_versioned *make_versioned(cgrpy_array *array) {
-  dl_versioned *managed = calloc(1, sizeof *managed);
-  if (managed == NULL) {
+/* Zeros of `size` bytes with the array's tensor at `offset`; NULL with an exception. */
+static void *make_around_tensor(cgrpy_array *array, size_t size, size_t offset) {
+  char *made = calloc(1, size);
+  if (made == NULL) {
     PyErr_NoMemory();
-  } else if (!fill_tensor(array, &managed->tensor)) {
-    free(managed);
-    managed = NULL;
-  } else {
-    managed->major = DL_MAJOR, managed->context = Py_NewRef((PyObject *)array), managed->deleter = end_versioned;
+  } else if (!fill_tensor(array, (dl_tensor *)(void *)(made + offset))) {
+    free(made);
+    made = NULL;
   }
+  return made;
+}
+
+static dl_versioned *make_versioned(cgrpy_array *array) {
+  dl_versioned *managed = make_around_tensor(array, sizeof *managed, offsetof(dl_versioned, tensor));
+  if (managed != NULL)
+    managed->major = DL_MAJOR, managed->context = Py_NewRef((PyObject *)array), managed->deleter = end_versioned;
   return managed;
 }
 
 static dl_managed *make_managed(cgrpy_array *array) {
-  dl_managed *managed = calloc(1, sizeof *managed);
-  if (managed == NULL) {
-    PyErr_NoMemory();
-  } else if (!fill_tensor(array, &managed->tensor)) {
-    free(managed);
-    managed = NULL;
-  } else {
+  dl_managed *managed = make_around_tensor(array, sizeof *managed, offsetof(dl_managed, tensor));
+  if (managed != NULL)
     managed->context = Py_NewRef((PyObject *)array), managed->deleter = end_managed;
-  }
   return managed;
 }
 
