@@ -26,6 +26,7 @@
 #define CGR__MAX_REGIONS 8192      /* the runtime's own are 4 for each layer at most, and a few */
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one ring slot */
 #define CGR__MAX_DRAFT_TOKENS 64   /* guesses of a request in a step */
+#define CGR__MAX_STOP_TOKENS 64    /* of a row */
 #define CGR__MIN_RING_DEPTH 2
 #define CGR__MAX_RING_DEPTH 64
 #define CGR__BLOCK_SCALE_ELEMENTS 16          /* neighbouring elements of a head that share a block scale */

@@ -102,6 +102,9 @@ NAMES(cgr_value_flag, cgr_value_flag_name, { CGR_VALUES_MASKED, "masked" })
 
 NAMES(cgr_request_flag, cgr_request_flag_name, { CGR_REQUEST_PARTIAL, "partial" })
 
+NAMES(cgr_end, cgr_end_name, { CGR_END_NONE, "none" }, { CGR_END_STOP_TOKEN, "stop token" }, { CGR_END_LENGTH, "length" },
+      { CGR_END_BEFORE, "before" })
+
 NAMES(cgr_reason, cgr_reason_name, { CGR_REASON_EXACT, "exact" }, { CGR_REASON_PADDED, "padded" },
       { CGR_REASON_MODE_NONE, "mode none" }, { CGR_REASON_NOT_UNIFORM, "not uniform" },
       { CGR_REASON_ABOVE_REQUESTS, "above requests" }, { CGR_REASON_ABOVE_TOKENS, "above tokens" },

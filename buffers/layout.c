@@ -13,7 +13,7 @@
 _Static_assert(sizeof(cgr__ring_slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one cache line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two cache lines");
-_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 3 * CGR__MAX_GROUPS) * sizeof(int32_t) + 7 * sizeof(int64_t),
+_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 3 * CGR__MAX_GROUPS) * sizeof(int32_t) + 8 * sizeof(int64_t),
                "the hash reads every byte of the limits: none is between the fields");
 
 static const struct {
@@ -143,7 +143,7 @@ static void make_rings(const cgr__limits *limits, cgr__layout *layout) {
   *slot = lay_out_slot(limits);
   place_sections(layout);
   readback->num_tokens = (int64_t)sizeof(cgr__result_record);
-  readback->tokens = readback->num_tokens + round_up(requests * 4, 64);
+  readback->tokens = readback->num_tokens + (limits->stop_words > 0 ? 3 : 1) * round_up(requests * 4, 64);
   readback->values = readback->tokens + round_up(requests * limits->token_stride * 4, 64);
   readback->stride = readback->values + round_up(requests * limits->value_words * 4, 64);
   layout->pinned_bytes = sizeof(cgr__completion) + (size_t)((slot->stride + readback->stride) * limits->ring_depth);

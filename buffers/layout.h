@@ -29,6 +29,7 @@ typedef struct cgr__limits {
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs: vectors, and elements of each */
   int64_t value_words;                  /* of the flags of a request (kernels/values.h): 1; 0: values are not checked */
   uint64_t on_demand;                   /* buffers that were asked for: CGR__ON_DEMAND bits */
+  int64_t stop_words;                   /* of a row's stops; 0: rows have none */
 } cgr__limits;
 
 /* A step: the dimension of what backends keep. Not a cgr_dimension, because engines cannot declare it. */

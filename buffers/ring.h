@@ -109,6 +109,14 @@ static inline const int32_t *cgr__ring_result_tokens(const cgr__ring *ring, cons
   return (const int32_t *)((const unsigned char *)result + ring->readback_slot.tokens);
 }
 
+/* Only in a runtime whose rows have stops. */
+static inline const int32_t *cgr__ring_result_ended(const cgr__ring *ring, const cgr__result_record *result) {
+  return (const int32_t *)((const unsigned char *)result + cgr__readback_ended(&ring->readback_slot));
+}
+static inline const int32_t *cgr__ring_result_lengths(const cgr__ring *ring, const cgr__result_record *result) {
+  return (const int32_t *)((const unsigned char *)result + cgr__readback_lengths(&ring->readback_slot));
+}
+
 /* Only in a runtime that checks values. */
 static inline const uint32_t *cgr__ring_result_values(const cgr__ring *ring, const cgr__result_record *result) {
   return (const uint32_t *)((const unsigned char *)result + ring->readback_slot.values);

@@ -35,7 +35,7 @@ typedef struct cgr__ring_slot_header { /* 64 bytes */
 
 enum cgr__change_kind {
   CGR__CHANGE_PAGE = 1,     /* page_table[row][index] = value, of group (kind >> 8) */
-  CGR__CHANGE_COMPUTED = 2, /* row_computed[row] = value, row_num_accepted[row] = 0 */
+  CGR__CHANGE_COMPUTED = 2, /* row_computed[row] = value (with CGR__ROW_ENDED: the row has ended), row_num_accepted[row] = 0 */
   CGR__CHANGE_DATA = 3      /* word `index` of the row in declared buffer (kind >> 8) = value */
 };
 
@@ -43,6 +43,18 @@ typedef struct cgr__change { /* one word of the persistent tables; no two change
   int32_t kind;              /* cgr__change_kind | group or declared buffer << 8 */
   int32_t row, index, value;
 } cgr__change;
+
+/* row_computed of a row that has ended: its tokens, and this bit. Only in a runtime whose rows have stops. */
+#define CGR__ROW_ENDED INT32_MIN
+
+/* Words of a row's stops, which are data of the rows in a buffer that only the library declares. Lengths count the tokens in the
+ * cache and the last sampled one. */
+enum {
+  CGR__STOPS_MAX_LENGTH = 0, /* 0: none */
+  CGR__STOPS_MIN_LENGTH = 1, /* with fewer, no stop token counts */
+  CGR__STOPS_COUNT = 2,      /* stop tokens */
+  CGR__STOPS_TOKENS = 3      /* the first of them */
+};
 
 /* A request of the members: of the standing batch, or of a batch that was given whole. Without CGR__RING_SLOT_BATCH the batch
  * layout of step batch_seq is edited: every place from its number of requests to num_requests is named. With it the batch section
@@ -58,8 +70,9 @@ typedef struct cgr__ring_slot_layout { /* offsets in bytes from the ring slot's 
   int64_t stride; /* bytes of one ring slot */
 } cgr__ring_slot_layout;
 
-/* A readback slot: this record, then num_tokens i32 [R], tokens i32 [R][1+k] and, in a runtime that checks values, their flags
- * u32 [R]. */
+/* A readback slot: this record, then num_tokens i32 [R], in a runtime whose rows have stops ended i32 [R] (cgr_end) and lengths
+ * i32 [R], those of the rows that end in the step, then tokens i32 [R][1+k] and, in one that checks values, their flags u32 [R].
+ */
 typedef struct cgr__result_record { /* 64 bytes */
   uint64_t seq;
   int32_t num_requests;
@@ -67,14 +80,23 @@ typedef struct cgr__result_record { /* 64 bytes */
   int32_t error_row;
   int32_t error_index;
   int64_t error_value;
-  uint64_t generation; /* steps up to this one that lost content, in a runtime that has guesses */
-  int32_t reserved[6];
+  uint64_t generation; /* steps up to this one that lost content, in a runtime that has guesses or stops */
+  int32_t ended;       /* 1: a row ends in this step */
+  int32_t reserved[5];
 } cgr__result_record;
 
 typedef struct cgr__readback_layout { /* offsets in bytes from the ring slot's start; each a multiple of 64 */
   int64_t num_tokens, tokens, values;
   int64_t stride;
 } cgr__readback_layout;
+
+/* Where ended and lengths are in a runtime whose rows have stops: they are as long as num_tokens, and between that and tokens. */
+static inline int64_t cgr__readback_ended(const cgr__readback_layout *slot) {
+  return slot->num_tokens + (slot->tokens - slot->num_tokens) / 3;
+}
+static inline int64_t cgr__readback_lengths(const cgr__readback_layout *slot) {
+  return slot->num_tokens + (slot->tokens - slot->num_tokens) / 3 * 2;
+}
 
 /* The beginning of the rings' memory, mapped; written only by the epilogue. The first cache line is what a waiting host polls. */
 typedef struct cgr__completion { /* 128 bytes, two cache lines */

@@ -116,6 +116,8 @@ typedef struct cgr__step_args {
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
   const int32_t *lengths; /* [max_rows + 1][num_sets - 1] of the rows in the sets after 0: one of those buffers */
+  const int32_t *stops;   /* [max_rows + 1][stop_words] of the rows: another one; NULL: they have none */
+  int64_t stop_words;
 } cgr__step_args;
 
 /* First kernel of a step. Code and tests cite its rules by their names. seq = state->seq + 1, slot = seq mod ring_depth.
@@ -157,7 +159,7 @@ typedef struct cgr__step_args {
  *                   that is below 0, above its max_lens or, in the step's own `set`, below the query_len.
  *   P17 emptied     The request of P15 or P16 keeps its tokens in query_start_loc but gets seq_len 0 in all sets, and its
  *                   tokens slot -1, position 0 and input id 0. Planner and attention treat seq_len 0 as no work; attention
- *                   writes 0 for its tokens.
+ *                   writes 0 for its tokens. So is, without an error, the request of a row that has ended (cgr__row_has_ended).
  *
  * What is written
  *   P18 all         All of request_rows, request_flags, seq_lens, logits_indices, kv_last_page_len [0, B_r), query_start_loc,
@@ -186,6 +188,33 @@ extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 CGR__HOST_DEVICE int32_t cgr__step_guesses(int32_t flags, int32_t query_len, int32_t token_stride) {
   int32_t guesses = (int32_t)((uint32_t)flags / CGR_REQUEST_DRAFTS(1) & 0xffu);
   return guesses < token_stride && guesses < query_len && !((uint32_t)flags & CGR_REQUEST_PARTIAL) ? guesses : 0;
+}
+
+/* Whether this row_computed is that of a row that has ended. Only where rows have stops. */
+CGR__HOST_DEVICE bool cgr__row_has_ended(int32_t computed, int32_t max_len) {
+  return computed < 0 && (computed & INT32_MAX) <= max_len;
+}
+
+/* Whether a sampled token ends a row that has so many tokens with it. */
+CGR__HOST_DEVICE cgr_end cgr__end_at(const int32_t *stops, int32_t token, int64_t length) {
+  const int32_t count = length >= stops[CGR__STOPS_MIN_LENGTH] ? stops[CGR__STOPS_COUNT] : 0;
+  for (int32_t i = 0; i < count; i++)
+    if (stops[CGR__STOPS_TOKENS + i] == token)
+      return CGR_END_STOP_TOKEN;
+  return stops[CGR__STOPS_MAX_LENGTH] > 0 && length >= stops[CGR__STOPS_MAX_LENGTH] ? CGR_END_LENGTH : CGR_END_NONE;
+}
+
+/* Where a row ends that had `length` tokens before it sampled next[0 .. accepted]: `accepted` becomes how many of its guesses
+ * still count. */
+CGR__HOST_DEVICE cgr_end cgr__find_end(const int32_t *stops, const int32_t *next, int32_t length, int32_t *accepted) {
+  for (int32_t j = 0; j <= *accepted; j++) {
+    const cgr_end end = cgr__end_at(stops, next[j], (int64_t)length + j + 1);
+    if (end != CGR_END_NONE) {
+      *accepted = j;
+      return end;
+    }
+  }
+  return CGR_END_NONE;
 }
 
 /* Which guess of the row's a token stands for, the j-th of its request: CGR_TOKEN_DRAFT, or CGR_TOKEN_LAST after the first. -1:
@@ -223,7 +252,11 @@ extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
  * is 0 where g is 0, and where num_accepted[i] is outside 0 .. g, which is CGR_GUARD_ACCEPTED. Then row_computed[row] = seq_len -
  * g + a, row_num_accepted[row] = a, row_last_tokens[row][j] = next_tokens[i][a - j] for j <= a, and row_draft_tokens[row] =
  * draft_tokens[i]. With vocab_size, a sampled token outside 0 .. vocab_size - 1 is CGR_GUARD_TOKEN, and 0 in the row's state.
- *   Writes result slot seq mod ring_depth: the record (with generation where token_stride is above 1), num_tokens [n] (1 + a for
+ *   With stops, cgr__find_end of what it samples, where it has seq_len - g tokens before, may lower a. If it tells of an end,
+ * row_computed[row] also gets CGR__ROW_ENDED.
+ *   Writes result slot seq mod ring_depth: the record (with generation where token_stride is above 1 or with stops), with stops
+ * ended [n] (cgr_end; CGR_END_BEFORE of a request with seq_len 0 whose row has ended) and, of those that end, lengths [n]
+ * (seq_len - g + a), num_tokens [n] (1 + a for
  * a request that ran and is not partial, else 0), next_tokens [n][1+k] and, in a runtime that checks values, the bits that
  * value_flags [n] has of this step, where n is the real count of the step, 0 with `abandon`. Then state->seq = seq,
  * state->generation counts state->lost, and generation and errors are written to the completion record before completed_seq =

@@ -217,7 +217,7 @@ static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t
     tokens += query_len > 0 ? query_len : 0;
     if (tokens > max_tokens)
       return refuse_tokens(i, tokens, max_tokens);
-    if (index < 0 || index >= rows->limits->max_rows || !rows->row[index].open || query_len < 0)
+    if (index < 0 || index >= rows->limits->max_rows || !rows->row[index].open || query_len < 0 || rows->row[index].ended)
       continue;
     cgr__members_sync(rows, index);
     int64_t length = (int64_t)rows->row[index].computed + query_len;
@@ -335,8 +335,10 @@ void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__c
   part_from_members(rows, batches, batch);
   for (int32_t i = 0; i < batch->num_requests; i++) {
     cgr__row *row = &rows->row[batch->rows[i]];
-    row->computed += batch->query_lens[i];
     row->last_seq = seq;
+    if (row->ended)
+      continue;
+    row->computed += batch->query_lens[i];
     row->shared_prefix &= batch->query_lens[i] == 0;
     if (batch->query_lens[i] > 0) /* a partial chunk leaves the row without a token to go on with */
       row->has_token = !(batch->flags[i] & CGR_REQUEST_PARTIAL);

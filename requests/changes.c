@@ -139,7 +139,8 @@ static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes,
     count += collect_data(rows, index, changes + count, capacity - count);
   if (!(row->dirty & CGR__DIRTY_LENGTH) || count == capacity)
     return count;
-  changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) };
+  changes[count++] =
+      (cgr__change){ CGR__CHANGE_COMPUTED, index, 0, cgr__rows_computed(rows, index) | (row->ended ? CGR__ROW_ENDED : 0) };
   row->dirty &= (uint8_t)~CGR__DIRTY_LENGTH;
   return count;
 }

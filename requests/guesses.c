@@ -21,14 +21,14 @@ cgr_status cgr__guesses_check(const char *function, const char *what, uint32_t f
 static cgr__guess *notes_of(const cgr__rows *rows, uint64_t seq, int32_t **count) {
   const int64_t at = (int64_t)(seq % (uint64_t)rows->limits->ring_depth);
   *count = &rows->guesses.count[at];
-  return rows->guesses.note + at * rows->limits->max_requests;
+  return rows->guesses.note ? rows->guesses.note + at * rows->limits->max_requests : NULL; /* else there are only stops */
 }
 
 void cgr__guesses_note(cgr__rows *rows, uint64_t seq, int32_t row, int32_t place, int32_t guesses) {
   cgr__guesses *g = &rows->guesses;
   int32_t *count;
   cgr__guess *notes = notes_of(rows, seq, &count);
-  if (g->num_notes == 0)
+  if (!rows->has_notes)
     g->taken = seq - 1;
   notes[(*count)++] = (cgr__guess){ row, place, guesses, g->epoch[row] };
   rows->row[row].slack = (uint16_t)(rows->row[row].slack + guesses);
@@ -40,6 +40,8 @@ void cgr__guesses_forget(cgr__rows *rows, int32_t row) {
   rows->row[row].slack = 0;
   if (rows->guesses.epoch)
     rows->guesses.epoch[row]++;
+  if (rows->guesses.since)
+    rows->guesses.since[row] = rows->row[row].last_seq;
 }
 
 void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens, int32_t num_requests) {
@@ -50,7 +52,7 @@ void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens,
     cgr__row *row = &rows->row[note->row];
     int32_t sampled = note->place < num_requests ? num_tokens[note->place] : 0, accepted = sampled > 0 ? sampled - 1 : 0;
     accepted = accepted < note->guesses ? accepted : note->guesses;
-    rows->guesses.verified += (uint64_t)note->guesses;
+    rows->guesses.verified += sampled > 0 ? (uint64_t)note->guesses : 0; /* else the request has not run */
     rows->guesses.accepted += (uint64_t)accepted;
     if (note->epoch != rows->guesses.epoch[note->row])
       continue;
@@ -58,7 +60,7 @@ void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens,
     row->slack = (uint16_t)(row->slack - note->guesses);
   }
   rows->guesses.num_notes -= *count;
-  rows->has_notes = rows->guesses.num_notes > 0;
+  rows->has_notes = rows->guesses.num_notes > 0 || rows->guesses.stops_upto > seq;
   *count = 0;
   rows->guesses.taken = seq;
 }

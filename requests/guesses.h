@@ -31,7 +31,7 @@ cgr_status cgr__guesses_check(const char *function, const char *what, uint32_t f
 
 /* Step `seq` was launched and verifies so many guesses of the row, whose request is at this place of the batch. */
 void cgr__guesses_note(cgr__rows *rows, uint64_t seq, int32_t row, int32_t place, int32_t guesses);
-/* The row's length is another one, or its request: what was noted before no longer concerns it. */
+/* The row's length is another one, or its request: what was noted before, and launched before, no longer concerns it. */
 void cgr__guesses_forget(cgr__rows *rows, int32_t row);
 /* Step `seq` has completed, with these sampled tokens of each request. */
 void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens, int32_t num_requests);

@@ -312,7 +312,7 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
     int64_t start = cgr__rows_computed(rows, row), slack = checked->set > 0 ? 0 : rows->row[row].slack;
     if (checked->set > 0)
       start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
-    for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0; g++)
+    for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0 && !rows->row[row].ended; g++)
       if (rows->group[g].length_set == checked->set && !rows->group[g].engine_table)
         CGR__TRY(check_row_pages(rows, g, row, start - slack, start + query_len, seq));
   }

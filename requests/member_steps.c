@@ -53,7 +53,7 @@ void cgr__members_commit(cgr__rows *rows, cgr__lane_batches *batches, uint64_t s
       cgr__members_revalidate(rows, row);
     } else {
       const int32_t place = rows->row[row].place, guesses = cgr__flags_guesses(s->layout.flags[place]);
-      if (guesses > 0)
+      if (guesses > 0 && !rows->row[row].ended)
         cgr__guesses_note(rows, seq, row, place, guesses);
       cgr__standing_use_up(rows, batches, row);
     }

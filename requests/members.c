@@ -17,7 +17,7 @@ static void add_steps(const cgr__members *s, cgr__row *row) {
   row->computed = cgr__member_computed(s, row);
   row->since = s->steps;
   row->last_seq = s->last_seq;
-  if (row->query_len > 0) /* a partial chunk leaves the row without a token to go on with */
+  if (row->query_len > 0 && !row->ended) /* a partial chunk leaves the row without a token to go on with */
     row->has_token = !row->partial;
 }
 

@@ -60,9 +60,12 @@ static void lay_out_ledger(cgr__rows *rows, const cgr__rows_config *config, cgr_
 
 static void lay_out_guesses(cgr__rows *rows, const cgr__limits *limits, cgr__block *b) {
   const size_t depth = (size_t)limits->ring_depth;
+  if (rows->has_stops)
+    rows->guesses.since = cgr__block_take(b, (size_t)limits->max_rows, sizeof *rows->guesses.since);
+  if (rows->has_stops || limits->token_stride > 1)
+    rows->guesses.count = cgr__block_take(b, depth, sizeof *rows->guesses.count);
   if (limits->token_stride <= 1)
     return;
-  rows->guesses.count = cgr__block_take(b, depth, sizeof *rows->guesses.count);
   rows->guesses.note = cgr__block_take(b, depth * (size_t)limits->max_requests, sizeof *rows->guesses.note);
   rows->guesses.epoch = cgr__block_take(b, (size_t)limits->max_rows, sizeof *rows->guesses.epoch);
 }
@@ -76,6 +79,8 @@ static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__b
   for (int32_t g = 0; g < config->limits->num_groups; g++)
     lay_out_group(&rows->group[g], &config->groups[g], &config->window_spans[g], config->limits, b);
   rows->lengths = config->lengths;
+  rows->has_stops = config->limits->stop_words > 0;
+  rows->stops = config->stops;
   rows->num_data = config->num_data;
   for (int32_t i = 0; i < config->num_data; i++) {
     cgr__data *data = &rows->data[i];
@@ -130,6 +135,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   entry->open = true;
   entry->computed = 0;
   entry->has_token = entry->shared_prefix = false;
+  entry->ended = CGR_END_NONE;
   entry->tag = tag; /* last_seq stays: its last owner's pages may be in use until then */
   cgr__rows_clear_pages(rows, index);
   cgr__rows_clear_data(rows, index);
@@ -188,6 +194,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     cgr__ledger_set_length(rows, row, 0, num_tokens);
   entry->shared_prefix |= num_tokens > cgr__row_least_computed(entry);
   entry->computed = num_tokens;
+  entry->ended = CGR_END_NONE;
   cgr__guesses_forget(rows, row);
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);

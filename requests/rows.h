@@ -36,12 +36,13 @@ typedef struct cgr__row {
   uint64_t since; /* steps of the members that have been added to the row, or that were before it */
   int32_t place;  /* among the members, or near it while these follow; -1: it is no member */
   int32_t query_len;
-  int16_t deadline;   /* in the members' schedule; -1: none */
-  bool partial;       /* its step leaves no token to go on with */
-  bool lacks_token;   /* it lacks a token for the next step */
-  bool irregular;     /* it is in the list of that name */
-  bool shared_prefix; /* its cache may have tokens that others append only in the next step that it attends in */
-  uint16_t slack;     /* of `computed`, those that may turn out to be rejected guesses: guesses.h */
+  int16_t deadline;       /* in the members' schedule; -1: none */
+  bool partial;           /* its step leaves no token to go on with */
+  bool lacks_token;       /* it lacks a token for the next step */
+  bool irregular;         /* it is in the list of that name */
+  bool shared_prefix : 1; /* its cache may have tokens that others append only in the next step that it attends in */
+  uint8_t ended : 2;      /* cgr_end, as far as results tell that have been taken: its steps add no tokens (stops.h) */
+  uint16_t slack;         /* of `computed`, those that may turn out to be rejected guesses: guesses.h */
 } cgr__row;
 
 #define CGR__DIRTY_LENGTH 1
@@ -137,18 +138,22 @@ typedef struct cgr__guess {
  */
 typedef struct cgr__guesses {
   int64_t num_notes;
+  uint64_t stops_upto;         /* the last step that may end rows */
   uint64_t verified, accepted; /* by steps whose results have been taken */
-  uint64_t taken;              /* the results up to this step have been; while there are notes */
+  uint64_t taken;              /* the results up to this step have been; while `has_notes` */
   int32_t *count;              /* [ring_depth] notes of the step in this ring slot */
   cgr__guess *note;            /* [ring_depth][max_requests] */
   uint32_t *epoch;             /* [max_rows] counts what makes notes of the row void */
+  uint64_t *since;             /* [max_rows] steps up to this one end another request than the row's, or another length; only
+                                  with stops */
 } cgr__guesses;
 
 /* The fields that a step reads come first. */
 typedef struct cgr__rows {
   int32_t num_dirty; /* entries of `dirty` */
   bool has_ledger;
-  bool has_notes;             /* of guesses: guesses.num_notes is not 0 */
+  bool has_notes;             /* results are to be taken: there are notes of guesses, or a step that may end rows */
+  bool has_stops;             /* rows can have stops: stops.h */
   int64_t dirty_words;        /* at most this many words have changed; 0 when num_dirty is 0 */
   cgr__lane_batches *batches; /* those that count on the rows: of the one lane */
   int32_t *dirty;             /* [max_rows] rows with changes */
@@ -156,6 +161,7 @@ typedef struct cgr__rows {
   const cgr__limits *limits;
   int32_t num_data, num_open;
   int32_t lengths;    /* the data of the rows' lengths in the sets after 0; -1: there are none */
+  int32_t stops;      /* the data of the rows' stops, with has_stops */
   uint64_t ticket;    /* of batch validation */
   int32_t *free_rows; /* stack of closed rows */
   cgr__page_group group[CGR__MAX_GROUPS];
@@ -178,6 +184,7 @@ typedef struct cgr__rows_config {
   const cgr_group *groups;                         /* with the defaults filled in */
   cgr__window_spans window_spans[CGR__MAX_GROUPS]; /* of their layers */
   int32_t lengths;                                 /* as in cgr__rows, where num_sets is more than 1 */
+  int32_t stops;                                   /* the same, where limits->stop_words is not 0 */
   bool ledger;                                     /* there is one */
   int32_t num_data;                                /* entries of `data` up to the last that rows have */
   struct {
@@ -201,7 +208,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
 /* Tokens in the cache, at most: those of guesses that may be rejected are among them (guesses.h). */
 /* Of a member, with the steps that are not in the row yet. */
 static inline int32_t cgr__member_computed(const cgr__members *standing, const cgr__row *row) {
-  return row->computed + (int32_t)(standing->steps - row->since) * row->query_len;
+  return row->computed + (row->ended ? 0 : (int32_t)(standing->steps - row->since) * row->query_len);
 }
 
 /* The same of any row. */
@@ -214,11 +221,12 @@ static inline int32_t cgr__rows_computed(const cgr__rows *rows, int32_t row) {
 static inline int32_t cgr__row_least_computed(const cgr__row *row) { return row->computed - row->slack; }
 
 /* Whether a row that is up to date has the pages for a step with `query_len` new tokens: those of all that these see, and their
- * own, whatever guesses are accepted. (No new tokens see nothing: the pages may all have been given back.) Once a row's front is
- * enough, it stays enough for later steps, until pages are dropped or its length is set; so a batch that repeats counts the steps
- * up to `capacity` and no more. */
+ * own, whatever guesses are accepted. (No new tokens see nothing: the pages may all have been given back. A row that has ended
+ * has none, and one that ends before the host knows needs none either.) Once a row's front is enough, it stays enough for later
+ * steps, until pages are dropped or its length is set; so a batch that repeats counts the steps up to `capacity` and no more. */
 static inline bool cgr__row_can_step(const cgr__row *row, int32_t query_len) {
-  return query_len == 0 || (cgr__row_least_computed(row) >= row->least && (int64_t)row->computed + query_len <= row->capacity);
+  return query_len == 0 || row->ended ||
+         (cgr__row_least_computed(row) >= row->least && (int64_t)row->computed + query_len <= row->capacity);
 }
 
 /* The rows of a step that ran although its launch reported a failure: what it sampled is not theirs. */

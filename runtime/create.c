@@ -154,6 +154,9 @@ static void make_args(cgr_runtime *rt) {
   a->num_sets = l->num_sets;
   if (rt->setup.lengths >= 0)
     a->lengths = (const int32_t *)(void *)(rt->arena + rt->layout.declared[rt->setup.lengths].offset);
+  if (rt->setup.stops >= 0)
+    a->stops = (const int32_t *)(void *)(rt->arena + rt->layout.declared[rt->setup.stops].offset);
+  a->stop_words = l->stop_words;
   a->split = rt->setup.split;
   a->stamp_stride = (int32_t)l->stamp_stride;
   for (int32_t i = 0; i < l->num_groups; i++)

@@ -14,6 +14,7 @@
 #include "cgr/names.h"
 #include "cgr/planners.h"
 #include "cgr/ranks.h"
+#include "cgr/stops.h"
 #include "cgr/tracing.h"
 
 #ifdef __cplusplus
@@ -70,7 +71,8 @@ extern "C" {
   X(CGR_STRUCT_BATCH_COUNTS, 46, cgr_batch_counts, CGR_BATCH_COUNTS_INIT)                                     \
   X(CGR_STRUCT_RANKS_CONFIG, 47, cgr_ranks_config, CGR_RANKS_CONFIG_INIT)                                     \
   X(CGR_STRUCT_RANK_PROPOSAL, 48, cgr_rank_proposal, CGR_RANK_PROPOSAL_INIT)                                  \
-  X(CGR_STRUCT_AGREEMENT, 49, cgr_agreement, CGR_AGREEMENT_INIT)
+  X(CGR_STRUCT_AGREEMENT, 49, cgr_agreement, CGR_AGREEMENT_INIT)                                              \
+  X(CGR_STRUCT_STOPS, 50, cgr_stops, CGR_STOPS_INIT)
 
 typedef enum cgr_struct {
   CGR_STRUCT_KEY = 0, /* cgr_key, which has no size and begins with zeros */

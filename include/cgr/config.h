@@ -127,8 +127,8 @@ typedef struct cgr_config {
   const cgr_backend *backends;
   int32_t num_groups;            /* 1 .. 4; or 0 with layers that all have CGR_LAYER_NO_CACHE */
   int32_t num_layers;            /* 0 .. 1024. 0: the engine runs attention with kernels of its own */
-  int32_t num_buffers;           /* 0 .. 64, minus one for each workspace and each plan_bytes of a backend in use, and minus one
-                                    if num_length_sets is above 1 */
+  int32_t num_buffers;           /* 0 .. 64, minus one for each workspace and each plan_bytes of a backend in use, minus one
+                                    if num_length_sets is above 1, and minus one with max_stop_tokens */
   int32_t num_backends;          /* 0 .. 8 */
   int32_t num_programs;          /* 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
@@ -177,7 +177,8 @@ typedef struct cgr_config {
   void *log_context;
   const cgr_variant *variants;   /* of steps. Variant 0 always exists, captured and without a superset unless it is listed */
   int32_t num_variants;          /* 0 .. 15, or 16 with variant 0 */
-  int32_t reserved_end;
+  int32_t max_stop_tokens;       /* stop tokens that a row can have (cgr_request_set_stops, stops.h), 0 .. 64; 0: no row has stops,
+                                    at no cost. More than 0 take the place of one of `buffers` */
   uint64_t on_demand;            /* CGR_ON_DEMAND bits of the on-demand buffers that the engine itself reads, not its backends */
   cgr_dump_function dump;        /* gets, as JSON, what the runtime did last: when it dies, after an abandoned step, and after a step
                                     of its own that failed; NULL: silent. The whole flight recorder is written before the call

@@ -5,6 +5,7 @@
 
 #include "cgr/inspect.h"
 #include "cgr/ranks.h"
+#include "cgr/requests.h"
 #include "cgr/tracing.h"
 
 #ifdef __cplusplus
@@ -42,6 +43,10 @@ CGR_API const char *cgr_graph_kind_name(cgr_graph_kind kind);
 CGR_API const char *cgr_graph_mode_name(cgr_graph_mode mode);
 CGR_API const char *cgr_dimension_name(cgr_dimension dimension);
 CGR_API const char *cgr_source_name(cgr_source source);
+
+/* requests.h
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_end_name(cgr_end end);
 
 /* record.h, step.h and graphs.h
  * Threads any · Capture ok · Sync never · Alloc never */

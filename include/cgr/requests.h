@@ -80,6 +80,14 @@ CGR_API cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t ro
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_set_data(cgr_runtime *runtime, int32_t row, int32_t buffer, const void *data);
 
+/* Why a request has ended, in a runtime whose rows have stops (stops.h). */
+typedef enum cgr_end {
+  CGR_END_NONE = 0,       /* it has not */
+  CGR_END_STOP_TOKEN = 1, /* at one of its stop tokens */
+  CGR_END_LENGTH = 2,     /* at its max_length */
+  CGR_END_BEFORE = 3      /* in results alone: an earlier step has ended it, so this one did nothing for it */
+} cgr_end;
+
 typedef struct cgr_request_info {
   uint32_t size;
   int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, except last */
@@ -91,7 +99,8 @@ typedef struct cgr_request_info {
   int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
   int32_t min_tokens; /* as num_tokens, at least: as if no guess of a step that has not completed were accepted. Both are the
                          same, and exact, when there is none */
-  int32_t reserved;   /* 0 */
+  int32_t ended;      /* cgr_end: NONE, or why the row has ended, as far as results tell that the host has. Both bounds are of a row
+                         that goes on: one that ends in a step that has not completed will have fewer tokens */
 } cgr_request_info;
 #define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 }, 0, 0 }
 /* What the runtime knows of a row, open or closed. CGR_ERROR_INVALID_ARGUMENT: `row` is out of range.

@@ -217,9 +217,11 @@ typedef struct cgr_step_result {
   cgr_guard guard;           /* error CGR_GUARD_NONE: nothing was refused */
   const uint32_t *values;    /* [num_requests] bits of the checks that found NaN or an infinity, also of requests whose
                                 num_tokens is 0; NULL without check_values */
+  const int32_t *ended;      /* [num_requests] cgr_end: why the request ended in this step, whose last token is then the one that
+                                ended it, or CGR_END_BEFORE; NULL without max_stop_tokens */
 } cgr_step_result;
 #define CGR_STEP_RESULT_INIT \
-  { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, { 0, 0, 0 }, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 }, NULL }
+  { (uint32_t)sizeof(cgr_step_result), 0, 0, 0, 0, 0, { 0, 0, 0 }, NULL, NULL, NULL, NULL, { 0, 0, 0, 0, 0 }, NULL, NULL }
 
 /* Waits for the step that `mark` names alone, without synchronising the device: `timeout_ms` 0 polls, -1 is the configured
  * timeout. CGR_NOT_READY: it has not completed in time. CGR_ERROR_STEP: it has, and result->guard tells what a guard refused.

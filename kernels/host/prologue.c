@@ -193,8 +193,12 @@ static void apply_changes(const cgr__step_args *args, const incoming *in) {
   }
 }
 
+/* `context`: the arguments. A row that has ended looks too short, and is emptied as one is that a guard refuses. */
 static void refuse_metadata(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
-  cgr__host_claim_error(context, error, row, index, value);
+  const cgr__step_args *args = (const cgr__step_args *)context;
+  if (error == CGR_GUARD_LENGTH && args->stops && cgr__row_has_ended(args->buffers.row_computed[row], args->max_lens[0]))
+    return;
+  cgr__host_claim_error(&args->state->error, error, row, index, value);
 }
 
 static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
@@ -246,7 +250,7 @@ static void derive_metadata(const cgr__step_args *args, const incoming *in) {
   m.request_rows = args->buffers.request_rows;
   m.logits_indices = args->buffers.logits_indices;
   cgr__metadata_fill(&m, args->num_sets > 1 ? &sets : NULL, in->num_tokens, args->token_stride, refuse_metadata,
-                     &args->state->error);
+                     (void *)(uintptr_t)args);
   for (int32_t i = in->num_requests; i < args->padded_requests; i++)
     args->buffers.request_flags[i] = 0;
   for (int32_t t = in->num_tokens; t < args->padded_tokens; t++)

@@ -108,23 +108,37 @@ void cgr__setup_buffers(cgr__setup *setup, cgr__findings *f) {
     read_decl(setup, i, f);
 }
 
-/* Lengths in sets after 0 are data of the rows, as an engine may declare, that only cgr_request_set_other_length sets. */
-void cgr__setup_lengths(cgr__setup *setup, cgr__findings *f) {
+/* Data of the rows, as an engine may declare, that only the library sets. Returns the index of the buffer; -1: there is no room,
+ * because of `field`. */
+static int32_t declare_row_words(cgr__setup *setup, int64_t words, const char *field, int32_t value, cgr__findings *f) {
   const cgr_config *c = &setup->config;
-  setup->lengths = -1;
-  if (c->num_length_sets == 1)
-    return;
   if (setup->num_declared == CGR__MAX_DECLARED) {
-    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, "num_buffers", "is %d, expected one less with num_length_sets %d", c->num_buffers,
-                      c->num_length_sets);
-    return;
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, "num_buffers", "is %d, expected one less with %s %d", c->num_buffers, field,
+                      value);
+    return -1;
   }
-  setup->lengths = setup->num_declared++;
-  setup->declared[setup->lengths] = (cgr__declared){ .dimension = CGR_DIMENSION_ROWS,
-                                                     .dtype = CGR_DTYPE_I32,
-                                                     .source = CGR_SOURCE_STAGED,
-                                                     .rows = (int64_t)c->max_rows + 1,
-                                                     .width = c->num_length_sets - 1 };
+  setup->declared[setup->num_declared] = (cgr__declared){ .dimension = CGR_DIMENSION_ROWS,
+                                                          .dtype = CGR_DTYPE_I32,
+                                                          .source = CGR_SOURCE_STAGED,
+                                                          .rows = (int64_t)c->max_rows + 1,
+                                                          .width = words };
+  return setup->num_declared++;
+}
+
+/* Lengths in sets after 0, which cgr_request_set_other_length sets. */
+void cgr__setup_lengths(cgr__setup *setup, cgr__findings *f) {
+  const int32_t sets = setup->config.num_length_sets;
+  setup->lengths = sets > 1 ? declare_row_words(setup, sets - 1, "num_length_sets", sets, f) : -1;
+}
+
+/* Stops, which cgr_request_set_stops sets. */
+void cgr__setup_stops(cgr__setup *setup, cgr__findings *f) {
+  const int32_t most = setup->config.max_stop_tokens;
+  setup->stops = -1;
+  if (most < 1 || most > CGR__MAX_STOP_TOKENS)
+    return;
+  setup->stops = declare_row_words(setup, CGR__STOPS_TOKENS + most, "max_stop_tokens", most, f);
+  setup->limits.stop_words = setup->stops < 0 ? 0 : CGR__STOPS_TOKENS + most;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- on demand */

@@ -40,8 +40,9 @@ typedef struct cgr__setup {
   int64_t pool_tokens[CGR__MAX_GROUPS]; /* that a group's pages hold, at most */
   cgr_layer *layers;                    /* [config.num_layers]; malloc */
   cgr__declared declared[CGR__MAX_DECLARED];
-  int32_t num_declared;                        /* those of the engine first, then those of backends, then `lengths` */
+  int32_t num_declared;                        /* those of the engine first, then those of backends, then `lengths`, `stops` */
   int32_t lengths;                             /* index of the buffer with the rows' lengths in sets 1 and up; -1: only set 0 */
+  int32_t stops;                               /* the same of the rows' stops; -1: they have none */
   cgr_backend backends[1 + CGR__MAX_BACKENDS]; /* as layers name them: the library's own, then the engine's */
   bool backends_known;                         /* how many there are, and where */
   cgr__planning planning[1 + CGR__MAX_BACKENDS];
@@ -84,10 +85,11 @@ void cgr__setup_layers(cgr__setup *setup, cgr__findings *findings);
 /* groups.c, once the layers are known: how far those of a group see, and whether its pages hold what they do. */
 cgr__window_spans cgr__group_window_spans(const cgr__setup *setup, int32_t group);
 void cgr__check_pools(const cgr__setup *setup, cgr__findings *findings);
-/* buffers.c: the engine's own; where the rows' lengths in other sets are kept, after all others; those on demand that are asked
- * for, once the limits are known. */
+/* buffers.c: the engine's own; where the rows' lengths in other sets and their stops are kept, after all others; those on demand
+ * that are asked for, once the limits are known. */
 void cgr__setup_buffers(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_lengths(cgr__setup *setup, cgr__findings *findings);
+void cgr__setup_stops(cgr__setup *setup, cgr__findings *findings);
 void cgr__setup_on_demand(cgr__setup *setup, cgr__findings *findings);
 /* backends.c: before the layers; one layer of a backend; what all that are in use allow. */
 void cgr__setup_backends(cgr__setup *setup, cgr__findings *findings);

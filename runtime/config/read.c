@@ -164,9 +164,9 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_config_reserved(f, "num_lanes", c->num_lanes, 1);
   check_config_reserved(f, "max_steps", c->max_steps, 0);
   cgr__in_range(f, "num_draft_tokens", c->num_draft_tokens, 0, CGR__MAX_DRAFT_TOKENS);
+  cgr__in_range(f, "max_stop_tokens", c->max_stop_tokens, 0, CGR__MAX_STOP_TOKENS);
   cgr__in_range(f, "vocab_size", c->vocab_size, 0, INT32_MAX);
   cgr__findings_add_used(f, "reserved", c->reserved);
-  cgr__findings_add_used(f, "reserved_end", c->reserved_end);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- limits */
@@ -216,6 +216,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   cgr__setup_buffers(setup, f);
   cgr__setup_backend_plans(setup, f);
   cgr__setup_lengths(setup, f);
+  cgr__setup_stops(setup, f);
   cgr__setup_native(setup, f);
   make_plan_limits(setup);
   cgr__setup_on_demand(setup, f);
@@ -257,6 +258,7 @@ cgr__rows_config cgr__setup_rows(const cgr__setup *setup) {
   for (int32_t i = 0; i < setup->limits.num_groups; i++)
     rows.window_spans[i] = cgr__group_window_spans(setup, i);
   rows.lengths = setup->lengths;
+  rows.stops = setup->stops;
   rows.ledger = setup->checks;
   for (int32_t i = 0; i < setup->num_declared; i++) {
     const cgr__declared *d = &setup->declared[i];

@@ -1,6 +1,7 @@
 /* Backends that plan: their states by key, plans on the host, plans on the device, workspaces. */
 #include <string.h>
 
+#include "requests/stops.h"
 #include "runtime/record/record.h"
 #include "runtime/report/ranges.h"
 
@@ -223,6 +224,11 @@ static void fill_maxima(const cgr__batch_layout *batch, cgr_plan_step *step) {
   step->max_prefill_seq_len = split ? seq_len[1] : -1;
 }
 
+/* Whether the device may find the row shorter, by guesses that it has rejected, or ended. */
+static bool length_is_bound(const cgr__rows *rows, int32_t row) {
+  return rows->row[row].slack > 0 || (rows->has_notes && cgr__row_has_stops(rows, row));
+}
+
 /* The step as the host knows it, padded to the key's counts. */
 static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_step *step) {
   cgr__backend_plans *plans = &rt->backend_plans;
@@ -231,7 +237,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   int32_t n = prepared->batch.num_requests, tokens = 0;
   bool bounds = false;
   for (int32_t i = 0; i < n; i++) {
-    bounds |= rt->rows.row[batch->rows[i]].slack > 0 && prepared->batch.set == 0;
+    bounds |= prepared->batch.set == 0 && length_is_bound(&rt->rows, batch->rows[i]);
     plans->rows[i] = batch->rows[i];
     plans->query_start_loc[i] = tokens;
     tokens += batch->query_lens[i];

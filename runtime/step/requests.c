@@ -1,5 +1,7 @@
 /* Request rows: the calls of requests.h over requests/. */
+#include "base/sized.h"
 #include "requests/page_edits.h"
+#include "requests/stops.h"
 #include "runtime/runtime.h"
 
 /* The rows of the prepared step are taken: if one lost a page now, that step would still write the page, while last_seq already
@@ -141,6 +143,19 @@ cgr_status cgr_request_set_other_length(cgr_runtime *runtime, int32_t row, int32
   return cgr__rows_set_other_length(&runtime->rows, row, set, num_tokens);
 }
 
+static cgr_status set_stops(cgr_runtime *rt, int32_t row, const cgr_stops *stops) {
+  cgr_stops copy;
+  CGR__TRY(check_row_idle(rt, "cgr_request_set_stops", row));
+  CGR__TRY(check_not_prepared(rt, "cgr_request_set_stops", row));
+  CGR__TRY(cgr__sized_read("cgr_request_set_stops: stops", "CGR_STOPS_INIT", stops, &copy, sizeof copy));
+  return cgr__rows_set_stops(&rt->rows, row, &copy, rt->setup.config.vocab_size);
+}
+
+cgr_status cgr_request_set_stops(cgr_runtime *runtime, int32_t row, const cgr_stops *stops) {
+  CGR__ONE_THREAD(runtime, "cgr_request_set_stops");
+  return set_stops(runtime, row, stops);
+}
+
 cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info) {
   CGR__ONE_THREAD(runtime, "cgr_request_get_info");
   cgr_request_info full = CGR_REQUEST_INFO_INIT;
@@ -157,6 +172,7 @@ cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_i
     full.num_tokens = entry->computed;
     full.min_tokens = cgr__row_least_computed(entry);
     full.has_token = entry->has_token;
+    full.ended = entry->ended;
     full.tag = entry->tag;
     for (int32_t set = 1; set < runtime->setup.config.num_length_sets; set++)
       full.other_lengths[set] = cgr__rows_other_length(&runtime->rows, row, set);

@@ -21,7 +21,11 @@ void cgr__take_guesses(cgr_runtime *rt) {
     const cgr__result_record *record = cgr__ring_result(ring, seq);
     if (record->seq != seq) /* the runtime dies as soon as it looks */
       return;
+    const cgr__batch_layout *batch = cgr__batch_layout_of(&rt->lane.batches.layouts, seq);
     cgr__guesses_take(&rt->rows, seq, cgr__ring_result_counts(ring, record), record->num_requests);
+    if (record->ended && batch) /* of an abandoned step that ran nothing counts */
+      cgr__stops_take(&rt->rows, seq, batch, cgr__ring_result_ended(ring, record), cgr__ring_result_lengths(ring, record),
+                      record->num_requests);
     if (record->generation != rt->lane.generation)
       cgr__guesses_reject(&rt->rows);
   }
@@ -60,6 +64,7 @@ static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uin
   full.num_tokens = cgr__ring_result_counts(ring, record);
   full.tokens = cgr__ring_result_tokens(ring, record);
   full.values = rt->setup.limits.value_words > 0 ? cgr__ring_result_values(ring, record) : NULL;
+  full.ended = rt->rows.has_stops ? cgr__ring_result_ended(ring, record) : NULL;
   full.guard = guard_in(record);
   if (result->size == sizeof full)
     *result = full;

@@ -315,6 +315,8 @@ static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
     cgr__members_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
   else
     cgr__batch_commit(&rt->rows, &rt->lane.batches, &p->batch, p->seq, rt->lane.device_batch);
+  if (rt->rows.has_stops)
+    cgr__stops_note(&rt->rows, p->seq);
   if (p->choice.missed)
     p->choice.missed->misses++;
   if (p->choice.turned_down > 0)

@@ -11,7 +11,7 @@
 #define CGR_RUNTIME_STEP_STEP_H
 
 #include "cgr/ranks.h"
-#include "requests/guesses.h"
+#include "requests/stops.h"
 #include "runtime/record/record.h"
 #include "runtime/runtime.h"
 
@@ -87,7 +87,8 @@ static inline cgr_status cgr__wait_timeout(const cgr_runtime *rt, const char *fu
     *timeout_ms = rt->setup.config.wait_timeout_ms;
   return CGR_OK;
 }
-/* Takes what completed steps say of their guesses: before lengths are read, and before a readback slot is written again. */
+/* Takes what completed steps say of their guesses, and of rows that they end: before lengths are read, and before a readback slot
+ * is written again. */
 void cgr__take_guesses(cgr_runtime *rt);
 static inline void cgr__results_take(cgr_runtime *rt) {
   if (rt->rows.has_notes)

@@ -63,7 +63,7 @@ namespace {
   X(CGR_STRUCT_FLASHMLA_INPUT) X(CGR_STRUCT_BLOCK_TABLE_INPUT) X(CGR_STRUCT_BLOCK_TABLE_LAYOUT) X(CGR_STRUCT_KEY_ADVICE)       \
   X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS) X(CGR_STRUCT_QKV_TRANSFORM)                          \
   X(CGR_STRUCT_EXCHANGE) X(CGR_STRUCT_BATCH_COUNTS) X(CGR_STRUCT_RANKS_CONFIG) X(CGR_STRUCT_RANK_PROPOSAL)                    \
-  X(CGR_STRUCT_AGREEMENT)
+  X(CGR_STRUCT_AGREEMENT) X(CGR_STRUCT_STOPS)
 #define BUFFERS(X)                                                                                                            \
   X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
@@ -80,6 +80,7 @@ namespace {
   X(CGR_COUNT_DECODE_TOKENS) X(CGR_COUNT_APPEND_FIRST)
 #define REQUEST_FLAGS(X) X(CGR_REQUEST_PARTIAL)
 #define VALUE_FLAGS(X) X(CGR_VALUES_MASKED)
+#define ENDS(X) X(CGR_END_NONE) X(CGR_END_STOP_TOKEN) X(CGR_END_LENGTH) X(CGR_END_BEFORE)
 #define REASONS(X)                                                                                                            \
   X(CGR_REASON_EXACT) X(CGR_REASON_PADDED) X(CGR_REASON_MODE_NONE) X(CGR_REASON_NOT_UNIFORM)                             \
   X(CGR_REASON_ABOVE_REQUESTS) X(CGR_REASON_ABOVE_TOKENS) X(CGR_REASON_SUPERSET) X(CGR_REASON_DISABLED)                       \
@@ -127,6 +128,7 @@ namespace {
   LIST(cgr_count, cgr_count_name, , COUNTS)                                     \
   LIST(cgr_request_flag, cgr_request_flag_name, , REQUEST_FLAGS)                \
   LIST(cgr_value_flag, cgr_value_flag_name, , VALUE_FLAGS)                      \
+  LIST(cgr_end, cgr_end_name, , ENDS)                                           \
   LIST(cgr_reason, cgr_reason_name, case CGR_REASON_COUNT_:, REASONS)           \
   LIST(cgr_step_state, cgr_step_state_name, , STEP_STATES)                      \
   LIST(cgr_graph_state, cgr_graph_state_name, , GRAPH_STATES)                   \

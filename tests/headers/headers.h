@@ -19,6 +19,7 @@
   X(needs)                \
   X(ask)                  \
   X(planners)             \
+  X(stops)                \
   X(gather)               \
   X(ranks)                \
   X(bindings)             \

@@ -38,6 +38,7 @@
   X(cgr_buffer, CGR_BUFFER_INPUT_IDS, CGR_BUFFER_ROW_DRAFT_TOKENS, +1)              \
   X(cgr_count, CGR_COUNT_REQUESTS, CGR_COUNT_APPEND_FIRST, +1)                      \
   X(cgr_request_flag, CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL, *2)                 \
+  X(cgr_end, CGR_END_NONE, CGR_END_BEFORE, +1)                                      \
   X(cgr_reason, CGR_REASON_EXACT, CGR_REASON_TOO_PADDED, +1)                        \
   X(cgr_step_state, CGR_STEP_NONE, CGR_STEP_ABANDONED, +1)                          \
   X(cgr_graph_state, CGR_GRAPH_EMPTY, CGR_GRAPH_OVER_BUDGET, +1)                    \
@@ -45,7 +46,7 @@
   X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)               \
   X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                         \
   X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)                             \
-  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_AGREEMENT, +1)
+  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_STOPS, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

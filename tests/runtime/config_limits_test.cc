@@ -127,6 +127,7 @@ TEST_P(ConfigLimits, GuessesAreBounded) {
   EachField({
       Field(kArgument, "num_draft_tokens is #, expected 0 .. 64", Of(&cgr_config::num_draft_tokens), { 0, 1, 64 },
             Outside(0, 64)),
+      Field(kArgument, "max_stop_tokens is #, expected 0 .. 64", Of(&cgr_config::max_stop_tokens), { 0, 1, 64 }, Outside(0, 64)),
       Field(kArgument, "vocab_size is #, expected 0 .. 2147483647", Of(&cgr_config::vocab_size), { 0, 1, INT32_MAX },
             { -1, INT32_MIN }),
   });

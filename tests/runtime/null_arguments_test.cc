@@ -1,4 +1,5 @@
 // NULL for a required argument is refused by name and changes nothing; for an optional one it is harmless.
+#include "cgr/stops.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -54,6 +55,7 @@ TEST_P(NullArguments, CallsOfRequestsRefuseThem) {
         [&] { return cgr_requests_drop_pages(nullptr, 0, 1, &row, &first, nullptr); } },
       { kNull, "firsts is NULL", [&] { return cgr_requests_drop_pages(rt, 0, 1, &row, nullptr, nullptr); } },
       { kNull, "cgr_request_set_length: runtime is NULL", [&] { return cgr_request_set_length(nullptr, 0, 0); } },
+      { kNull, "cgr_request_set_stops: runtime is NULL", [&] { return cgr_request_set_stops(nullptr, 0, nullptr); } },
       { kNull, "cgr_request_set_other_length: runtime is NULL", [&] { return cgr_request_set_other_length(nullptr, 0, 1, 0); } },
       { kNull, "cgr_request_get_info: runtime is NULL", [&] { return cgr_request_get_info(nullptr, 0, &info); } },
       { kNull, "info is NULL", [&] { return cgr_request_get_info(rt, 0, nullptr); } },

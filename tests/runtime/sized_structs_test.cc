@@ -3,6 +3,7 @@
 
 #include "cgr/bindings.h"
 #include "cgr/ranks.h"
+#include "cgr/stops.h"
 #include "tests/support/refused.h"
 
 namespace cgr_test {
@@ -94,6 +95,7 @@ void SizedStructs::TrySteps() {
       { "CGR_BATCH_INIT", true, [&](Given given) { return cgr_step_choose(rt, given, &key); } },
       { "CGR_STEP_RESULT_INIT", false, [&](Given given) { return cgr_step_wait(rt, mark, -1, given); } },
       { "CGR_REQUEST_INFO_INIT", false, [&](Given given) { return cgr_request_get_info(rt, rows_[0], given); } },
+      { "CGR_STOPS_INIT", true, [&](Given given) { return cgr_request_set_stops(rt, rows_[0], given); } },
       { "CGR_BUFFER_VIEW_INIT", false, [&](Given given) { return cgr_buffer_get(rt, nullptr, CGR_BUFFER_SEQ_LENS, 0, given); } },
   });
   // A step may be longer and have anything there; a shorter one has no room for the ticket.

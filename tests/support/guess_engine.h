@@ -97,7 +97,7 @@ class GuessEngine {
 public:
   // With `faults` the device is one whose calls can be made to fail.
   GuessEngine(const DeviceParam &device, int32_t num_draft_tokens, int32_t num_pages, bool faults = false,
-              cgr_graph_mode mode = CGR_MODE_FULL) {
+              cgr_graph_mode mode = CGR_MODE_FULL, int32_t max_stop_tokens = 0) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
     if (faults) {
       EXPECT_EQ(cgr__fault_open(dev, &dev), CGR__DEVICE_OK);
@@ -112,7 +112,7 @@ public:
     config.device_handle = dev, config.groups = &group, config.num_groups = 1;
     config.max_requests = kRequests, config.max_rows = kRows, config.max_tokens = kTokens, config.max_seq_len = kSeqLen;
     config.ring_depth = kDepth, config.graph_mode = mode, config.vocab_size = kVocab;
-    config.num_draft_tokens = num_draft_tokens;
+    config.num_draft_tokens = num_draft_tokens, config.max_stop_tokens = max_stop_tokens;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
     const cgr_capture capture = CaptureOf(Record, this);
     CGR_EXPECT_OK(cgr_runtime_capture(rt, &capture));

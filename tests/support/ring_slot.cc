@@ -96,7 +96,7 @@ StagedStep ReadSlot(const StepLimits &limits, const cgr__ring_slot_layout &layou
 bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
   std::set<std::tuple<int32_t, int32_t, int32_t>> words;
   for (const cgr__change &change : step.changes) {
-    bool indexed = (change.kind & 0xff) == CGR__CHANGE_PAGE || change.kind == kDataChange;
+    bool indexed = (change.kind & 0xff) == CGR__CHANGE_PAGE || change.kind == kDataChange || change.kind == kStopsChange;
     if (change.row < 0 || change.row >= limits.max_rows || (!indexed && change.kind != CGR__CHANGE_COMPUTED))
       continue;
     if (!words.insert({ change.kind, change.row, indexed ? change.index : 0 }).second)

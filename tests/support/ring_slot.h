@@ -33,6 +33,8 @@ void AddEdit(StagedStep *step, int32_t index, uint32_t flags, int32_t row, int32
 
 // One declared buffer has data of rows; with num_sets 1 + kRowWords their lengths in the sets after 0.
 enum { kRowBuffer = 2, kRowWords = 3, kDataChange = CGR__CHANGE_DATA | kRowBuffer << 8 };
+// With stop_tokens another one has their stops: max_length, min_length, the number of stop tokens, and these.
+enum { kStopsBuffer = 5, kStopsChange = CGR__CHANGE_DATA | kStopsBuffer << 8 };
 
 inline int32_t PageChange(size_t group) { return CGR__CHANGE_PAGE | int32_t(group) << 8; }
 

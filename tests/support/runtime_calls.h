@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cgr/inspect.h"
+#include "cgr/stops.h"
 #include "cgr/tracing.h"
 #include "tests/support/engine.h"
 
@@ -28,6 +29,7 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
   static cgr_batch batch = CGR_BATCH_INIT;
   static cgr_mark mark;
   static cgr_request_info info = CGR_REQUEST_INFO_INIT;
+  static cgr_stops stops = CGR_STOPS_INIT;
   static cgr_stats stats = CGR_STATS_INIT;
   static cgr_capture_estimate estimate = CGR_CAPTURE_ESTIMATE_INIT;
   static cgr_graph_stats graph = CGR_GRAPH_STATS_INIT;
@@ -49,6 +51,7 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
     CALL(cgr_request_set_length, 0, 0),
     CALL(cgr_request_set_other_length, 0, 1, 0),
     CALL(cgr_request_set_data, 0, 0, data),
+    CALL(cgr_request_set_stops, 0, &stops),
     CALL(cgr_request_get_info, 0, &info),
     CALL(cgr_request_get_pages, 0, 0, &number, &count),
     CALL(cgr_standing_add, nullptr, 0, 1, nullptr, 0),

@@ -26,6 +26,7 @@ struct StepGroup {
 struct StepLimits {
   int32_t max_requests = 8, max_rows = 12, max_tokens = 64, max_seq_len = 300, max_changes = 32, ring_depth = 3;
   int32_t token_stride = 1; // 1 + k
+  int32_t stop_tokens = 0;  // that a row can have; 0: rows have no stops
   int32_t vocab_size = 0;   // sampled tokens are below it; 0: they are not checked
   int32_t num_sets = 1;
   std::array<int32_t, CGR__MAX_SETS> other_lens = {}; // the most tokens of a row in sets after 0; 0: max_seq_len
@@ -37,6 +38,8 @@ struct StepLimits {
   std::vector<StepGroup> groups = std::vector<StepGroup>(1);
 
   int32_t MaxLen(int32_t set) const { return set > 0 && other_lens[size_t(set)] > 0 ? other_lens[size_t(set)] : max_seq_len; }
+
+  int32_t StopWords() const { return stop_tokens > 0 ? 3 + stop_tokens : 0; }
 
   // As the table takes them.
   cgr__limits Table() const {
@@ -56,6 +59,7 @@ struct StepLimits {
     limits.ring_depth = ring_depth;
     limits.max_changes = max_changes;
     limits.value_words = values;
+    limits.stop_words = StopWords();
     limits.plan_words = plan_words;
     limits.plan_counters = num_counters;
     limits.partial_vectors = 4;

@@ -18,7 +18,7 @@ StepDevice::StepDevice(Bench &bench, const StepLimits &limits, const StepModel &
       arena_(std::make_shared<StepArena>(first.b.arena())), buffers_(bench, arena_->places, CGR__MEMORY_DEVICE),
       staging_(bench, size_t(slot_.stride * limits.ring_depth), CGR__MEMORY_PINNED),
       readback_(bench, first.readback, CGR__MEMORY_PINNED), completion_(bench, 1, CGR__MEMORY_PINNED),
-      row_data_(bench, first.row_data) {
+      row_data_(bench, first.row_data), stops_(bench, first.stops) {
   Put(first.b);
 }
 
@@ -55,6 +55,10 @@ cgr__step_args StepDevice::Args(int32_t padded_requests, int32_t padded_tokens) 
   a.buffers = arena_->View(buffers_.base());
   a.state = reinterpret_cast<cgr__step_state *>(a.buffers.step_state);
   a.rows[kRowBuffer] = { row_data_.data(), kRowWords };
+  if (limits_.stop_tokens > 0) {
+    a.rows[kStopsBuffer] = { stops_.data(), limits_.StopWords() };
+    a.stops = stops_.data(), a.stop_words = limits_.StopWords();
+  }
   a.num_sets = limits_.num_sets;
   a.lengths = limits_.num_sets > 1 ? row_data_.data() : nullptr;
   for (size_t g = 0; g < limits_.groups.size(); g++) {
@@ -184,6 +188,7 @@ void StepPair::RunPrologue(const StagedStep &step, const cgr__step_args &args) {
   model.TakeError(got.state().error);
   ExpectBuffers(got, model.b);
   EXPECT_EQ(device.RowData(), model.row_data);
+  EXPECT_TRUE(limits_.stop_tokens == 0 || device.Stops() == model.stops);
 }
 
 void StepPair::Adopt(StepBuffers &got, const StagedStep &step) {

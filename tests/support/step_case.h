@@ -29,6 +29,7 @@ public:
   unsigned char *staging() { return staging_.data(); }
   Bytes Readback() const { return readback_.Get(); }
   Words RowData() const { return row_data_.Get(); }
+  Words Stops() const { return stops_.Get(); }
   const unsigned char *readback(uint64_t seq) const;
   cgr__completion *completion() { return completion_.data(); }
 
@@ -43,6 +44,7 @@ private:
   Array<unsigned char> staging_, readback_;
   Array<cgr__completion> completion_;
   Array<int32_t> row_data_; // [max_rows + 1][kRowWords]
+  Array<int32_t> stops_;    // [max_rows + 1][StopWords()]
 };
 
 // ----------------------------------------------------------------------------------------------------------- side by side

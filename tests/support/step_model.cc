@@ -29,6 +29,7 @@ StepModel::StepModel(const StepLimits &limits, uint64_t seq) : b(std::make_share
   for (size_t g = 0; g < limits.groups.size(); g++)
     std::fill_n(b->group[g].page_table, (limits.max_rows + 1) * limits.groups[g].stride, limits.groups[g].read_trash);
   row_data.assign(size_t(limits.max_rows + 1) * kRowWords, limits.num_sets > 1 ? 0 : -77);
+  stops.assign(size_t(limits.max_rows + 1) * size_t(limits.StopWords()), 0);
   readback.assign(size_t(readback_slot().stride * limits.ring_depth), kPoisonByte);
   std::memset(&completion, kPoisonByte, sizeof completion);
 }
@@ -59,9 +60,20 @@ void StepModel::Epilogue(bool abandon, const cgr__step_error &got) {
   unsigned char *slot = readback.data() + int64_t(seq % uint64_t(limits_.ring_depth)) * readback_slot().stride;
   candidates.clear();
   phase_ended_ = !SameError(state.error, kNoError);
+  ended_.assign(size_t(n), CGR_END_NONE);
+  bool ends = false;
   for (int32_t i = 0; i < n; i++) {
     int32_t sampled = Commit(i);
     std::memcpy(slot + readback_slot().num_tokens + 4 * i, &sampled, 4);
+    if (limits_.stop_tokens == 0)
+      continue;
+    const int64_t section = (int64_t{ limits_.max_requests } * 4 + 63) / 64 * 64, at = readback_slot().num_tokens + 4 * i;
+    std::memcpy(slot + at + section, &ended_[size_t(i)], 4);
+    if (ended_[size_t(i)] == CGR_END_NONE || ended_[size_t(i)] == CGR_END_BEFORE)
+      continue;
+    const int32_t length = int32_t(uint32_t(b->row_computed[b->request_rows[i]]) - 0x80000000u);
+    std::memcpy(slot + at + 2 * section, &length, 4);
+    ends = true;
   }
   if (!candidates.empty())
     TakeError(got);
@@ -80,7 +92,8 @@ void StepModel::Epilogue(bool abandon, const cgr__step_error &got) {
   record.error_row = state.error.row;
   record.error_index = state.error.index;
   record.error_value = state.error.value;
-  record.generation = limits_.token_stride > 1 ? state.generation : 0;
+  record.generation = limits_.token_stride > 1 || limits_.stop_tokens > 0 ? state.generation : 0;
+  record.ended = ends;
   std::memcpy(slot, &record, sizeof record);
   completion.completed_seq = seq;
   completion.errors = state.errors;
@@ -201,6 +214,10 @@ bool StepModel::ApplyChange(const cgr__change &change) {
     row_data[size_t(change.row * kRowWords + change.index)] = change.value;
     return true;
   }
+  if (change.kind == kStopsChange && change.index >= 0 && change.index < limits_.StopWords()) {
+    stops[size_t(change.row * limits_.StopWords() + change.index)] = change.value;
+    return true;
+  }
   for (size_t g = 0; g < limits_.groups.size(); g++)
     if (change.kind == PageChange(g))
       return ApplyPage(g, change);
@@ -277,6 +294,8 @@ Words StepModel::LengthsOf(int32_t i, int32_t query_len) {
     Trip(CGR_GUARD_ROW, -1, i, row);
     return none;
   }
+  if (HasEnded(row))
+    return none;
   for (int32_t s = 0; s < limits_.num_sets; s++) {
     const int32_t has = s == 0 ? b->row_computed[row] : row_data[size_t(row * kRowWords + s - 1)];
     const int64_t length = s == 0 && set_ == 0 ? int64_t{ has } + query_len : has;
@@ -331,8 +350,26 @@ int32_t StepModel::CommitToken(int32_t i, int32_t row, int32_t token) {
   return 0;
 }
 
+bool StepModel::HasEnded(int32_t row) const {
+  if (limits_.stop_tokens == 0 || row < 0 || row >= limits_.max_rows)
+    return false;
+  const int64_t length = int64_t{ b->row_computed[row] } + (int64_t{ 1 } << 31);
+  return b->row_computed[row] < 0 && length <= limits_.max_seq_len;
+}
+
+cgr_end StepModel::EndOf(int32_t row, int32_t token, int32_t length) const {
+  if (limits_.stop_tokens == 0)
+    return CGR_END_NONE;
+  const auto of = stops.begin() + row * limits_.StopWords(), tokens = of + 3;
+  if (length >= of[1] && std::count(tokens, tokens + of[2], token) > 0)
+    return CGR_END_STOP_TOKEN;
+  return of[0] != 0 && of[0] <= length ? CGR_END_LENGTH : CGR_END_NONE;
+}
+
 int32_t StepModel::Commit(int32_t i) {
   const int32_t row = b->request_rows[i], stride = limits_.token_stride, guesses = GuessesOf(i);
+  if (b->seq_lens[0][i] == 0 && HasEnded(row))
+    ended_[size_t(i)] = CGR_END_BEFORE;
   if (set_ > 0 || b->seq_lens[0][i] == 0 || b->query_start_loc[i] == b->query_start_loc[i + 1])
     return 0;
   int32_t accepted = guesses > 0 ? b->num_accepted[i] : 0;
@@ -343,6 +380,13 @@ int32_t StepModel::Commit(int32_t i) {
   b->row_computed[row] = b->seq_lens[0][i] - (guesses - accepted);
   if (b->request_flags[i] & CGR_REQUEST_PARTIAL)
     return 0;
+  for (int32_t j = 0, kept = b->seq_lens[0][i] - guesses; j <= accepted && ended_[size_t(i)] == CGR_END_NONE; j++) {
+    ended_[size_t(i)] = EndOf(row, b->next_tokens[i * stride + j], kept + j + 1);
+    if (ended_[size_t(i)] == CGR_END_NONE)
+      continue;
+    b->row_computed[row] = int32_t(0x80000000u + uint32_t(kept + j));
+    accepted = j;
+  }
   for (int32_t j = 0; j <= accepted; j++)
     b->row_last_tokens[row * stride + j] = CommitToken(i, row, b->next_tokens[i * stride + accepted - j]);
   if (stride > 1) {

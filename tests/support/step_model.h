@@ -36,7 +36,7 @@ public:
 
   StepBuffers b;
   Bytes readback;
-  Words row_data;
+  Words row_data, stops;
   cgr__completion completion;
   std::vector<cgr__step_error> candidates; // empty: no error
 
@@ -69,10 +69,14 @@ private:
   // What request i sampled.
   int32_t Commit(int32_t i);
   int32_t CommitToken(int32_t i, int32_t row, int32_t token);
+  bool HasEnded(int32_t row) const;
+  // Why the row ends with this token, which makes it so long.
+  cgr_end EndOf(int32_t row, int32_t token, int32_t length) const;
 
   StepLimits limits_;
   int32_t set_ = 0;   // of the last step
   Words first_token_; // of each request, of a step with edits
+  Words ended_;       // of each request, where rows have stops
   bool phase_ended_ = false;
 };
 

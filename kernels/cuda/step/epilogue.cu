@@ -29,11 +29,13 @@ struct EpilogueArgs {
   const int64_t *value_flags; /* NULL in a runtime that does not check values */
 };
 
-/* What a runtime that has guesses, or checks tokens, needs besides. */
+/* What a runtime that has guesses or stops, or checks tokens, needs besides. */
 struct GuessArgs {
   const int32_t *num_accepted, *draft_tokens;
   int32_t *row_num_accepted, *row_draft_tokens;
-  int32_t vocab_size, reserved;
+  int32_t vocab_size, max_rows, max_len, reserved;
+  const int32_t *stops;               /* NULL: rows have none */
+  int64_t stop_words, ended, lengths; /* the last two in a readback slot */
 };
 
 EpilogueArgs epilogue_args(const cgr__step_args &a) {
@@ -62,7 +64,18 @@ EpilogueArgs epilogue_args(const cgr__step_args &a) {
 
 GuessArgs guess_args(const cgr__step_args &a) {
   const cgr__buffers &b = a.buffers;
-  return { b.num_accepted, b.draft_tokens, b.row_num_accepted, b.row_draft_tokens, a.vocab_size, 0 };
+  return { b.num_accepted,
+           b.draft_tokens,
+           b.row_num_accepted,
+           b.row_draft_tokens,
+           a.vocab_size,
+           a.max_rows,
+           a.max_lens[0],
+           0,
+           a.stops,
+           a.stop_words,
+           cgr__readback_ended(&a.readback_slot),
+           cgr__readback_lengths(&a.readback_slot) };
 }
 
 /* What is read for a request, before it is known whether there is one. */
@@ -112,15 +125,32 @@ __device__ inline void commit_tokens(const EpilogueArgs &a, const GuessArgs &g, 
   }
 }
 
+/* Whether an earlier step has ended the row of a request, which may be no row at all. */
+__device__ inline bool has_ended_before(const EpilogueArgs &a, const GuessArgs &g, const Request &r) {
+  return g.stops != nullptr && r.row >= 0 && r.row < g.max_rows && cgr__row_has_ended(a.row_computed[r.row], g.max_len);
+}
+
+/* Where what request i has sampled ends its row. */
+__device__ inline cgr_end find_end(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i, int32_t length,
+                                   int32_t *accepted) {
+  if (g.stops == nullptr)
+    return CGR_END_NONE;
+  return cgr__find_end(g.stops + r.row * g.stop_words, a.next_tokens + (int64_t)i * a.token_stride, length, accepted);
+}
+
 /* Commits request i, some of whose tokens may be guesses, and returns how many tokens it sampled. */
-__device__ inline int32_t commit_guesses(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i) {
+__device__ inline int32_t commit_guesses(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i, cgr_end *end) {
+  *end = r.seq_len <= 0 && has_ended_before(a, g, r) ? CGR_END_BEFORE : CGR_END_NONE;
   if (a.set > 0 || r.seq_len <= 0 || r.end <= r.start)
     return 0;
   int32_t guesses = cgr__step_guesses(r.flags, r.end - r.start, a.token_stride);
   int32_t accepted = count_accepted(a, g, r, i, guesses), most = a.token_stride - 1;
-  a.row_computed[r.row] = r.seq_len - guesses + accepted;
-  if (r.flags & (int32_t)CGR_REQUEST_PARTIAL)
+  if (r.flags & (int32_t)CGR_REQUEST_PARTIAL) {
+    a.row_computed[r.row] = r.seq_len;
     return 0;
+  }
+  *end = find_end(a, g, r, i, r.seq_len - guesses, &accepted);
+  a.row_computed[r.row] = (r.seq_len - guesses + accepted) | (*end != CGR_END_NONE ? CGR__ROW_ENDED : 0);
   commit_tokens(a, g, r, i, accepted);
   if (most > 0)
     g.row_num_accepted[r.row] = accepted;
@@ -147,7 +177,7 @@ __device__ __forceinline__ State read_state(const EpilogueArgs &a) {
 
 /* The step's record in the readback slot, and the counts. */
 __device__ __forceinline__ void write_record(const EpilogueArgs &a, const cgr__step_state &state, uint64_t seq,
-                                             int32_t num_requests, unsigned char *result) {
+                                             int32_t num_requests, bool has_generation, int32_t ends, unsigned char *result) {
   const cgr__step_error &error = state.error;
   uint64_t errors = state.errors + (error.error != CGR_GUARD_NONE ? 1 : 0), generation = state.generation + (state.lost ? 1 : 0);
   cgr__result_record record = {};
@@ -157,7 +187,8 @@ __device__ __forceinline__ void write_record(const EpilogueArgs &a, const cgr__s
   record.error_row = error.row;
   record.error_index = error.index;
   record.error_value = error.value;
-  record.generation = a.token_stride > 1 ? generation : 0;
+  record.generation = has_generation ? generation : 0;
+  record.ended = ends;
   *reinterpret_cast<cgr__result_record *>(result) = record;
   a.completion->errors = errors;
   a.completion->generation = generation;
@@ -173,16 +204,35 @@ __device__ __forceinline__ void write_values(const EpilogueArgs &a, uint64_t seq
     values[i] = cgr__value_bits((uint64_t)a.value_flags[i], seq);
 }
 
-/* All of the result but the record: a request for each thread, then the next. */
+/* Which rows have ended. Returns whether this one ends in this step. */
+__device__ inline bool write_end(const EpilogueArgs &a, const GuessArgs &g, int32_t row, int32_t i, cgr_end end,
+                                 unsigned char *result) {
+  const bool ends = end != CGR_END_NONE && end != CGR_END_BEFORE;
+  if (g.stops == nullptr)
+    return false;
+  reinterpret_cast<int32_t *>(result + g.ended)[i] = (int32_t)end;
+  if (ends)
+    reinterpret_cast<int32_t *>(result + g.lengths)[i] = a.row_computed[row] & INT32_MAX;
+  return ends;
+}
+
+/* All of the result but the record: a request for each thread, then the next. Returns whether the row of one of them ends. */
 template <bool kGuesses>
-__device__ __forceinline__ void write_requests(const EpilogueArgs &a, const GuessArgs *guesses, Request request,
+__device__ __forceinline__ bool write_requests(const EpilogueArgs &a, const GuessArgs *guesses, Request request,
                                                int32_t num_requests, unsigned char *result) {
   int32_t *num_tokens = reinterpret_cast<int32_t *>(result + a.slot.num_tokens);
   int32_t *tokens = reinterpret_cast<int32_t *>(result + a.slot.tokens);
   int32_t i = (int32_t)threadIdx.x;
+  bool ends = false;
 #pragma unroll 1
   while (i < num_requests) {
-    num_tokens[i] = kGuesses ? commit_guesses(a, *guesses, request, i) : commit_request(a, request);
+    if (kGuesses) {
+      cgr_end end;
+      num_tokens[i] = commit_guesses(a, *guesses, request, i, &end);
+      ends |= write_end(a, *guesses, request.row, i, end, result);
+    } else {
+      num_tokens[i] = commit_request(a, request);
+    }
     tokens[(int64_t)i * a.token_stride] = request.token;
 #pragma unroll 1
     for (int32_t j = 1; j < a.token_stride; j++)
@@ -191,6 +241,7 @@ __device__ __forceinline__ void write_requests(const EpilogueArgs &a, const Gues
     if (i < num_requests)
       request = read_request(a, i);
   }
+  return ends;
 }
 
 /* The step is over. */
@@ -211,18 +262,18 @@ template <bool kGuesses> __device__ __forceinline__ void end_step(const Epilogue
   bool writes_record = i == (int32_t)blockDim.x - 1; /* in another warp than the first request */
 
   if (!kGuesses && writes_record)
-    write_record(a, s.state, seq, num_requests, result);
-  write_requests<kGuesses>(a, guesses, request, num_requests, result);
+    write_record(a, s.state, seq, num_requests, a.token_stride > 1, 0, result);
+  bool ends = write_requests<kGuesses>(a, guesses, request, num_requests, result);
   if (a.value_flags != nullptr)
     write_values(a, seq, num_requests, result);
-  __syncthreads(); /* everyone has read the state and stored its tokens */
-  if (kGuesses) {  /* what was sampled may have been refused */
+  if (kGuesses) { /* what was sampled may have been refused, or end a row */
+    int32_t any = __syncthreads_or(ends);
     if (writes_record) {
       s.state.error = a.state->error;
-      write_record(a, s.state, seq, num_requests, result);
+      write_record(a, s.state, seq, num_requests, a.token_stride > 1 || guesses->stops != nullptr, any, result);
     }
-    __syncthreads();
   }
+  __syncthreads(); /* everyone has read the state and stored its tokens */
   if (i == 0)
     publish(a, seq);
 }
@@ -231,7 +282,7 @@ __global__ void __launch_bounds__(kMostStepThreads, 1) epilogue_kernel(const __g
   end_step<false>(a, nullptr);
 }
 
-/* In a runtime that has guesses or checks tokens. */
+/* In a runtime that has guesses or stops, or checks tokens. */
 struct GuessingEpilogueArgs {
   EpilogueArgs step;
   GuessArgs guesses;
@@ -250,7 +301,7 @@ extern "C" int cgr__cuda_epilogue(const void *pointer, cudaStream_t stream) {
     return (int)cudaErrorInvalidValue;
   const cgr::GuessingEpilogueArgs own = { cgr::epilogue_args(*a), cgr::guess_args(*a) };
   const dim3 threads(cgr::step_threads(a->padded_requests, 0));
-  if (a->token_stride > 1 || a->vocab_size > 0)
+  if (a->token_stride > 1 || a->vocab_size > 0 || a->stops)
     return cgr::launch(cgr::guessing_epilogue_kernel, &own, dim3(1), threads, 0, stream);
   return cgr::launch(cgr::epilogue_kernel, &own.step, dim3(1), threads, 0, stream);
 }

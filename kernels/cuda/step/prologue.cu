@@ -96,7 +96,8 @@ __device__ Lengths guard_request(const cgr__step_args &a, const BatchLayout &bat
   int32_t computed = fresh ? batch.first_position[i] : a.buffers.row_computed[row];
   int64_t seq_len = (int64_t)computed + (kSets && a.set > 0 ? 0 : query_len);
   if (computed < 0 || seq_len > a.max_lens[0]) {
-    claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, seq_len);
+    if (a.stops == nullptr || !cgr__row_has_ended(computed, a.max_lens[0]))
+      claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, seq_len);
     batch.first_position[i] = -1;
     return lengths;
   }
