@@ -1,5 +1,6 @@
 // A call of the device that fails, each in turn, while steps with guesses are under way: their rows keep exact lengths, or bounds
-// of them, and every request gets its tokens.
+// of them, and every request gets its tokens, up to its stop if it has one.
+#include "cgr/stops.h"
 #include "tests/support/guess_engine.h"
 
 namespace cgr_test {
@@ -17,7 +18,8 @@ struct Request {
 
 class Scenario {
 public:
-  Scenario(const DeviceParam &device, bool standing) : engine_(device, kMost, 34, true), standing_(standing) {
+  Scenario(const DeviceParam &device, bool standing, bool stops)
+      : engine_(device, kMost, 34, true, CGR_MODE_FULL, stops), standing_(standing), stops_(stops) {
     for (int32_t i = 0; i < 3; i++) {
       Request &r = requests_[i];
       for (int32_t t = 0; t < kPrompt; t++)
@@ -26,6 +28,8 @@ public:
       CGR_EXPECT_OK(cgr_request_open(engine_.rt, uint64_t(i), &r.row));
       for (int32_t page = 2 + i * kSeqLen / kPage, p = 0; p < kSeqLen / kPage; p++, page++)
         CGR_EXPECT_OK(cgr_request_set_pages(engine_.rt, r.row, 0, p, &page, 1));
+      if (stops)
+        SetStops(i);
       if (standing)
         CGR_EXPECT_OK(cgr_standing_add(engine_.rt, nullptr, r.row, 0, nullptr, 0));
     }
@@ -41,8 +45,10 @@ public:
     fired_ = cgr__fault_fired(engine_.dev);
     cgr__fault_set(engine_.dev, nullptr);
     EXPECT_TRUE(dead_ || Done()) << "it never ends";
-    for (Request &r : requests_)
-      ExpectExact(r);
+    for (int32_t i = 0; i < 3; i++) {
+      ExpectExact(requests_[i]);
+      EXPECT_TRUE(dead_ || !stops_ || requests_[i].known.size() == Wanted(i)) << "request " << i;
+    }
     if (standing_)
       for (Request &r : requests_)
         CGR_EXPECT(dead_ ? CGR_ERROR_DEAD : CGR_OK, cgr_standing_remove(engine_.rt, nullptr, r.row));
@@ -51,9 +57,16 @@ public:
   uint64_t fired() const { return fired_; }
 
 private:
+  // With stops the requests end one after the other, and stay in the batch.
+  size_t Wanted(int32_t i) const { return size_t(kPrompt + kWanted - (stops_ ? 6 * i : 0)); }
+  void SetStops(int32_t i) {
+    cgr_stops stops = CGR_STOPS_INIT;
+    stops.max_length = int32_t(Wanted(i));
+    CGR_EXPECT_OK(cgr_request_set_stops(engine_.rt, requests_[i].row, &stops));
+  }
   bool Done() const {
-    for (const Request &r : requests_)
-      if (r.known.size() < size_t(kPrompt + kWanted))
+    for (int32_t i = 0; i < 3; i++)
+      if (requests_[i].known.size() < Wanted(i))
         return false;
     return true;
   }
@@ -63,8 +76,10 @@ private:
     const cgr_request_info info = engine_.Info(r.row);
     EXPECT_EQ(info.num_tokens, info.min_tokens);
     EXPECT_EQ(info.num_tokens, int32_t(r.known.size()) - 1);
+    EXPECT_EQ(info.ended, stops_ ? CGR_END_LENGTH : CGR_END_NONE);
     if (info.has_token) { // else its length is sent again with the next step
-      EXPECT_EQ(info.num_tokens, engine_.Length(r.row));
+      EXPECT_EQ(info.num_tokens, engine_.Length(r.row) & INT32_MAX);
+      EXPECT_EQ(engine_.Length(r.row) < 0, stops_);
     }
   }
   bool Good(cgr_status status) {
@@ -143,7 +158,7 @@ private:
   }
 
   GuessEngine engine_;
-  const bool standing_;
+  const bool standing_, stops_;
   Request requests_[3];
   List want_[3];
   std::vector<cgr_mark> marks_;
@@ -158,11 +173,11 @@ struct Kind {
 
 class GuessFaults : public ::testing::TestWithParam<DeviceParam> {};
 
-void FaultAtEveryCall(const DeviceParam &device, bool standing, const Kind &kind) {
+void FaultAtEveryCall(const DeviceParam &device, bool standing, bool stops, const Kind &kind) {
   uint64_t n = 1;
   for (bool fired = true; fired; n++) {
     SCOPED_TRACE("a fault at call " + std::to_string(n));
-    Scenario scenario(device, standing);
+    Scenario scenario(device, standing, stops);
     const bool alive = scenario.Run({ CGR__FAULT_ANY_OP, n, CGR__FAULT_ONCE, kind.take_effect, kind.error, 700 });
     fired = scenario.fired() > 0;
     EXPECT_TRUE(alive || kind.error == CGR__DEVICE_DEAD);
@@ -176,11 +191,13 @@ TEST_P(GuessFaults, OneCallFails) {
   CGR_SKIP_WITHOUT_DEVICE(GetParam());
   for (bool standing : { false, true })
     for (int take_effect : { 0, 1 })
-      FaultAtEveryCall(GetParam(), standing, { CGR__DEVICE_FAILED, take_effect });
+      for (bool stops : { false, true })
+        FaultAtEveryCall(GetParam(), standing, stops, { CGR__DEVICE_FAILED, take_effect });
 }
 TEST_P(GuessFaults, TheDeviceDies) {
   CGR_SKIP_WITHOUT_DEVICE(GetParam());
-  FaultAtEveryCall(GetParam(), true, { CGR__DEVICE_DEAD, 0 });
+  for (bool stops : { false, true })
+    FaultAtEveryCall(GetParam(), true, stops, { CGR__DEVICE_DEAD, 0 });
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, GuessFaults,

@@ -1,0 +1,255 @@
+// One row that ends: what the host does meanwhile, what it counts afterwards, and what others are told.
+#include "cgr/stops.h"
+#include "tests/support/guess_engine.h"
+#include "tests/support/tiny_engine.h"
+
+namespace cgr_test {
+namespace {
+
+using namespace guesses;
+
+class OneRow {
+public:
+  explicit OneRow(cgr_host_schedule schedule, int32_t num_pages = 2)
+      : engine(HostParam(schedule), kMost, 34, false, CGR_MODE_FULL, 2) {
+    Open(num_pages);
+  }
+  ~OneRow() { CGR_EXPECT_OK(cgr_request_close(engine.rt, row)); }
+  void Open(int32_t num_pages) {
+    CGR_EXPECT_OK(cgr_request_open(engine.rt, 77, &row));
+    for (int32_t p = 0; p < num_pages; p++) {
+      const int32_t page = 2 + p;
+      CGR_EXPECT_OK(cgr_request_set_pages(engine.rt, row, 0, p, &page, 1));
+    }
+  }
+  void EndAt(int32_t max_length) {
+    cgr_stops stops = CGR_STOPS_INIT;
+    stops.max_length = max_length;
+    CGR_EXPECT_OK(cgr_request_set_stops(engine.rt, row, &stops));
+  }
+  cgr_mark Launch(const cgr_batch &batch) {
+    cgr_step step = CGR_STEP_INIT;
+    CGR_EXPECT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+    CGR_EXPECT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+    return step.mark;
+  }
+  cgr_mark Launch(const List &tokens) {
+    const int32_t len = int32_t(tokens.size());
+    return Launch(BatchOf(1, &row, tokens.data(), &len));
+  }
+  // Of the result: how many tokens, and the end.
+  std::pair<int32_t, int32_t> Wait(cgr_mark mark) {
+    CGR_EXPECT_OK(cgr_step_wait(engine.rt, mark, -1, &result));
+    return { result.num_tokens[0], result.ended[0] };
+  }
+  cgr_request_info Info() { return engine.Info(row); }
+  // Once all of its steps have completed.
+  void ExpectExact(int32_t length, cgr_end end) {
+    EXPECT_EQ(Info().num_tokens, length);
+    EXPECT_EQ(Info().min_tokens, length);
+    EXPECT_EQ(Info().ended, end);
+    EXPECT_EQ(engine.Length(row), end == CGR_END_NONE ? length : INT32_MIN + length);
+  }
+
+  GuessEngine engine;
+  int32_t row = -1;
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+};
+
+using Told = std::pair<int32_t, int32_t>;
+
+const List kPrompt = { 1, 2, 3, 4 };
+
+// A length that is set while a step is under way that ends the row is that of a row which goes on.
+TEST(StoppedRow, WhoseLengthIsSetGoesOn) {
+  OneRow r(CGR_SCHEDULE_LATEST);
+  r.EndAt(5);
+  const cgr_mark mark = r.Launch(kPrompt);
+  ASSERT_LT(Completed(r.engine.rt), mark.seq);
+  CGR_ASSERT_OK(cgr_request_set_length(r.engine.rt, r.row, 4));
+  EXPECT_EQ(r.Wait(mark), Told(1, CGR_END_LENGTH));
+  EXPECT_EQ(r.Info().ended, CGR_END_NONE);
+  EXPECT_EQ(r.Wait(r.Launch(List{ 5 })), Told(1, CGR_END_LENGTH)) << "it has work again, and ends again";
+  r.ExpectExact(5, CGR_END_LENGTH);
+}
+
+TEST(StoppedRow, IsNotTheRowsNextRequest) {
+  OneRow r(CGR_SCHEDULE_LATEST);
+  r.EndAt(5);
+  const int32_t before = r.row;
+  const cgr_mark mark = r.Launch(kPrompt);
+  CGR_ASSERT_OK(cgr_request_close(r.engine.rt, r.row));
+  r.Open(2);
+  ASSERT_EQ(r.row, before);
+  EXPECT_EQ(r.Wait(mark), Told(1, CGR_END_LENGTH));
+  EXPECT_EQ(r.Info().ended, CGR_END_NONE);
+  EXPECT_EQ(r.Info().num_tokens, 0);
+  EXPECT_EQ(r.Wait(r.Launch(kPrompt)), Told(1, CGR_END_NONE)) << "it has no stops";
+  r.ExpectExact(4, CGR_END_NONE);
+}
+
+// Stops that are set before the host sees the end do not bring it back: that would be a row of unknown length. Later ones do.
+TEST(StoppedRow, IsBroughtBackOnceItIsKnown) {
+  const List want = Continued(kPrompt, 3);
+  OneRow r(CGR_SCHEDULE_LATEST);
+  r.EndAt(5);
+  const cgr_mark first = r.Launch(kPrompt), second = r.Launch(List{ CGR_TOKEN_LAST });
+  EXPECT_EQ(r.Info().num_tokens, 5) << "a bound";
+  r.EndAt(0);
+  EXPECT_EQ(r.Wait(first), Told(1, CGR_END_LENGTH));
+  const cgr_mark third = r.Launch(List{ CGR_TOKEN_LAST });
+  r.EndAt(7);
+  EXPECT_EQ(r.Wait(second), Told(0, CGR_END_BEFORE));
+  EXPECT_EQ(r.Wait(third), Told(0, CGR_END_BEFORE));
+  EXPECT_EQ(r.Info().ended, CGR_END_NONE);
+  EXPECT_EQ(r.Wait(r.Launch(List{ CGR_TOKEN_LAST })), Told(1, CGR_END_NONE));
+  EXPECT_EQ(r.result.tokens[0], want[1]);
+  EXPECT_EQ(r.Wait(r.Launch(List{ CGR_TOKEN_LAST })), Told(1, CGR_END_LENGTH));
+  EXPECT_EQ(r.result.tokens[0], want[2]);
+  r.ExpectExact(6, CGR_END_LENGTH);
+}
+
+// Nor length nor pages of a row that has ended keep a batch from being good, whoever gives it.
+TEST(StoppedRow, NeedsNoPages) {
+  for (bool standing : { false, true }) {
+    OneRow r(CGR_SCHEDULE_EARLIEST, 1);
+    List prompt(14, 3);
+    r.EndAt(16);
+    EXPECT_EQ(r.Wait(r.Launch(prompt)), Told(1, CGR_END_NONE));
+    if (standing)
+      CGR_ASSERT_OK(cgr_standing_add(r.engine.rt, nullptr, r.row, 1, nullptr, 0));
+    for (int32_t s = 0; s < 10; s++) {
+      const cgr_mark mark = standing ? r.Launch(StandingBatch()) : r.Launch(List{ CGR_TOKEN_LAST });
+      EXPECT_EQ(r.Wait(mark), s == 0 ? Told(1, CGR_END_LENGTH) : Told(0, CGR_END_BEFORE)) << "step " << s;
+    }
+    r.ExpectExact(15, CGR_END_LENGTH);
+    if (standing)
+      CGR_ASSERT_OK(cgr_standing_remove(r.engine.rt, nullptr, r.row));
+    EXPECT_EQ(r.Wait(r.Launch(prompt)), Told(0, CGR_END_BEFORE)) << "28 tokens with one page";
+    CGR_ASSERT_OK(cgr_request_drop_pages(r.engine.rt, r.row, 0, 0, 1));
+    EXPECT_EQ(r.Wait(r.Launch(List{ 1 })), Told(0, CGR_END_BEFORE));
+  }
+}
+
+// A chunk of a prompt that it is given is as empty as any other work, and does not take the token that it ended with.
+TEST(StoppedRow, KeepsItsToken) {
+  const List want = Continued(kPrompt, 2);
+  for (bool standing : { false, true }) {
+    OneRow r(CGR_SCHEDULE_EARLIEST);
+    const int32_t chunk[2] = { 8, 9 }, len = 2, one = 1;
+    const uint32_t partial = CGR_REQUEST_PARTIAL;
+    r.EndAt(5);
+    EXPECT_EQ(r.Wait(r.Launch(kPrompt)), Told(1, CGR_END_LENGTH));
+    cgr_batch batch = BatchOf(1, &r.row, chunk, &len);
+    batch.flags = &partial;
+    if (standing)
+      CGR_ASSERT_OK(cgr_standing_add(r.engine.rt, nullptr, r.row, 2, chunk, partial));
+    EXPECT_EQ(r.Wait(r.Launch(standing ? StandingBatch() : batch)), Told(0, CGR_END_BEFORE));
+    r.EndAt(0);
+    if (standing)
+      CGR_ASSERT_OK(cgr_standing_update(r.engine.rt, nullptr, r.row, 1, nullptr, 0));
+    EXPECT_EQ(r.Wait(r.Launch(standing ? StandingBatch() : BatchOf(1, &r.row, nullptr, &one))), Told(1, CGR_END_NONE));
+    EXPECT_EQ(r.result.tokens[0], want[1]);
+    if (standing)
+      CGR_ASSERT_OK(cgr_standing_remove(r.engine.rt, nullptr, r.row));
+  }
+}
+
+// A step that was prepared before the end was known, and is launched after it.
+TEST(StoppedRow, OfThePreparedStep) {
+  OneRow r(CGR_SCHEDULE_LATEST);
+  r.EndAt(5);
+  const cgr_mark mark = r.Launch(kPrompt);
+  const List tokens = { CGR_TOKEN_LAST, 1, 2 };
+  const int32_t len = 3;
+  const uint32_t flags = CGR_REQUEST_DRAFTS(2);
+  cgr_batch batch = BatchOf(1, &r.row, tokens.data(), &len);
+  cgr_step step = CGR_STEP_INIT;
+  batch.flags = &flags;
+  CGR_ASSERT_OK(cgr_step_prepare(r.engine.rt, &batch, &step));
+  EXPECT_EQ(r.Wait(mark), Told(1, CGR_END_LENGTH));
+  CGR_ASSERT_OK(cgr_step_launch(r.engine.rt, &step, r.engine.stream));
+  EXPECT_EQ(r.Info().num_tokens, 4);
+  EXPECT_EQ(r.Info().min_tokens, 4);
+  EXPECT_EQ(r.Wait(step.mark), Told(0, CGR_END_BEFORE));
+  r.ExpectExact(4, CGR_END_LENGTH);
+  EXPECT_EQ(StatsOf(r.engine.rt).drafts, 0u) << "nothing was verified";
+}
+
+// A row of 2 tokens that ends with the third one, in a runtime whose backend plans on the host: as long as a step is under way
+// that may have ended it, its length is a bound; once it has, it is 0.
+struct Seen {
+  uint32_t flags;
+  int32_t seq_len;
+};
+
+TEST(StopPlans, AreToldOfBounds) {
+  HostDevice device(CGR_SCHEDULE_LATEST);
+  std::vector<Seen> seen;
+  cgr_backend backend = CGR_BACKEND_INIT;
+  backend.name = "that plans", backend.context = &seen, backend.plan_bytes = 64;
+  backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+  backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
+  backend.plan_host = [](void *context, void *, const cgr_plan_step *step) {
+    if (!(step->flags & CGR_PLAN_CAPTURE))
+      static_cast<std::vector<Seen> *>(context)->push_back({ step->flags, step->seq_lens[0] });
+    return CGR_OK;
+  };
+  TinyOptions options;
+  options.layers = { { 1, 0 } };
+  options.adjust = [&](cgr_config *config) { config->max_stop_tokens = 1, config->backends = &backend; };
+  Captured<TinyEngine> engine(device, options);
+  int32_t row = -1;
+  const int32_t page = 5, token = 41;
+  cgr_stops stops = CGR_STOPS_INIT;
+  stops.max_length = 3;
+  CGR_ASSERT_OK(cgr_request_open(engine.rt, 1, &row));
+  CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, row, 0, 0, &page, 1));
+  CGR_ASSERT_OK(cgr_request_set_stops(engine.rt, row, &stops));
+  cgr_mark mark = {};
+  for (int s = 0; s < 4; s++) {
+    cgr_step step = CGR_STEP_INIT;
+    const cgr_batch batch = BatchOf(1, &row, &token);
+    if (s == 3)
+      CGR_ASSERT_OK(cgr_step_wait(engine.rt, mark, -1, nullptr));
+    CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+    mark = step.mark;
+  }
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, mark, -1, nullptr));
+  ASSERT_EQ(seen.size(), 4u);
+  const Seen want[] = { { 0, 1 }, { CGR_PLAN_BOUNDS, 2 }, { CGR_PLAN_BOUNDS, 3 }, { 0, 0 } };
+  for (size_t i = 0; i < 4; i++) {
+    EXPECT_EQ(seen[i].flags, want[i].flags) << i;
+    EXPECT_EQ(seen[i].seq_len, want[i].seq_len) << i;
+  }
+  CGR_ASSERT_OK(cgr_request_close(engine.rt, row));
+}
+
+// Without max_stop_tokens there is nothing: no memory, no part of results.
+TEST(StopMemory, IsThereOnlyWithStops) {
+  uint64_t device_bytes[2], pinned_bytes[2];
+  for (int32_t most : { 0, 2 }) {
+    cgr_group group = CGR_GROUP_INIT;
+    group.page_size = kPage, group.num_pages = 34;
+    cgr_config config = CGR_CONFIG_INIT;
+    config.device = "host", config.groups = &group, config.num_groups = 1, config.max_requests = kRequests;
+    config.max_rows = kRows, config.max_tokens = kTokens, config.max_seq_len = kSeqLen, config.max_stop_tokens = most;
+    cgr_memory_sizes sizes = CGR_MEMORY_SIZES_INIT;
+    CGR_ASSERT_OK(cgr_runtime_memory(&config, &sizes));
+    device_bytes[most / 2] = sizes.device_bytes, pinned_bytes[most / 2] = sizes.pinned_bytes;
+  }
+  EXPECT_EQ(device_bytes[1] - device_bytes[0], 512u) << "13 rows of 5 words, in units of 256 bytes";
+  EXPECT_EQ(pinned_bytes[1] - pinned_bytes[0], 4u * 2 * 64) << "two words for each of 8 requests, in 4 slots";
+  GuessEngine engine(HostParam(CGR_SCHEDULE_EARLIEST), 0, 34);
+  cgr_step step = CGR_STEP_INIT;
+  const cgr_batch none = BatchOf(0, nullptr, nullptr);
+  cgr_step_result result = CGR_STEP_RESULT_INIT;
+  CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &none, &step));
+  CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, &result));
+  EXPECT_EQ(result.ended, nullptr);
+}
+
+} // namespace
+} // namespace cgr_test
