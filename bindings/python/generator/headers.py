@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 HEADERS = (
-    "base device needs attention config requests record step graphs inspect tracing names planners gather ask "
+    "base device needs attention config requests record step graphs inspect tracing names planners gather ask stops "
     "ranks interop/block_table interop/fa3 interop/flashinfer interop/flashmla bindings"
 ).split()
 

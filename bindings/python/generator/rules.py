@@ -153,6 +153,7 @@ COUNTS = {
     "cgr_config.query_lens": "num_query_lens",
     "cgr_batch.rows": "num_requests",
     "cgr_plan_input.query_lens": "num_requests",
+    "cgr_stops.tokens": "num_tokens",
     "cgr_metadata.rows": "num_requests",
 }
 

@@ -62,6 +62,22 @@ class OverwrittenResults(unittest.TestCase):
                 self.assertRaises(cgr.CgrError, step.wait)
 
 
+class Stops(unittest.TestCase):
+    def test_a_request_ends_on_the_device(self):
+        with Engine(max_stop_tokens=1) as engine:
+            row, told = engine.open(7), []
+            engine.runtime.request_set_stops(row, cgr.Stops(tokens=[44]))
+            batch = cgr.Batch(rows=[row], tokens=[41])
+            for _ in range(4):
+                _, result = engine.step(batch)
+                batch.tokens = None
+                told.append((result.num_tokens.tolist(), result.ended.tolist()))
+            self.assertEqual(told, [([1], [0]), ([1], [0]), ([1], [cgr.End.STOP_TOKEN]), ([0], [cgr.End.BEFORE])])
+            self.assertEqual(engine.runtime.request_info(row).ended, cgr.End.STOP_TOKEN)
+            with self.assertRaisesRegex(cgr.CgrError, r"stops->num_tokens is 2, expected 0 .. 1"):
+                engine.runtime.request_set_stops(row, cgr.Stops(tokens=[44, 45]))
+
+
 class Counts(unittest.TestCase):
     def test_choose_the_key_of_their_batch(self):
         with Engine() as engine:
