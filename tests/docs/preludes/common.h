@@ -7,6 +7,7 @@
 #include "cgr/inspect.h"
 #include "cgr/names.h"
 #include "cgr/planners.h"
+#include "cgr/stops.h"
 #include "cgr/tracing.h"
 
 #define TRY(call)                   \
