@@ -73,6 +73,30 @@ typedef struct llama_sample_args {
   int32_t rows, vocab, num_data, tokens;
 } llama_sample_args;
 
+/* With guesses: the tokens whose logits a step needs (verify.h), `width` for each request. */
+typedef struct llama_places_args {
+  int32_t *indices; /* [requests, width] a request's last 1 + num_drafts tokens in their order, then its last again */
+  int32_t *rows;    /* [requests, width] request_rows */
+  const int32_t *logits_indices; /* [requests] */
+  const int32_t *num_drafts;     /* [requests] */
+  const int32_t *request_rows;   /* [requests] */
+  int32_t requests, width;       /* width: at least 1 + num_drafts */
+} llama_places_args;
+
+/* Accepts guesses: from a request's first on, as long as they are what was sampled, or with `rates` as a coin falls. */
+typedef struct llama_verify_args {
+  int32_t *next_tokens;   /* [requests, stride] the accepted guesses and the token after them, then 0 */
+  int32_t *num_accepted;  /* [requests] */
+  int32_t *draft_tokens;  /* [requests, stride - 1] with `rates`: guesses for the row's next step; else not written */
+  const int32_t *sampled; /* [requests, width] by sample, of the places */
+  const int32_t *indices; /* [requests, width] the places */
+  const int32_t *num_drafts, *request_rows; /* [requests] */
+  const int32_t *input_ids, *positions;     /* [tokens] */
+  const int32_t *noise;                     /* [num_data, 2] */
+  const float *rates;                       /* [num_data] 0 .. 1: how many guesses the coin accepts; NULL: guesses are compared */
+  int32_t requests, width, stride, num_data, tokens, vocab;
+} llama_verify_args;
+
 /* The model's matrices. Each has one shape, so a library's choice for it can be kept. */
 typedef enum llama_matrix { LLAMA_QKV, LLAMA_O, LLAMA_GATE_UP, LLAMA_DOWN, LLAMA_HEAD, LLAMA_NUM_MATRICES } llama_matrix;
 
@@ -102,6 +126,8 @@ struct llama_ops {
   cgr_status (*silu)(llama_ops *ops, const llama_silu_args *args, cudaStream_t stream);
   cgr_status (*gather)(llama_ops *ops, const llama_gather_args *args, cudaStream_t stream);
   cgr_status (*sample)(llama_ops *ops, const llama_sample_args *args, cudaStream_t stream);
+  cgr_status (*places)(llama_ops *ops, const llama_places_args *args, cudaStream_t stream);
+  cgr_status (*verify)(llama_ops *ops, const llama_verify_args *args, cudaStream_t stream);
   cgr_status (*gemm)(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream);
   /* Launches a graph of `nodes` empty kernels without cgr: what each of the calls took. NULL: the device has no such graphs. */
   cgr_status (*bare_launch)(llama_ops *ops, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream);

@@ -10,6 +10,7 @@
 #include "examples/llama/number.h"
 #include "examples/llama/ops.h"
 #include "examples/llama/random.h"
+#include "examples/llama/verify.h"
 
 #define BLOCK 256 /* elements that a row is taken in */
 
@@ -162,6 +163,18 @@ static void sample(const void *pointer) {
     a->out[r] = sample_row(a, r);
 }
 
+static void places(const void *pointer) {
+  const llama_places_args *a = pointer;
+  for (int64_t i = 0; i < a->requests; i++)
+    llama_place_request(a, i);
+}
+
+static void verify(const void *pointer) {
+  const llama_verify_args *a = pointer;
+  for (int64_t i = 0; i < a->requests; i++)
+    llama_verify_request(a, i);
+}
+
 static void fill(const void *pointer) {
   const llama_fill_args *a = pointer;
   float x[BLOCK];
@@ -262,6 +275,8 @@ ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
 ENQUEUE(sample)
+ENQUEUE(places)
+ENQUEUE(verify)
 ENQUEUE(gemm)
 ENQUEUE(fill)
 
@@ -278,6 +293,8 @@ int llama_ops_host(cgr_device *device, llama_ops **out) {
                       .silu = enqueue_silu,
                       .gather = enqueue_gather,
                       .sample = enqueue_sample,
+                      .places = enqueue_places,
+                      .verify = enqueue_verify,
                       .gemm = enqueue_gemm,
                       .fill = enqueue_fill,
                       .close = close_host };

@@ -23,6 +23,8 @@ ENQUEUE(rope)
 ENQUEUE(silu)
 ENQUEUE(gather)
 ENQUEUE(sample)
+ENQUEUE(places)
+ENQUEUE(verify)
 ENQUEUE(fill)
 
 static cgr_status enqueue_gemm(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream) {
@@ -50,6 +52,8 @@ int llama_ops_cuda(cgr_device *device, int32_t max_rows, llama_ops **out) {
                            .silu = enqueue_silu,
                            .gather = enqueue_gather,
                            .sample = enqueue_sample,
+                           .places = enqueue_places,
+                           .verify = enqueue_verify,
                            .gemm = enqueue_gemm,
                            .bare_launch = bare_launch,
                            .fill = enqueue_fill,
