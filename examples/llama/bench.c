@@ -1,6 +1,7 @@
 #include "examples/llama/bench.h"
 
 #include <cgr/names.h>
+#include <cgr/tracing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +15,29 @@ typedef struct row {
   double ms, p99, tokens_per_second;
 } row;
 
+/* The same requests with guesses that a coin accepts. */
+typedef struct guesses {
+  row row;
+  double verify_ms; /* a step whose guesses are all rejected */
+  double tokens;    /* of a request in a step */
+  double replayed;  /* share of the steps */
+} guesses;
+
 typedef struct bench {
   const llama_bench_config *config;
   llama_bench_plan *plan;
   llama_limits limits;
   const llama_weights *weights;
   llama_engine *engine;
-  llama_scheduler *scheduler;
-  llama_request *requests; /* [max_requests] */
-  int32_t *prompts;        /* [max_requests][max_seq_len] */
-  int32_t *generated;      /* [max_requests][1 + LLAMA_BENCH_STEPS] */
+  llama_scheduler *scheduler;     /* one of these */
+  llama_scheduler *schedulers[2]; /* without and with guesses; the second may be NULL */
+  llama_request *requests;        /* [max_requests] */
+  int32_t *prompts;               /* [max_requests][max_seq_len] */
+  int32_t *generated;             /* [max_requests][tokens_kept] */
   llama_meter untimed;
+  float rate;                      /* of the coin, for requests that are added */
   row rows[LLAMA_BENCH_MAX_CASES]; /* of the cases */
+  guesses guesses[LLAMA_BENCH_MAX_CASES];
 } bench;
 
 /* -------------------------------------------------------------------------------------------------------------- running */
@@ -38,11 +50,15 @@ static int serve_requests(bench *b, llama_meter *meter) {
   return llama_serve(b->engine, b->scheduler, meter, &no_logits, &no_trace, &no_text, false);
 }
 
+/* Of a request: its first, and those of the timed steps. */
+static int32_t tokens_kept(const bench *b) { return 1 + LLAMA_BENCH_STEPS * (1 + b->limits.draft.count); }
+
 static int add_request(bench *b, int32_t i, int32_t num_prompt, int32_t max_new, int32_t hold) {
   llama_request *r = &b->requests[i];
   *r = (llama_request){ .id = i, .num_prompt = num_prompt, .max_new = max_new, .hold = hold };
   r->prompt = b->prompts + (size_t)i * (size_t)b->limits.max_seq_len;
-  r->generated = b->generated + (size_t)i * (1 + LLAMA_BENCH_STEPS);
+  r->generated = b->generated + (size_t)i * (size_t)tokens_kept(b);
+  r->rate = b->rate;
   return llama_scheduler_add(b->scheduler, r);
 }
 
@@ -52,11 +68,34 @@ static int run_prompt(bench *b, const llama_bench_case *c, llama_meter *meter) {
   return serve_requests(b, meter);
 }
 
+/* Of the case, from the requests of one run: tokens for each of them and step. */
+static double tokens_per_step(const bench *b, const llama_bench_case *c) {
+  int64_t tokens = 0;
+  for (int32_t i = 0; i < c->requests; i++)
+    tokens += b->requests[i].num_generated - 1;
+  return (double)tokens / c->requests / c->tokens;
+}
+
+/* With guesses the requests run for as many steps as without, so that none waits for another at the end. */
+static int run_steps(bench *b, const llama_bench_case *c, llama_meter *meter) {
+  llama_logits no_logits = { 0 };
+  llama_trace no_trace = { 0 };
+  llama_text no_text = { 0 };
+  llama_loop loop = { .engine = b->engine, .scheduler = b->scheduler, .meter = meter };
+  loop.logits = &no_logits;
+  loop.trace = &no_trace;
+  loop.text = &no_text;
+  for (int32_t i = 0; i < c->requests; i++)
+    b->requests[i].hold = tokens_kept(b);
+  return llama_loop_steps(&loop, (uint64_t)c->tokens);
+}
+
 /* The timed steps of requests that are held at the end of their prompts; then takes them back to that place. */
-static int run_decodes(bench *b, const llama_bench_case *c, llama_meter *meter) {
+static int run_decodes(bench *b, const llama_bench_case *c, llama_meter *meter, double *tokens) {
   for (int32_t i = 0; i < c->requests; i++)
     b->requests[i].hold = 1 + c->tokens;
-  TRY(serve_requests(b, meter));
+  TRY(b->scheduler == b->schedulers[1] ? run_steps(b, c, meter) : serve_requests(b, meter));
+  *tokens = tokens_per_step(b, c);
   for (int32_t i = 0; i < c->requests; i++) {
     b->requests[i].hold = 1;
     TRY(llama_scheduler_rewind(b->scheduler, &b->requests[i]));
@@ -66,7 +105,7 @@ static int run_decodes(bench *b, const llama_bench_case *c, llama_meter *meter) 
 
 static int begin_decodes(bench *b, const llama_bench_case *c) {
   for (int32_t i = 0; i < c->requests; i++)
-    TRY(add_request(b, i, c->context, 1 + c->tokens, 1));
+    TRY(add_request(b, i, c->context, b->scheduler == b->schedulers[1] ? tokens_kept(b) : 1 + c->tokens, 1));
   return serve_requests(b, &b->untimed);
 }
 
@@ -85,11 +124,11 @@ static void show_progress_of(const bench *b, const llama_bench_case *c, int32_t 
 }
 
 /* The first repetition is not timed. */
-static int repeat_case(bench *b, const llama_bench_case *c, llama_meter *meter, llama_series *walls) {
+static int repeat_case(bench *b, const llama_bench_case *c, llama_meter *meter, llama_series *walls, double *tokens) {
   for (int32_t i = 0; i <= b->config->repetitions; i++) {
     llama_meter *used = i == 0 ? &b->untimed : meter;
     show_progress_of(b, c, i);
-    TRY(c->prompt ? run_prompt(b, c, used) : run_decodes(b, c, used));
+    TRY(c->prompt ? run_prompt(b, c, used) : run_decodes(b, c, used, tokens));
     if (i > 0)
       TRY(llama_series_add(walls, used->seconds));
   }
@@ -97,27 +136,57 @@ static int repeat_case(bench *b, const llama_bench_case *c, llama_meter *meter, 
 }
 
 /* The time of a prompt is that of all its steps. */
-static row make_row(const llama_bench_case *c, llama_meter *meter, llama_series *walls) {
+static row make_row(const llama_bench_case *c, llama_meter *meter, llama_series *walls, double tokens) {
   double wall = 1e-3 * (double)llama_quantile(walls, 0.5);
   row r;
   r.ms = c->prompt ? wall : wall / c->tokens;
   r.p99 = 1e-3 * (double)llama_quantile(c->prompt ? walls : &meter->intervals, 0.99);
-  r.tokens_per_second = wall > 0.0 ? 1e3 * (double)c->requests * (double)c->tokens / wall : 0.0;
+  r.tokens_per_second = wall > 0.0 ? 1e3 * (double)c->requests * (double)c->tokens * tokens / wall : 0.0;
   return r;
 }
 
-static int run_case(bench *b, const llama_bench_case *c, row *r) {
+/* `*tokens`: of a request in a step of the timed ones, 1 without guesses. */
+static int run_case(bench *b, const llama_bench_case *c, row *r, double *tokens) {
   llama_meter meter = { 0 };
+  *tokens = 1.0;
   llama_series walls = { 0 };
   int result = c->prompt ? 0 : begin_decodes(b, c);
   if (result == 0)
-    result = repeat_case(b, c, &meter, &walls);
+    result = repeat_case(b, c, &meter, &walls, tokens);
   if (result == 0 && !c->prompt)
     result = end_decodes(b, c);
-  *r = make_row(c, &meter, &walls);
+  *r = make_row(c, &meter, &walls, *tokens);
   llama_meter_free(&meter);
   free(walls.values);
   return result == 0 ? 0 : llama_fail_in(c->test);
+}
+
+/* Steps that ran eagerly, and all steps. */
+static int count_steps(const bench *b, uint64_t *eager, uint64_t *steps) {
+  cgr_stats stats = CGR_STATS_INIT;
+  TRY_CGR(cgr_runtime_stats(b->engine->runtime, &stats));
+  *eager = 0;
+  *steps = stats.steps;
+  for (int reason = 0; reason < CGR_REASON_COUNT_; reason++)
+    *eager += stats.by_reason[CGR_KIND_NONE][reason];
+  return 0;
+}
+
+/* Once with a coin that accepts nothing, for what a verifying step takes, and once with the coin that was asked for. */
+static int run_guesses(bench *b, const llama_bench_case *c, guesses *g) {
+  uint64_t eager[2], steps[2];
+  double none;
+  TRY(count_steps(b, &eager[0], &steps[0]));
+  b->scheduler = b->schedulers[1];
+  b->rate = 0.0f;
+  TRY(run_case(b, c, &g->row, &none));
+  g->verify_ms = g->row.ms;
+  b->rate = b->limits.draft.rate;
+  TRY(run_case(b, c, &g->row, &g->tokens));
+  b->scheduler = b->schedulers[0];
+  TRY(count_steps(b, &eager[1], &steps[1]));
+  g->replayed = 1.0 - (double)(eager[1] - eager[0]) / (double)(steps[1] - steps[0]);
+  return 0;
 }
 
 /* --------------------------------------------------------------------------------------------------------------- output */
@@ -173,7 +242,46 @@ static int print_row(const bench *b, const llama_bench_case *c, const row *r) {
   return 0;
 }
 
-static cJSON *json_case(const llama_bench_case *c, const row *r) {
+static double gain_of(const row *plain, const guesses *g) {
+  return plain->tokens_per_second > 0.0 ? g->row.tokens_per_second / plain->tokens_per_second : 0.0;
+}
+
+/* By the times of steps whose guesses were all rejected. */
+static double predicted_gain_of(const row *plain, const guesses *g) {
+  return g->verify_ms > 0.0 ? g->tokens * plain->ms / g->verify_ms : 0.0;
+}
+
+/* A row of the table, and what it means. */
+static int print_guesses(const bench *b, const llama_bench_case *c, const row *plain, const guesses *g) {
+  const llama_draft *draft = &b->limits.draft;
+  llama_bench_case named = *c;
+  snprintf(named.test, sizeof(named.test), "%.20s, K = %d", c->test, draft->count);
+  TRY(print_row(b, &named, &g->row));
+  printf("# guesses: %s, %d request%s: coin %.2f, %.3f tokens of a request in a step (%.3f expected); ", c->test, c->requests,
+         llama_plural(c->requests), (double)draft->rate, g->tokens, llama_expected_tokens(draft->rate, draft->count));
+  printf("a step that verifies takes %.3f of a plain one; gain %.3f, predicted %.3f; %.2f%% of the steps replayed\n",
+         plain->ms > 0.0 ? g->verify_ms / plain->ms : 0.0, gain_of(plain, g), predicted_gain_of(plain, g), 100.0 * g->replayed);
+  fflush(stdout);
+  return 0;
+}
+
+static cJSON *json_guesses(const bench *b, const row *plain, const guesses *g) {
+  cJSON *item = cJSON_CreateObject();
+  cJSON_AddNumberToObject(item, "draft_tokens", b->limits.draft.count);
+  cJSON_AddNumberToObject(item, "rate", (double)b->limits.draft.rate);
+  cJSON_AddNumberToObject(item, "ms_per_step", g->row.ms);
+  cJSON_AddNumberToObject(item, "verify_ms", g->verify_ms);
+  cJSON_AddNumberToObject(item, "tokens_per_step", g->tokens);
+  cJSON_AddNumberToObject(item, "tokens_per_second", g->row.tokens_per_second);
+  cJSON_AddNumberToObject(item, "gain", gain_of(plain, g));
+  cJSON_AddNumberToObject(item, "predicted_gain", predicted_gain_of(plain, g));
+  cJSON_AddNumberToObject(item, "replayed", g->replayed);
+  return item;
+}
+
+static cJSON *json_case(const bench *b, int32_t index) {
+  const llama_bench_case *c = &b->plan->cases[index];
+  const row *r = &b->rows[index];
   cJSON *item = cJSON_CreateObject();
   cJSON_AddStringToObject(item, "test", c->test);
   cJSON_AddNumberToObject(item, "requests", c->requests);
@@ -184,6 +292,8 @@ static cJSON *json_case(const llama_bench_case *c, const row *r) {
   cJSON_AddNumberToObject(item, "ms_per_step", r->ms);
   cJSON_AddNumberToObject(item, "p99_ms", r->p99);
   cJSON_AddNumberToObject(item, "tokens_per_second", r->tokens_per_second);
+  if (b->schedulers[1] && !c->prompt)
+    cJSON_AddItemToObject(item, "guesses", json_guesses(b, r, &b->guesses[index]));
   return item;
 }
 
@@ -204,7 +314,7 @@ static int write_json(const bench *b, const cgr_device_info *info) {
   cJSON_AddStringToObject(page, "kv_dtype", cgr_dtype_name(llama_cache_dtype(&b->limits, b->weights)));
   cJSON_AddStringToObject(page, "mode", mode);
   for (int32_t i = 0; i < b->plan->num_cases; i++)
-    cJSON_AddItemToArray(cases, json_case(&b->plan->cases[i], &b->rows[i]));
+    cJSON_AddItemToArray(cases, json_case(b, i));
   char *text = cJSON_Print(page);
   cJSON_Delete(page);
   if (!text)
@@ -225,10 +335,12 @@ static int set_limits(bench *b, const cgr_device_info *info) {
   const size_t element = cgr_dtype_size(llama_cache_dtype(n, b->weights));
   uint64_t room = llama_room(info), activations = llama_engine_activations(n, b->weights);
   room = room > activations ? room - activations : 0;
-  const llama_bench_bounds bounds = { n->page_size, b->config->pages, element, room };
+  const llama_bench_bounds bounds = { n->page_size, b->config->pages, element, room, n->draft.count };
   TRY(llama_bench_plan_fit(b->plan, &b->weights->config, &bounds, &needs));
   n->max_requests = needs.requests;
-  n->max_tokens = b->config->chunk > needs.requests ? b->config->chunk : needs.requests;
+  n->max_tokens = needs.requests * (1 + n->draft.count);
+  if (n->max_tokens < b->config->chunk)
+    n->max_tokens = b->config->chunk;
   n->max_seq_len = needs.seq_len;
   n->num_pages = needs.pages;
   return 0;
@@ -239,7 +351,7 @@ static int make_requests(bench *b) {
   llama_random random = { b->config->seed };
   b->requests = calloc(requests, sizeof(*b->requests));
   b->prompts = malloc(requests * length * sizeof(*b->prompts));
-  b->generated = malloc(requests * (1 + LLAMA_BENCH_STEPS) * sizeof(*b->generated));
+  b->generated = malloc(requests * (size_t)tokens_kept(b) * sizeof(*b->generated));
   if (!b->requests || !b->prompts || !b->generated)
     return llama_fail("no memory");
   for (size_t i = 0; i < requests * length; i++)
@@ -254,7 +366,12 @@ static int make_engine(bench *b, llama_ops *ops, cudaStream_t stream) {
   TRY(llama_engine_capture(b->engine));
   llama_scheduler_config s = { .runtimes = { b->engine->runtime }, .num_runtimes = 1 };
   llama_scheduler_set_limits(&s, n, b->config->chunk);
-  return llama_scheduler_create(&s, &b->scheduler);
+  if (n->draft.count)
+    TRY(llama_scheduler_create(&s, &b->schedulers[1]));
+  s.draft.count = 0;
+  TRY(llama_scheduler_create(&s, &b->schedulers[0]));
+  b->scheduler = b->schedulers[0];
+  return 0;
 }
 
 static int run_cases(bench *b, llama_ops *ops, cudaStream_t stream) {
@@ -267,8 +384,13 @@ static int run_cases(bench *b, llama_ops *ops, cudaStream_t stream) {
     const llama_bench_case *c = &b->plan->cases[i];
     if (*c->left_out)
       continue;
-    TRY(run_case(b, c, &b->rows[i]));
+    double one;
+    TRY(run_case(b, c, &b->rows[i], &one));
     TRY(print_row(b, c, &b->rows[i]));
+    if (!b->schedulers[1] || c->prompt)
+      continue;
+    TRY(run_guesses(b, c, &b->guesses[i]));
+    TRY(print_guesses(b, c, &b->rows[i], &b->guesses[i]));
   }
   return write_json(b, &info);
 }
@@ -283,7 +405,8 @@ int llama_bench(const llama_bench_config *config, llama_bench_plan *plan, const 
   b->limits = *limits;
   b->weights = weights;
   int result = run_cases(b, ops, stream);
-  llama_scheduler_destroy(b->scheduler);
+  for (int i = 0; i < 2; i++)
+    llama_scheduler_destroy(b->schedulers[i]);
   llama_engine_destroy(b->engine);
   llama_meter_free(&b->untimed);
   free(b->requests);

@@ -92,14 +92,19 @@ int llama_bench_plan_make(const llama_options *o, llama_bench_plan *plan) {
 
 /* ------------------------------------------------------------------------------------------------------------- fitting */
 
-static int64_t pages_of(const llama_bench_case *c, int32_t page_size) {
-  return c->requests * (((int64_t)c->context + c->tokens + page_size - 1) / page_size) + RESERVED_PAGES;
+/* Tokens of a request at the end of the case. */
+static int64_t longest_of(const llama_bench_case *c, const llama_bench_bounds *b) {
+  return c->context + (int64_t)c->tokens * (c->prompt ? 1 : 1 + b->draft_tokens);
+}
+
+static int64_t pages_of(const llama_bench_case *c, const llama_bench_bounds *b) {
+  return c->requests * ((longest_of(c, b) + b->page_size - 1) / b->page_size) + RESERVED_PAGES;
 }
 
 static void judge_case(llama_bench_case *c, const llama_config *config, const llama_bench_bounds *b) {
   char *why = c->left_out;
   const size_t size = sizeof(c->left_out);
-  int64_t longest = (int64_t)c->context + c->tokens, pages = pages_of(c, b->page_size);
+  int64_t longest = longest_of(c, b), pages = pages_of(c, b);
   uint64_t page = 2 * (uint64_t)config->num_layers * (uint64_t)config->num_kv_heads * (uint64_t)config->head_dim *
                   (uint64_t)b->page_size * b->element;
   if (longest > config->max_positions)
@@ -124,7 +129,7 @@ int llama_bench_plan_fit(llama_bench_plan *plan, const llama_config *config, con
     judge_case(c, config, b);
     if (*c->left_out)
       continue;
-    int32_t longest = c->context + c->tokens, pages = (int32_t)pages_of(c, b->page_size);
+    int32_t longest = (int32_t)longest_of(c, b), pages = (int32_t)pages_of(c, b);
     needs->requests = needs->requests < c->requests ? c->requests : needs->requests;
     needs->seq_len = needs->seq_len < longest ? longest : needs->seq_len;
     needs->pages = needs->pages < pages ? pages : needs->pages;

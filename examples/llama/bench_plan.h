@@ -39,9 +39,10 @@ int llama_bench_plan_make(const llama_options *options, llama_bench_plan *plan);
 
 typedef struct llama_bench_bounds {
   int32_t page_size;
-  int32_t pages;  /* of the pool, as asked for; 0: as the cases need */
-  size_t element; /* bytes of one in the cache */
-  uint64_t room;  /* bytes for the cache */
+  int32_t pages;        /* of the pool, as asked for; 0: as the cases need */
+  size_t element;       /* bytes of one in the cache */
+  uint64_t room;        /* bytes for the cache */
+  int32_t draft_tokens; /* guesses of a request in a step: its decode steps compute up to as many tokens more each */
 } llama_bench_bounds;
 
 /* What one runtime needs for all cases that run. */

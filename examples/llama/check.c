@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/llama/check_drafts.h"
 #include "examples/llama/prove.h"
 #include "examples/llama/random.h"
 #include "examples/llama/scheduler.h"
@@ -57,6 +58,7 @@ static int arrive(check *c) {
   found->request.num_prompt = a < b ? a : b;
   found->request.max_new = llama_random_between(&c->random, 1, LLAMA_CHECK_MAX_NEW);
   found->request.generated = found->generated;
+  found->request.rate = c->engines[0]->limits.draft.rate;
   /* Half of them take the likeliest tokens. */
   found->request.seed = llama_random_between(&c->random, 0, INT32_MAX - 1);
   found->request.temperature =
@@ -102,23 +104,30 @@ static int same_tokens(const check *c, const cgr_step_result *a, const cgr_step_
     if (a->tags[i] != b->tags[i] || a->num_tokens[i] != b->num_tokens[i])
       return llama_fail("step %lld, request %d of %d: %d tokens for tag %llx replayed, %d for %llx eager", step, i, n,
                         a->num_tokens[i], (unsigned long long)a->tags[i], b->num_tokens[i], (unsigned long long)b->tags[i]);
-    int32_t x = a->tokens[i * a->token_stride], y = b->tokens[i * b->token_stride];
-    if (a->num_tokens[i] > 0 && x != y)
-      return llama_fail("step %lld, request %d of %d: token %d replayed, %d eager", step, i, n, x, y);
+    for (int32_t j = 0; j < a->num_tokens[i]; j++) {
+      int32_t x = a->tokens[i * a->token_stride + j], y = b->tokens[i * b->token_stride + j];
+      if (x != y)
+        return llama_fail("step %lld, request %d of %d: token %d replayed, %d eager", step, i, n, x, y);
+    }
   }
   return 0;
 }
 
-static int same_logits(const check *c, int32_t n) {
+static int same_logits(const check *c, size_t n) {
   size_t vocab = (size_t)c->engines[0]->weights->config.vocab_size;
-  for (size_t i = 0; i < (size_t)n * vocab; i++)
+  for (size_t i = 0; i < n * vocab; i++)
     if (!isfinite(c->logits[1][i]))
-      return llama_fail("step %lld, request %zu of %d, logit %zu is %g, expected a finite number", (long long)c->counts.steps,
+      return llama_fail("step %lld, row %zu of %zu, logit %zu is %g, expected a finite number", (long long)c->counts.steps,
                         i / vocab, n, i % vocab, (double)c->logits[1][i]);
     else if (memcmp(&c->logits[0][i], &c->logits[1][i], sizeof(float)) != 0)
-      return llama_fail("step %lld, request %zu of %d, logit %zu: %.9g replayed, %.9g eager", (long long)c->counts.steps,
-                        i / vocab, n, i % vocab, (double)c->logits[0][i], (double)c->logits[1][i]);
+      return llama_fail("step %lld, row %zu of %zu, logit %zu: %.9g replayed, %.9g eager", (long long)c->counts.steps, i / vocab,
+                        n, i % vocab, (double)c->logits[0][i], (double)c->logits[1][i]);
   return 0;
+}
+
+/* Rows of logits of `requests` in a step of this key. */
+static size_t logit_rows(const check *c, int32_t requests, const cgr_key *key) {
+  return (size_t)requests * (size_t)llama_engine_width(c->engines[0], key);
 }
 
 /* One step on one runtime; its logits come back after it. */
@@ -131,7 +140,7 @@ static int run(check *c, int which, const llama_work *work, const cgr_key *force
   TRY(llama_step(e, &batch, step, &cost));
   if (step->state != CGR_STEP_LAUNCHED)
     return llama_fail("%s", cgr_last_message());
-  size_t bytes = (size_t)batch.num_requests * (size_t)e->weights->config.vocab_size * sizeof(float);
+  size_t bytes = logit_rows(c, batch.num_requests, &step->key) * (size_t)e->weights->config.vocab_size * sizeof(float);
   TRY_CGR(cgr_copy(e->device, c->logits[which], e->logits, bytes, e->stream));
   return 0;
 }
@@ -168,7 +177,7 @@ static int lockstep(check *c) {
   TRY_CGR(cgr_step_wait(c->engines[0]->runtime, replayed.mark, -1, &a));
   TRY_CGR(cgr_step_wait(c->engines[1]->runtime, eager.mark, -1, &b));
   TRY(same_tokens(c, &a, &b, work.batch.num_requests));
-  TRY(same_logits(c, work.batch.num_requests));
+  TRY(same_logits(c, logit_rows(c, work.batch.num_requests, &key)));
   count(c, &replayed);
   return llama_scheduler_completed(c->scheduler, &a);
 }
@@ -261,7 +270,8 @@ static int make(check *c, const llama_check_config *config, const llama_limits *
     return llama_fail("no memory");
   for (int i = 0; i < 2; i++) {
     void *rows = NULL;
-    size_t bytes = (size_t)limits->max_requests * (size_t)weights->config.vocab_size * sizeof(float);
+    size_t rows_each = 1 + (size_t)limits->draft.count;
+    size_t bytes = (size_t)limits->max_requests * rows_each * (size_t)weights->config.vocab_size * sizeof(float);
     TRY_CGR(cgr_memory_alloc_pinned(ops->device, bytes, &rows));
     c->logits[i] = rows;
   }
@@ -294,6 +304,8 @@ int llama_check(const llama_check_config *config, const llama_limits *limits, co
   for (int i = 0; i < 2; i++)
     cgr_memory_free_pinned(ops->device, c.logits[i]);
   free(c.clients);
+  if (result == 0 && limits->draft.kind == LLAMA_DRAFT_LOOKUP)
+    result = llama_check_drafts(config, limits, weights, ops, stream);
   if (result == 0 && limits->graph_mode != CGR_MODE_NONE)
     result = llama_prove(limits, weights, ops, stream);
   return result == 0 ? 0 : llama_fail_in("check");

@@ -1,6 +1,6 @@
 /* --check: two runtimes with caches of their own in lockstep, one that replays graphs and one that runs every step eagerly at
  * the same padded counts, while requests come and go; half of them sample, at several temperatures. Every token and every
- * logit must have the same bits. Then the proofs of prove.h. */
+ * logit must have the same bits. Then, with --draft lookup, check_drafts.h, and the proofs of prove.h. */
 #ifndef LLAMA_CHECK_H
 #define LLAMA_CHECK_H
 

@@ -19,12 +19,19 @@ int llama_cgr(cgr_status status, const char *call) {
 
 /* ------------------------------------------------------------------------------------------------------------- memory */
 
+static void lay_out_guessing(llama_engine *e, llama_arena *arena, size_t places) {
+  e->guessing.places = llama_arena_take(arena, places, sizeof(int32_t));
+  e->guessing.place_rows = llama_arena_take(arena, places, sizeof(int32_t));
+  e->guessing.sampled = llama_arena_take(arena, places, sizeof(int32_t));
+}
+
 static void lay_out_activations(llama_engine *e) {
   const llama_config *c = &e->weights->config;
   const llama_limits *n = &e->limits;
   llama_arena *arena = &e->activations;
   size_t element = cgr_dtype_size((cgr_dtype)e->weights->dtype);
-  size_t tokens = (size_t)llama_gemm_rows(n->max_tokens), requests = (size_t)llama_gemm_rows(n->max_requests);
+  size_t width = 1 + (size_t)n->draft.count, tokens = (size_t)llama_gemm_rows(n->max_tokens);
+  size_t requests = (size_t)llama_gemm_rows(n->max_requests * (int32_t)width); /* rows of logits */
   size_t hidden = (size_t)c->hidden_size, inner = (size_t)c->intermediate_size, head_dim = (size_t)c->head_dim;
   size_t q_heads = (size_t)c->num_q_heads, kv_heads = (size_t)c->num_kv_heads;
   arena->used = 0;
@@ -37,6 +44,8 @@ static void lay_out_activations(llama_engine *e) {
   e->last = llama_arena_take(arena, requests * hidden, element);
   e->logits = llama_arena_take(arena, requests * (size_t)c->vocab_size, sizeof(float));
   e->angles = llama_arena_take(arena, (size_t)n->max_seq_len * head_dim, sizeof(float));
+  if (width > 1)
+    lay_out_guessing(e, arena, (size_t)n->max_requests * width);
 }
 
 size_t llama_engine_activations(const llama_limits *limits, const llama_weights *weights) {
@@ -166,6 +175,20 @@ static int register_regions(llama_engine *e) {
   return 0;
 }
 
+static int find_guessing(llama_engine *e) {
+  void *drafts, *accepted, *tokens, *rates = NULL;
+  TRY(find_buffer(e, CGR_BUFFER_NUM_DRAFTS, 0, &drafts));
+  TRY(find_buffer(e, CGR_BUFFER_NUM_ACCEPTED, 0, &accepted));
+  TRY(find_buffer(e, CGR_BUFFER_DRAFT_TOKENS, 0, &tokens));
+  if (e->limits.draft.kind == LLAMA_DRAFT_COIN)
+    TRY(find_buffer(e, CGR_BUFFER_DECLARED, LLAMA_DATA_RATE, &rates));
+  e->guessing.num_drafts = drafts;
+  e->guessing.num_accepted = accepted;
+  e->guessing.draft_tokens = tokens;
+  e->guessing.rates = rates;
+  return 0;
+}
+
 static int find_buffers(llama_engine *e) {
   void *input_ids, *positions, *indices, *rows, *next, *noise, *temperatures;
   TRY(find_buffer(e, CGR_BUFFER_INPUT_IDS, 0, &input_ids));
@@ -182,12 +205,12 @@ static int find_buffers(llama_engine *e) {
   e->next_tokens = next;
   e->noise = noise;
   e->temperatures = temperatures;
-  return 0;
+  return e->limits.draft.count ? find_guessing(e) : 0;
 }
 
 /* Padded requests keep the padding: a temperature of 0, so no noise is computed for them. */
 static void declare_data(cgr_buffer_decl *data) {
-  for (int i = 0; i < LLAMA_NUM_DATA; i++) {
+  for (int i = 0; i <= LLAMA_DATA_RATE; i++) {
     data[i] = (cgr_buffer_decl)CGR_BUFFER_DECL_INIT;
     data[i].dimension = CGR_DIMENSION_ROWS;
     data[i].source = CGR_SOURCE_STAGED;
@@ -197,6 +220,8 @@ static void declare_data(cgr_buffer_decl *data) {
   data[LLAMA_DATA_NOISE].width = 2;
   data[LLAMA_DATA_TEMPERATURE].name = "temperature";
   data[LLAMA_DATA_TEMPERATURE].dtype = CGR_DTYPE_FP32;
+  data[LLAMA_DATA_RATE].name = "rate";
+  data[LLAMA_DATA_RATE].dtype = CGR_DTYPE_FP32;
 }
 
 static int create_runtime(llama_engine *e, const cgr_layer *layers) {
@@ -208,10 +233,12 @@ static int create_runtime(llama_engine *e, const cgr_layer *layers) {
   config.device_handle = e->device;
   config.groups = &group;
   config.num_groups = 1;
-  cgr_buffer_decl data[LLAMA_NUM_DATA];
+  cgr_buffer_decl data[LLAMA_DATA_RATE + 1];
   declare_data(data);
   config.buffers = data;
-  config.num_buffers = LLAMA_NUM_DATA;
+  config.num_buffers = LLAMA_NUM_DATA + (n->draft.kind == LLAMA_DRAFT_COIN);
+  config.num_draft_tokens = n->draft.count;
+  config.batch_invariant = n->batch_invariant;
   config.layers = layers;
   config.num_layers = e->weights->config.num_layers;
   config.max_requests = n->max_requests;
@@ -257,6 +284,11 @@ int llama_engine_create(const llama_limits *limits, const llama_weights *weights
   }
   *engine = e;
   return 0;
+}
+
+int32_t llama_engine_width(const llama_engine *e, const cgr_key *key) {
+  const int32_t most = 1 + e->limits.draft.count;
+  return key->query_len == 0 || key->query_len > most ? most : key->query_len;
 }
 
 /* The warm-up lets cuBLASLt choose and load its kernels, which a capture would have to do at a worse moment. */

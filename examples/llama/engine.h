@@ -4,6 +4,7 @@
 
 #include <cgr/cgr.h>
 
+#include "examples/llama/draft.h"
 #include "examples/llama/error.h"
 #include "examples/llama/model.h"
 #include "examples/llama/ops.h"
@@ -53,12 +54,14 @@ typedef struct llama_limits {
   int32_t max_tokens;   /* in one step */
   int32_t max_seq_len;
   int32_t page_size;
-  int32_t num_pages;    /* including the two that cgr reserves */
-  cgr_kv_layout layout; /* of a page; a layer's cache is [2][pages] of it: K, then V */
-  int32_t kv_dtype;     /* cgr_dtype of the cache; NONE: that of the weights */
-  int32_t max_changes;  /* as in cgr_config; 0: its default */
-  int32_t graph_mode;   /* cgr_graph_mode */
-  int32_t timing;       /* as in cgr_config */
+  int32_t num_pages;       /* including the two that cgr reserves */
+  cgr_kv_layout layout;    /* of a page; a layer's cache is [2][pages] of it: K, then V */
+  int32_t kv_dtype;        /* cgr_dtype of the cache; NONE: that of the weights */
+  int32_t max_changes;     /* as in cgr_config; 0: its default */
+  int32_t graph_mode;      /* cgr_graph_mode */
+  int32_t timing;          /* as in cgr_config */
+  int32_t batch_invariant; /* the same */
+  llama_draft draft;       /* guesses: count of a request in a step, and whether a coin accepts them */
 } llama_limits;
 
 /* Of a layer whose cache is of i8 (factors.h), in device memory. */
@@ -69,7 +72,16 @@ typedef struct llama_factors {
 } llama_factors;
 
 /* What the sampler reads of a request: data of its row (cgr_request_set_data). */
-enum { LLAMA_DATA_NOISE, LLAMA_DATA_TEMPERATURE, LLAMA_NUM_DATA };
+enum { LLAMA_DATA_NOISE, LLAMA_DATA_TEMPERATURE, LLAMA_NUM_DATA, LLAMA_DATA_RATE = LLAMA_NUM_DATA }; /* RATE: only with a coin */
+
+/* What a step with guesses needs besides; all NULL without. W = 1 + k tokens of each request. */
+typedef struct llama_guessing {
+  int32_t *places, *place_rows;         /* [requests, W] tokens whose logits are computed, and their requests' rows */
+  int32_t *sampled;                     /* [requests, W] */
+  const int32_t *num_drafts;            /* of the runtime */
+  int32_t *num_accepted, *draft_tokens; /* of the runtime */
+  const float *rates;                   /* [rows + 1] of a coin, or NULL */
+} llama_guessing;
 
 typedef struct llama_engine {
   llama_limits limits;
@@ -86,7 +98,7 @@ typedef struct llama_engine {
   void *attended;           /* [tokens, q heads, head_dim] */
   void *gate_up;            /* [tokens, 2, intermediate] */
   void *inner;              /* [tokens, intermediate] */
-  void *last;               /* [requests, hidden] */
+  void *last;               /* [requests, hidden]; with guesses W rows for each request, as its logits */
   float *logits;            /* [requests, vocab] */
   float *angles;            /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
   void **caches;            /* [layers] */
@@ -98,6 +110,7 @@ typedef struct llama_engine {
   const int32_t *noise;                                                 /* [rows + 1, 2] seed and request */
   const float *temperatures;                                            /* [rows + 1] */
   int32_t *next_tokens;
+  llama_guessing guessing;
   int64_t records; /* calls of llama_record: eager steps and captures */
 } llama_engine;
 
@@ -111,6 +124,9 @@ int llama_engine_create(const llama_limits *limits, const llama_weights *weights
                         llama_engine **engine);
 int llama_engine_capture(llama_engine *engine);
 void llama_engine_destroy(llama_engine *engine);
+
+/* Tokens of a request whose logits a step of this key computes: 1, or with guesses as many as the key's graphs serve. */
+int32_t llama_engine_width(const llama_engine *engine, const cgr_key *key);
 
 /* One step of the model (forward.c): what cgr records and captures. */
 cgr_status llama_record(cgr_recorder *recorder, void *engine);

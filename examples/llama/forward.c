@@ -17,13 +17,21 @@ typedef struct pass {
   llama_ops *ops;
   int32_t dtype;
   int32_t tokens, requests; /* padded */
+  int32_t width;            /* tokens of a request whose logits are computed */
   cudaStream_t stream;
 } pass;
 
 static cgr_status begin(cgr_recorder *recorder, const llama_engine *e, pass *p) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   PASS(cgr_record_get_info(recorder, &info));
-  *p = (pass){ e, &e->weights->config, e->ops, e->weights->dtype, info.num_tokens, info.num_requests, info.stream };
+  *p = (pass){ e,
+               &e->weights->config,
+               e->ops,
+               e->weights->dtype,
+               info.num_tokens,
+               info.num_requests,
+               llama_engine_width(e, &info.key),
+               info.stream };
   return CGR_OK;
 }
 
@@ -82,13 +90,25 @@ static cgr_status silu(const pass *p, void *out, const void *gate_up) {
   return p->ops->silu(p->ops, &args, p->stream);
 }
 
+/* With guesses: whose logits are computed. */
+static cgr_status places(const pass *p) {
+  const llama_engine *e = p->engine;
+  const llama_guessing *g = &e->guessing;
+  if (!g->places)
+    return CGR_OK;
+  llama_places_args args = { g->places, g->place_rows, e->logits_indices, g->num_drafts, e->request_rows, p->requests, p->width };
+  return p->ops->places(p->ops, &args, p->stream);
+}
+
 static cgr_status gather(const pass *p, void *out, const void *in) {
-  llama_gather_args args = { out, in, p->engine->logits_indices, p->requests, p->config->hidden_size, p->tokens, p->dtype };
+  const llama_engine *e = p->engine;
+  const int32_t *indices = e->guessing.places ? e->guessing.places : e->logits_indices;
+  llama_gather_args args = { out, in, indices, p->requests * p->width, p->config->hidden_size, p->tokens, p->dtype };
   return p->ops->gather(p->ops, &args, p->stream);
 }
 
 static cgr_status head(const pass *p, float *logits, const void *x) {
-  llama_gemm_args args = { .out = logits, .x = x, .weight = p->engine->weights->head, .rows = p->requests };
+  llama_gemm_args args = { .out = logits, .x = x, .weight = p->engine->weights->head, .rows = p->requests * p->width };
   args.n = p->config->vocab_size;
   args.k = p->config->hidden_size;
   args.dtype = p->dtype;
@@ -102,22 +122,48 @@ typedef struct sample_args {
   const llama_engine *engine;
 } sample_args;
 
+static cgr_status verify(const pass *p) {
+  const llama_engine *e = p->engine;
+  const llama_guessing *g = &e->guessing;
+  if (!g->places)
+    return CGR_OK;
+  llama_verify_args args = { .next_tokens = e->next_tokens, .num_accepted = g->num_accepted, .draft_tokens = g->draft_tokens };
+  args.sampled = g->sampled;
+  args.indices = g->places;
+  args.num_drafts = g->num_drafts;
+  args.request_rows = e->request_rows;
+  args.input_ids = e->input_ids;
+  args.positions = e->positions;
+  args.noise = e->noise;
+  args.rates = g->rates;
+  args.requests = p->requests;
+  args.width = p->width;
+  args.stride = 1 + e->limits.draft.count;
+  args.num_data = e->limits.max_requests + 1;
+  args.tokens = p->tokens;
+  args.vocab = p->config->vocab_size;
+  return p->ops->verify(p->ops, &args, p->stream);
+}
+
+/* Of each token whose logits there are; then guesses are accepted or not. */
 static cgr_status sample(cgr_recorder *recorder, const void *pointer) {
   const llama_engine *e = ((const sample_args *)pointer)->engine;
+  const llama_guessing *g = &e->guessing;
   pass p;
   PASS(begin(recorder, e, &p));
-  llama_sample_args args = { e->next_tokens,
+  llama_sample_args args = { g->sampled ? g->sampled : e->next_tokens,
                              e->logits,
-                             e->request_rows,
+                             g->place_rows ? g->place_rows : e->request_rows,
                              e->noise,
                              e->temperatures,
                              e->positions,
-                             e->logits_indices,
-                             p.requests,
+                             g->places ? g->places : e->logits_indices,
+                             p.requests * p.width,
                              p.config->vocab_size,
                              e->limits.max_requests + 1,
                              p.tokens };
-  return p.ops->sample(p.ops, &args, p.stream);
+  PASS(p.ops->sample(p.ops, &args, p.stream));
+  return verify(&p);
 }
 
 /* V's maxima, while factors are measured. */
@@ -156,8 +202,9 @@ cgr_status llama_record(cgr_recorder *recorder, void *engine) {
     PASS(silu(&p, e->inner, e->gate_up));
     PASS(gemm_add(&p, (projection){ LLAMA_DOWN, w->down, NULL }, e->x, e->inner, inner));
   }
+  PASS(places(&p));
   PASS(gather(&p, e->last, e->x));
-  PASS(rmsnorm(&p, e->last, e->last, e->weights->norm, p.requests));
+  PASS(rmsnorm(&p, e->last, e->last, e->weights->norm, p.requests * p.width));
   PASS(head(&p, e->logits, e->last));
   const sample_args args = { e };
   return cgr_record_call(recorder, sample, &args, sizeof(args));

@@ -9,6 +9,7 @@
 
 #include "examples/llama/bench.h"
 #include "examples/llama/check.h"
+#include "examples/llama/gain.h"
 #include "examples/llama/intro.h"
 #include "examples/llama/options.h"
 #include "examples/llama/output.h"
@@ -104,8 +105,9 @@ static int set_limits(program *p, int32_t longest) {
   const llama_options *o = &p->options;
   llama_limits *n = &p->limits;
   n->max_requests = o->concurrent ? o->concurrent : o->check ? 32 : 8;
-  n->max_tokens = n->max_requests + o->chunk;
+  n->max_tokens = n->max_requests * (1 + n->draft.count) + o->chunk;
   n->max_changes = o->max_changes;
+  n->batch_invariant = o->batch_invariant;
   n->timing = o->trace ? 2 : 0;
   n->max_seq_len = o->max_seq_len ? o->max_seq_len : (longest + 63) / 64 * 64;
   if (o->pages && !o->max_seq_len && n->max_seq_len > (o->pages - 2) * n->page_size) /* no further than the pool reaches */
@@ -140,6 +142,7 @@ static int make_requests(program *p, int32_t *longest) {
     r->id = i;
     r->seed = o->seed;
     r->temperature = o->temperature;
+    r->rate = p->limits.draft.rate;
     r->prompt = prompt->tokens;
     r->num_prompt = prompt->num_tokens;
     r->forced = prompt->forced;
@@ -153,12 +156,18 @@ static int make_requests(program *p, int32_t *longest) {
   return 0;
 }
 
-static int make_scheduler(program *p) {
+static llama_scheduler_config scheduler_config(const program *p) {
   const llama_config *c = &p->model->config;
   llama_scheduler_config s = { .runtimes = { p->engine->runtime }, .num_runtimes = 1 };
   llama_scheduler_set_limits(&s, &p->limits, p->options.chunk);
+  s.overcommit = p->options.overcommit;
   s.num_eos = p->options.ignore_eos ? 0 : c->num_eos;
   memcpy(s.eos_tokens, c->eos_tokens, sizeof(s.eos_tokens));
+  return s;
+}
+
+static int make_scheduler(program *p) {
+  const llama_scheduler_config s = scheduler_config(p);
   TRY(llama_scheduler_create(&s, &p->scheduler));
   for (int32_t i = 0; i < p->num_requests; i++)
     TRY(llama_scheduler_add(p->scheduler, &p->requests[i]));
@@ -246,6 +255,13 @@ static void introduce_requests(const program *p) {
   fflush(stdout);
 }
 
+static int report_drafts(program *p) {
+  const llama_scheduler_config s = scheduler_config(p);
+  if (p->limits.draft.count || p->options.overcommit)
+    llama_summary_drafts(stdout, llama_scheduler_drafts(p->scheduler));
+  return p->options.draft_compare ? llama_gain_measure(stdout, p->engine, &s, &p->meter, p->requests, p->num_requests) : 0;
+}
+
 /* The steps of the comparison are none of the requests': what counts those is read before. */
 static int report(program *p) {
   for (int32_t i = 0; i < p->num_requests; i++)
@@ -261,6 +277,7 @@ static int report(program *p) {
   TRY(llama_host_time_measure(p->engine, p->num_requests, p->on_host, &p->host_time));
   printf("\n");
   llama_summary_print(stdout, &p->meter, &p->host_time, p->on_host);
+  TRY(report_drafts(p));
   return write_json(p);
 }
 
@@ -311,7 +328,9 @@ static int run_bench(program *p) {
     .show_progress = !o->quiet && isatty(STDERR_FILENO),
   };
   p->limits.max_requests = p->bench.most_requests;
-  p->limits.max_tokens = o->chunk > p->bench.most_requests ? o->chunk : p->bench.most_requests;
+  p->limits.max_tokens = p->bench.most_requests * (1 + p->limits.draft.count);
+  if (p->limits.max_tokens < o->chunk)
+    p->limits.max_tokens = o->chunk;
   TRY(open_device(p));
   return llama_bench(&config, &p->bench, &p->limits, p->weights, p->ops, p->stream);
 }
@@ -327,6 +346,7 @@ static int run(program *p, int argc, char **argv) {
     return 0;
   }
   TRY(llama_read_names(&p->options, &p->limits, &p->dtype));
+  TRY(llama_read_draft(&p->options, &p->limits.draft));
   TRY(llama_bench_plan_make(&p->options, &p->bench));
   TRY(open_outputs(p));
   TRY(open_model(p));

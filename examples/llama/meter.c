@@ -37,6 +37,15 @@ int llama_meter_add(llama_meter *meter, llama_phase phase, const cgr_step *step,
   return llama_series_add(&kind->both, prepare_seconds + launch_seconds);
 }
 
+static void add_to_pace(llama_pace *pace, const cgr_step_result *result, double seconds) {
+  pace->steps++;
+  pace->seconds += seconds;
+  for (int32_t i = 0; i < result->num_requests; i++) {
+    pace->samples += result->num_tokens[i] > 0;
+    pace->tokens += (uint64_t)result->num_tokens[i];
+  }
+}
+
 int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_step_result *result) {
   double now = llama_now(), seconds = now - meter->completed;
   meter->completed = now;
@@ -49,12 +58,14 @@ int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_st
     load.seconds = seconds;
     llama_demand_add(&meter->mixed, &load);
   }
+  if (!work->prompt_tokens)
+    add_to_pace(&meter->paces[llama_pace_index(result->num_requests)], result, seconds);
   for (int32_t i = 0; i < result->num_requests; i++) {
     llama_request *r = llama_result_request(result, i);
     if (result->num_tokens[i] == 0 || r->ended_early)
       continue;
     llama_series *series = r->num_generated ? &meter->between_tokens : &meter->first_token;
-    TRY(llama_series_add(series, now - r->last_time));
+    TRY(llama_series_add(series, (now - r->last_time) / (r->num_generated ? result->num_tokens[i] : 1)));
     r->last_time = now;
   }
   return 0;

@@ -24,6 +24,7 @@ typedef struct llama_meter {
   double seconds;                        /* of the whole loop */
   double prompt_seconds;                 /* of the steps with tokens of prompts, each from the results before it to its own */
   double generation_seconds;             /* of the steps that sampled; a step may count in both */
+  llama_pace paces[LLAMA_NUM_PACES];     /* of the steps without tokens of prompts, their time counted as above */
   llama_demand mixed;                    /* of the steps with both, their time counted as above */
   llama_series first_token;              /* of each request: from when it was added to its first token */
   llama_series between_tokens;           /* of each request: from one token to the next */

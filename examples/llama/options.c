@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "examples/llama/bench_plan.h"
+#include "examples/llama/draft.h"
 #include "examples/llama/error.h"
 
 typedef enum kind { GROUP, SWITCH, NUMBER, REAL, TEXT, TEXTS, PATH } kind;
@@ -45,6 +46,17 @@ static const struct option {
   { "--chunk", NULL, NUMBER, FIELD(chunk), 1, 1 << 16, "N", "prompt tokens in one step; default: 64, with --bench 512" },
   { "--max-seq-len", NULL, NUMBER, FIELD(max_seq_len), 1, 1 << 24, "N", "longest sequence; default: what the requests need" },
 
+  { "--overcommit", NULL, SWITCH, FIELD(overcommit), 0, 0, NULL,
+    "admit requests that the pool may not hold to their end: some begin again" },
+
+  { "Guesses", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--draft", NULL, TEXT, FIELD(draft), 0, 0, "KIND",
+    "lookup: what followed the last tokens before; lookup:wait: known results\n"
+    "                          first; coin[:RATE]: rubbish, accepted at a rate (0.7), to measure" },
+  { "--draft-tokens", NULL, NUMBER, FIELD(draft_tokens), 1, LLAMA_MAX_DRAFTS, "K", "guesses of a request in a step; default: 3" },
+  { "--draft-compare", NULL, SWITCH, FIELD(draft_compare), 0, 0, NULL,
+    "serve everything again without guesses: compare tokens and speed" },
+
   { "Device, graphs and KV cache", NULL, GROUP, 0, 0, 0, NULL, NULL },
   { "--device", NULL, TEXT, FIELD(device), 0, 0, "NAME", "host, cuda, cuda:1, ...; default: a GPU if there is one" },
   { "--dtype", NULL, TEXT, FIELD(dtype), 0, 0, "TYPE",
@@ -56,6 +68,8 @@ static const struct option {
   { "--pages", NULL, NUMBER, FIELD(pages), 3, 1 << 26, "N", "pages in the pool; default: enough for the requests of one step" },
   { "--max-changes", NULL, NUMBER, FIELD(max_changes), 1, 1 << 20, "N",
     "words of page tables that one step may send; default: that of cgr" },
+  { "--batch-invariant", NULL, SWITCH, FIELD(batch_invariant), 0, 0, NULL,
+    "attention has the same bits alone and in any batch, at some cost" },
 
   { "Speed", NULL, GROUP, 0, 0, 0, NULL, NULL },
   { "--bench", NULL, SWITCH, FIELD(bench), 0, 0, NULL, "measure a prompt of 512 tokens and 128 decode steps; print a table" },
@@ -169,7 +183,7 @@ static const struct option *find_option(const char *text, size_t length) {
 
 /* --name value, --name=value and -n value. */
 int llama_options_parse(int argc, char **argv, llama_options *options) {
-  *options = (llama_options){ .steps = 500, .seed = 1, .temperature = -1 };
+  *options = (llama_options){ .steps = 500, .seed = 1, .temperature = -1, .draft_tokens = 3 };
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
     const struct option *o = find_option(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));

@@ -17,6 +17,8 @@ typedef struct llama_options {
   int32_t seed, steps; /* steps: of --check */
   float temperature;   /* 0: the likeliest token */
   int32_t check, ignore_eos, no_bos, texts, stats, quiet, help, version;
+  const char *draft;
+  int32_t draft_tokens, draft_compare, overcommit, batch_invariant;
   const char *random_weights, *bench_requests, *bench_contexts;
   int32_t bench, bench_repetitions;
 } llama_options;

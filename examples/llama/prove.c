@@ -27,7 +27,9 @@ static int self_test(const llama_engine *e, const int32_t *pages, int32_t num_pa
   const int64_t row = (int64_t)e->weights->config.vocab_size * (int64_t)sizeof(float);
   const cgr_watch logits = { "logits", e->logits, row, row, CGR_DIMENSION_REQUESTS, 0 };
   /* Every request samples, with a temperature of its own. */
-  const cgr_staged_range staged[] = { { LLAMA_DATA_NOISE, 0, 0.0, INT32_MAX }, { LLAMA_DATA_TEMPERATURE, 0, 0.25, 2.0 } };
+  const cgr_staged_range staged[] = { { LLAMA_DATA_NOISE, 0, 0.0, INT32_MAX },
+                                      { LLAMA_DATA_TEMPERATURE, 0, 0.25, 2.0 },
+                                      { LLAMA_DATA_RATE, 0, 0.0, 1.0 } };
   cgr_self_test test = CGR_SELF_TEST_INIT;
   cgr_finding finding;
   int32_t count = 0;
@@ -35,9 +37,9 @@ static int self_test(const llama_engine *e, const int32_t *pages, int32_t num_pa
   test.num_pages = num_pages;
   test.max_token = e->weights->config.vocab_size;
   test.watched = &logits;
-  test.num_watched = 1;
+  test.num_watched = !e->limits.draft.count; /* with guesses a request's logits have no fixed place: --check compares them */
   test.staged = staged;
-  test.num_staged = LLAMA_NUM_DATA;
+  test.num_staged = LLAMA_NUM_DATA + (e->limits.draft.kind == LLAMA_DRAFT_COIN);
   cgr_status status = cgr_runtime_self_test(e->runtime, &test, &finding, 1, &count);
   if (count > 0)
     return llama_fail("self-test: %s: %s (%d finding%s)", finding.field, finding.text, count, llama_plural(count));

@@ -24,20 +24,8 @@ static void show(const llama_scheduler *s, uint64_t steps, double *shown) {
   fflush(stderr);
 }
 
-typedef struct loop {
-  llama_engine *engine;
-  llama_scheduler *scheduler;
-  llama_meter *meter;
-  llama_logits *logits;
-  llama_trace *trace;
-  llama_text *text;
-  cgr_mark in_flight; /* the step whose results have not been read; seq 0: none */
-  llama_work work;    /* what it does; its arrays are gone */
-  uint64_t steps;
-} loop;
-
 /* Reads the results that are due. */
-static int collect(loop *l) {
+static int collect(llama_loop *l) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   if (!l->in_flight.seq)
     return 0;
@@ -52,8 +40,9 @@ static int collect(loop *l) {
 }
 
 /* Step N + 1 is prepared and launched before the tokens of step N are read: the device has them already, and the host needs
- * them only to show them and to find an end token. With logits, which the next step overwrites, they are read at once. */
-static int turn(loop *l, const llama_work *work) {
+ * them only to show them and to find an end token. With logits, which the next step overwrites, they are read at once; so they
+ * are for guesses that shall follow from all tokens. */
+static int turn(llama_loop *l, const llama_work *work) {
   cgr_step step = CGR_STEP_INIT;
   llama_cost cost;
   TRY(llama_step(l->engine, &work->batch, &step, &cost));
@@ -66,21 +55,36 @@ static int turn(loop *l, const llama_work *work) {
   l->in_flight = step.mark;
   l->work = *work;
   l->steps++;
-  return l->logits->file ? collect(l) : 0;
+  return l->logits->file || l->engine->limits.draft.waits ? collect(l) : 0;
+}
+
+int llama_loop_turn(llama_loop *l, bool *idle) {
+  llama_work work;
+  TRY(llama_scheduler_compose(l->scheduler, &work));
+  *idle = work.batch.num_requests == 0 && !l->in_flight.seq;
+  return *idle ? 0 : work.batch.num_requests ? turn(l, &work) : collect(l);
+}
+
+int llama_loop_steps(llama_loop *l, uint64_t steps) {
+  const double start = llama_now();
+  bool idle = false;
+  l->meter->completed = start;
+  for (const uint64_t last = l->steps + steps; l->steps < last && !idle;)
+    TRY(llama_loop_turn(l, &idle));
+  TRY(collect(l));
+  l->meter->seconds = llama_now() - start;
+  return 0;
 }
 
 int llama_serve(llama_engine *e, llama_scheduler *s, llama_meter *meter, llama_logits *logits, llama_trace *trace,
                 llama_text *text, bool show_progress) {
   double start = llama_now(), shown = start;
-  loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits, .trace = trace };
+  llama_loop l = { .engine = e, .scheduler = s, .meter = meter, .logits = logits, .trace = trace };
+  bool idle = false;
   l.text = text;
   meter->completed = start;
-  for (;;) {
-    llama_work work;
-    TRY(llama_scheduler_compose(s, &work));
-    if (work.batch.num_requests == 0 && !l.in_flight.seq)
-      break;
-    TRY(work.batch.num_requests ? turn(&l, &work) : collect(&l));
+  while (!idle) {
+    TRY(llama_loop_turn(&l, &idle));
     if (show_progress)
       show(s, l.steps, &shown);
   }

@@ -77,6 +77,21 @@ int llama_read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
   return 0;
 }
 
+int llama_read_draft(const llama_options *o, llama_draft *draft) {
+  TRY(llama_draft_parse(o->draft, o->draft_tokens, draft));
+  if (draft->kind == LLAMA_DRAFT_NONE)
+    return o->draft_compare ? llama_fail("--draft-compare: expected with --draft") : 0;
+  if (o->force_ids.count)
+    return llama_fail("--force-ids: expected without --draft, whose guesses follow what is sampled");
+  if (o->logits)
+    return llama_fail("--logits: expected without --draft, with which a step has several for a request");
+  if (o->bench && draft->kind != LLAMA_DRAFT_COIN)
+    return llama_fail("--draft is %s, expected coin with --bench, whose prompts are random", o->draft);
+  if (o->draft_compare && (o->check || o->bench))
+    return llama_fail("--draft-compare: expected without %s, which compares by itself", o->check ? "--check" : "--bench");
+  return 0;
+}
+
 /* The last part of the path; of "." and the like, all of it. */
 void llama_model_name(const llama_options *o, char *name, size_t size) {
   if (o->random_weights) {

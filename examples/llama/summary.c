@@ -37,3 +37,18 @@ void llama_summary_print(FILE *out, llama_meter *meter, const llama_host_time *t
   if (on_host)
     fputs("The host device computes on this processor: its times say nothing about a GPU.\n", out);
 }
+
+static double share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 0.0; }
+
+void llama_summary_drafts(FILE *out, const llama_draft_counts *d) {
+  if (d->guesses)
+    fprintf(out, "guesses    %7s, %s accepted (%.1f%%): %.2f tokens of a request in a step, %.2f in those with guesses\n",
+            llama_count(d->guesses).text, llama_count(d->accepted).text, 100.0 * share(d->accepted, d->guesses),
+            share(d->tokens, d->samples), 1.0 + share(d->accepted, d->verified));
+  else if (d->samples)
+    fprintf(out, "guesses          0\n");
+  if (d->preempted || d->short_of_pages)
+    fprintf(out, "pages      %llu time%s too few for a request or its guesses; %llu request%s began again\n",
+            (unsigned long long)d->short_of_pages, llama_plural((long long)d->short_of_pages), (unsigned long long)d->preempted,
+            llama_plural((long long)d->preempted));
+}

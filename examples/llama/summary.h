@@ -7,6 +7,8 @@
 #include "examples/llama/host_time.h"
 #include "examples/llama/meter.h"
 
+/* What became of guesses, and of requests that shared too few pages. */
+void llama_summary_drafts(FILE *out, const llama_draft_counts *drafts);
 void llama_summary_print(FILE *out, llama_meter *meter, const llama_host_time *time, bool on_host);
 
 #endif

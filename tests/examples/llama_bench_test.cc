@@ -177,13 +177,13 @@ TEST(LlamaBench, RefusesWhatItCannotDo) {
 using Plan = std::unique_ptr<llama_bench_plan>;
 
 // The default cases of the 8B shape in bf16, with room for this much cache.
-int Fit(uint64_t room, llama_bench_plan *plan, llama_bench_needs *needs) {
+int Fit(uint64_t room, llama_bench_plan *plan, llama_bench_needs *needs, int32_t draft_tokens = 0) {
   llama_options options = {};
   options.bench = 1;
   llama_model *model = nullptr;
   EXPECT_EQ(llama_bench_plan_make(&options, plan), 0);
   EXPECT_EQ(llama_shape_open("8b", &model), 0);
-  const llama_bench_bounds bounds = { 16, 0, 2, room };
+  const llama_bench_bounds bounds = { 16, 0, 2, room, draft_tokens };
   const int result = llama_bench_plan_fit(plan, &model->config, &bounds, needs);
   llama_model_close(model);
   return result;
@@ -208,6 +208,18 @@ TEST(LlamaBench, LeavesOutWhatTheDeviceCannotHold) {
   EXPECT_STREQ(llama_message(), "--bench: no case fits; pp512: its KV cache takes 0.1 GB, and the device has room for 0.0 GB");
 }
 
+// A step with three guesses may add four tokens to each request.
+TEST(LlamaBench, HasRoomForAcceptedGuesses) {
+  Plan plan = std::make_unique<llama_bench_plan>();
+  llama_bench_needs needs;
+  ASSERT_EQ(Fit(60000000000, plan.get(), &needs, 3), 0);
+  EXPECT_EQ(needs.seq_len, 4096 + 4 * 128);
+  EXPECT_EQ(needs.pages, 64 * (4096 + 4 * 128) / 16 + 2);
+  EXPECT_STREQ(plan->cases[6].left_out, "");
+  ASSERT_EQ(Fit(36000000000, plan.get(), &needs, 3), 0); // enough without guesses
+  EXPECT_STREQ(plan->cases[6].left_out, "its KV cache takes 38.7 GB, and the device has room for 36.0 GB");
+}
+
 TEST(LlamaBench, RefusesMorePagesThanAPoolHas) {
   Plan plan = std::make_unique<llama_bench_plan>();
   llama_options options = {};
@@ -218,7 +230,7 @@ TEST(LlamaBench, RefusesMorePagesThanAPoolHas) {
   config.max_positions = 1 << 26;
   config.num_layers = config.num_kv_heads = config.head_dim = 1;
   llama_bench_needs needs;
-  const llama_bench_bounds bounds = { 16, 0, 1, ~uint64_t{ 0 } };
+  const llama_bench_bounds bounds = { 16, 0, 1, ~uint64_t{ 0 }, 0 };
   ASSERT_EQ(llama_bench_plan_make(&options, plan.get()), 0);
   ASSERT_EQ(llama_bench_plan_fit(plan.get(), &config, &bounds, &needs), 0);
   EXPECT_STREQ(plan->cases[1].left_out, "it needs 4096032770 pages, and a pool has at most 67108864");

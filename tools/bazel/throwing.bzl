@@ -4,6 +4,7 @@ THROWING = [
     "tests/abi/mutations_test.cc",
     "tests/abi/update_test.cc",
     "tests/examples/llama_bench_test.cc",
+    "tests/examples/llama_guesses_test.cc",
     "tests/examples/llama_program_test.cc",
     "tests/tracing/dump_test.cc",
     "tests/tracing/failures_test.cc",
