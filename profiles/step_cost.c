@@ -11,6 +11,7 @@
  *     touched  tight, with 64 MB of the host's memory touched between steps: cold caches
  *     changing loops and touched steps also of batches that change; only if it is named
  *     standing standing batches alone; only if it is named
+ *     guesses  tight, of requests with 3 guesses each, some of which the device accepts: of no step the host knows the result
  * Loops and touched steps are slow: they have fewer and shorter blocks.
  *
  * Both sides run in turn, a block of one and a block of the other, in one process. Reported: the median over all steps, and the
@@ -29,6 +30,7 @@
 #define NODES 66 /* of the graph */
 #define LENGTH 16
 #define WARMUP 20
+#define GUESSES 3
 #define TOUCHED_BYTES ((size_t)64 << 20)
 
 typedef struct loop {
@@ -41,7 +43,7 @@ typedef struct loop {
 static const loop loops[] = {
   { "tight", "tight", 0, false, 10000, 1000 },           { "loops", "steps of 0.3 ms", 300000, false, 200, 20 },
   { "loops", "steps of 1 ms", 1000000, false, 150, 10 }, { "loops", "steps of 5 ms", 5000000, false, 50, 10 },
-  { "touched", "64 MB touched", 0, true, 50, 10 },
+  { "touched", "64 MB touched", 0, true, 50, 10 },       { "guesses", "tight", 0, false, 10000, 1000 },
 };
 #define NUM_LOOPS ((int)(sizeof loops / sizeof loops[0]))
 
@@ -93,6 +95,8 @@ static void cgr_block(run *r, bench_series *s) {
       bench_series_add(s, end - begin);
   }
   bench_wait(r->engine, before);
+  if (r->engine->draft_tokens) /* and takes the results, before rows go back to their first length */
+    bench_check(cgr_step_wait(r->engine->rt, (cgr_mark){ 0, 0, before }, -1, NULL), "cgr_step_wait");
   r->wait_us = waited / (WARMUP + r->steps);
   bench_series_end_block(s);
 }
@@ -135,8 +139,11 @@ static void bare_block(run *r, bench_series *s) {
 
 /* ---------------------------------------------------------------------------------------------------------------- tables */
 
+static bool is_guessing(bench_load_kind kind) { return kind == BENCH_GUESSING || kind == BENCH_GUESSING_STANDING; }
+
 static bool is_standing(bench_load_kind kind) {
-  return kind == BENCH_UNCHANGED_STANDING || kind == BENCH_APPENDING_STANDING || kind == BENCH_CHURNING_STANDING;
+  return kind == BENCH_GUESSING_STANDING || kind == BENCH_UNCHANGED_STANDING || kind == BENCH_APPENDING_STANDING ||
+         kind == BENCH_CHURNING_STANDING;
 }
 
 static bool is_unchanged(bench_load_kind kind) { return kind == BENCH_UNCHANGED || kind == BENCH_UNCHANGED_STANDING; }
@@ -150,6 +157,8 @@ static double target_of(const run *r) {
   case BENCH_UNCHANGED:
   case BENCH_UNCHANGED_STANDING:
     return 1.1;
+  case BENCH_GUESSING_STANDING: /* given whole, such a batch travels whole */
+    return 1.2;
   case BENCH_APPENDING:
   case BENCH_APPENDING_STANDING:
     return large ? 1.4 : 1.25;
@@ -202,12 +211,13 @@ static void measure(bench_engine *e, int32_t bucket, bench_load_kind kind, const
   bench_load_close(&r.load);
 }
 
-static void open_engine(bench_engine *e, const bench_blocks *b, int32_t nodes) {
+static void open_engine(bench_engine *e, const bench_blocks *b, int32_t nodes, int32_t guesses) {
   static const int32_t buckets[] = { 1, 8, 64, 256, 1024 };
   bench_options o = { .device = b->device, .num_layers = LAYERS, .num_q_heads = 4, .num_kv_heads = 1, .head_dim = 64 };
   o.page_size = 16;
   o.max_requests = o.max_tokens = 1024;
-  o.max_seq_len = (LENGTH + WARMUP + b->steps + 16 * (BENCH_PAGES_OF_A_NEW_REQUEST + 4)) / 16 * 16;
+  o.draft_tokens = guesses;
+  o.max_seq_len = (LENGTH + (WARMUP + b->steps) * (1 + guesses) + 16 * (BENCH_PAGES_OF_A_NEW_REQUEST + 4)) / 16 * 16;
   o.num_pages = 4096;
   o.fillers =
       (nodes - 5) / LAYERS - 2; /* but for prologue, planner, fetch, the pace and the epilogue, and append and attention */
@@ -217,7 +227,11 @@ static void open_engine(bench_engine *e, const bench_blocks *b, int32_t nodes) {
   bench_open(e, &o);
 }
 
-static bool has_cell(const bench_engine *e, const char *tables, const loop *l, bench_load_kind kind, int32_t requests) {
+static bool has_cell(const bench_engine *e, const char *tables, const loop *l, bench_load_kind kind, const cgr_key *key) {
+  const int32_t requests = key->num_requests;
+  if (is_guessing(kind) != (e->draft_tokens > 0) || is_guessing(kind) != (strcmp(l->table, "guesses") == 0) ||
+      key->query_len != 1 + e->draft_tokens)
+    return false;
   if (kind == BENCH_RESENT || !strstr(tables, l->table) || (e->is_host && requests > 64)) /* it would take too long */
     return false;
   if (strstr(tables, "standing") && !is_standing(kind))
@@ -227,10 +241,18 @@ static bool has_cell(const bench_engine *e, const char *tables, const loop *l, b
   return requests != 1 && requests != 64 && (is_unchanged(kind) || strstr(tables, "changing"));
 }
 
+static void print_rows(bench_engine *e, const bench_blocks *b, const char *tables, unsigned char *touched) {
+  for (int l = 0; l < NUM_LOOPS; l++)
+    for (int kind = 0; kind < BENCH_NUM_LOADS; kind++)
+      for (int32_t i = 0; i < e->rt->graphs.count; i++)
+        if (has_cell(e, tables, &loops[l], (bench_load_kind)kind, &e->rt->graphs.entry[i].key))
+          measure(e, i, (bench_load_kind)kind, &loops[l], b, touched);
+}
+
 static void step_table(const bench_blocks *b, const char *tables, int32_t nodes) {
   bench_engine e;
   unsigned char *touched = calloc(1, TOUCHED_BYTES);
-  open_engine(&e, b, nodes);
+  open_engine(&e, b, nodes, 0);
   bench_print_head(stdout, e.dev, "profiles/step_cost");
   printf("# blocks: %d of %d steps on each side, in turn; graph: %lld nodes\n", b->blocks, b->steps,
          (long long)e.rt->graphs.entry[0].num_nodes);
@@ -241,24 +263,26 @@ static void step_table(const bench_blocks *b, const char *tables, int32_t nodes)
   printf("\n## Host time of a FULL decode step, microseconds: median (p99)\n"
          "| requests | batch | loop | bytes staged | prepare + launch | bare launch | ratio | target |\n"
          "|---:|---|---|---:|---:|---:|---:|---:|\n");
-  for (int l = 0; l < NUM_LOOPS; l++)
-    for (int kind = 0; kind < BENCH_NUM_LOADS; kind++)
-      for (int32_t i = 0; i < e.rt->graphs.count; i++)
-        if (has_cell(&e, tables, &loops[l], (bench_load_kind)kind, e.rt->graphs.entry[i].key.num_requests))
-          measure(&e, i, (bench_load_kind)kind, &loops[l], b, touched);
+  print_rows(&e, b, tables, touched);
   bench_close(&e);
+  if (strstr(tables, "guesses")) {
+    open_engine(&e, b, nodes, GUESSES);
+    print_rows(&e, b, tables, touched);
+    bench_close(&e);
+  }
   free(touched);
 }
 
 int main(int argc, char **argv) {
   const bench_blocks b = bench_read_blocks(argc, argv);
   int32_t nodes = argc > 5 ? atoi(argv[5]) : NODES;
-  const char *tables = argc > 4 ? argv[4] : "tight,loops,touched";
-  if (nodes < 10 || nodes > 5000 || !(strstr(tables, "tight") || strstr(tables, "loops") || strstr(tables, "touched")))
-    bench_fail(
-        "usage: %s [cuda:0|host] [steps in a block] [blocks] [tables: tight,loops,touched,changing,standing] [nodes of the "
-        "graph, 10 to 5000]",
-        argv[0]);
+  const char *tables = argc > 4 ? argv[4] : "tight,loops,touched,guesses";
+  if (nodes < 10 || nodes > 5000 ||
+      !(strstr(tables, "tight") || strstr(tables, "loops") || strstr(tables, "touched") || strstr(tables, "guesses")))
+    bench_fail("usage: %s [cuda:0|host] [steps in a block] [blocks] [tables: tight,loops,touched,guesses,changing,standing] "
+               "[nodes of the "
+               "graph, 10 to 5000]",
+               argv[0]);
   step_table(&b, tables, nodes);
   return 0;
 }

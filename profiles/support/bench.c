@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "devices/error.h"
+#include "profiles/support/accept.h"
 #include "profiles/support/clock.h"
 #include "profiles/support/empty.h"
 
@@ -51,6 +52,30 @@ static cgr_status fill(const bench_engine *e, cudaStream_t stream) {
   return status;
 }
 
+static cgr_status buffer_of(cgr_recorder *recorder, cgr_buffer which, void *data) {
+  cgr_buffer_view view = CGR_BUFFER_VIEW_INIT;
+  cgr_status status = cgr_record_buffer(recorder, which, 0, &view);
+  memcpy(data, &view.data, sizeof view.data);
+  return status;
+}
+
+/* The engine's sampler, if it has guesses. */
+static cgr_status accept(const bench_engine *e, cgr_recorder *recorder, const cgr_record_info *info) {
+  bench_accept a = { .requests = info->num_requests, .stride = 1 + e->draft_tokens };
+  if (e->draft_tokens == 0)
+    return CGR_OK;
+  cgr_status status = buffer_of(recorder, CGR_BUFFER_NUM_DRAFTS, &a.num_drafts);
+  if (status == CGR_OK)
+    status = buffer_of(recorder, CGR_BUFFER_SEQ_LENS, &a.seq_lens);
+  if (status == CGR_OK)
+    status = buffer_of(recorder, CGR_BUFFER_NUM_ACCEPTED, &a.num_accepted);
+  if (status == CGR_OK)
+    status = buffer_of(recorder, CGR_BUFFER_NEXT_TOKENS, &a.next_tokens);
+  if (status != CGR_OK)
+    return status;
+  return cgr__device_fail(e->dev, e->dev->ops->launch(e->dev, &bench_kernel_accept, &a, info->stream), "the kernel that accepts");
+}
+
 cgr_status bench_record(cgr_recorder *recorder, void *context) {
   const bench_engine *e = context;
   cgr_dtype dtype = (cgr_dtype)e->dtype;
@@ -72,7 +97,7 @@ cgr_status bench_record(cgr_recorder *recorder, void *context) {
     if (status == CGR_OK)
       status = cgr_record_attention(recorder, &a);
   }
-  return status;
+  return status == CGR_OK ? accept(e, recorder, &info) : status;
 }
 
 void bench_fail(const char *format, ...) {
@@ -195,6 +220,7 @@ static void make_runtime(bench_engine *e, const bench_options *o) {
   config.max_tokens = e->max_tokens;
   config.max_seq_len = e->max_seq_len;
   config.ring_depth = o->ring_depth;
+  config.num_draft_tokens = o->draft_tokens;
   config.nvtx = o->nvtx;
   config.labels = o->labels;
   config.timing = o->timing;
@@ -227,6 +253,7 @@ void bench_open(bench_engine *e, const bench_options *o) {
   e->max_seq_len = o->max_seq_len;
   e->num_pages = o->num_pages;
   e->fillers = o->fillers;
+  e->draft_tokens = o->draft_tokens;
   e->dtype = CGR_DTYPE_BF16;
   bench_check(cgr_device_open(o->device, NULL, &e->dev), "cgr_device_open");
   bench_check(cgr_stream_create(e->dev, &e->stream), "cgr_stream_create");

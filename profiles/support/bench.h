@@ -38,7 +38,7 @@ typedef struct bench_engine {
   bool is_host;
   int32_t num_layers, num_q_heads, num_kv_heads, head_dim, page_size, max_requests, max_tokens, max_seq_len;
   int64_t num_pages; /* of each pool */
-  int32_t dtype, fillers;
+  int32_t dtype, fillers, draft_tokens;
   bench_spin filler;             /* of 0 iterations: an empty kernel */
   uint64_t *pace;                /* device memory: how long the first kernel takes, in ns; NULL: there is none */
   void *cache;                   /* [num_layers][num_pages][2][page_size][num_kv_heads][head_dim] */
@@ -66,6 +66,7 @@ typedef struct bench_options {
   int32_t num_mixed;
   bool estimate;                /* before the capture */
   int32_t nvtx, labels, timing; /* as in cgr_config */
+  int32_t draft_tokens;         /* guesses of a request in a step, some of which the last kernel accepts; 0: none */
   cgr_record_function record;   /* gets the bench_engine; NULL: bench_record */
 } bench_options;
 

@@ -10,11 +10,16 @@ const char *const bench_load_names[BENCH_NUM_LOADS] = { "unchanged",
                                                         "standing, unchanged",
                                                         "standing, 1/16 append a page",
                                                         "standing, one leaves, one comes",
+                                                        "3 guesses",
+                                                        "standing, 3 guesses",
                                                         "whole batch and tokens" };
 
 static bool is_standing(const bench_load *l) {
-  return l->kind == BENCH_UNCHANGED_STANDING || l->kind == BENCH_APPENDING_STANDING || l->kind == BENCH_CHURNING_STANDING;
+  return l->kind == BENCH_UNCHANGED_STANDING || l->kind == BENCH_APPENDING_STANDING || l->kind == BENCH_CHURNING_STANDING ||
+         l->kind == BENCH_GUESSING_STANDING;
 }
+
+static bool guesses(const bench_load *l) { return l->kind == BENCH_GUESSING || l->kind == BENCH_GUESSING_STANDING; }
 
 static bool appends(const bench_load *l) { return l->kind == BENCH_APPENDING || l->kind == BENCH_APPENDING_STANDING; }
 static bool moves_up(const bench_load *l) { return l->kind == BENCH_MOVING_UP; }
@@ -23,6 +28,22 @@ static bool churns(const bench_load *l) { return l->kind == BENCH_CHURNING || l-
 static void put(const bench_load *l, int32_t row, int32_t token) {
   if (is_standing(l))
     bench_check(cgr_standing_add(l->engine->rt, NULL, row, 1, &token, 0), "cgr_standing_add");
+}
+
+/* From its second step on a request has its guesses: those before it are on the device then. */
+static void begin_guessing(bench_load *l) {
+  const int32_t count = l->engine->draft_tokens;
+  for (int32_t i = 0; i < l->requests; i++) {
+    l->query_lens[i] = 1 + count;
+    l->flags[i] = CGR_REQUEST_DRAFTS(count);
+    if (is_standing(l))
+      bench_check(cgr_standing_update(l->engine->rt, NULL, l->engine->rows[i], 1 + count, NULL, CGR_REQUEST_DRAFTS(count)),
+                  "cgr_standing_update");
+  }
+  if (is_standing(l))
+    return;
+  l->batch.query_lens = l->query_lens;
+  l->batch.flags = l->flags;
 }
 
 static void take(const bench_load *l, int32_t row) {
@@ -36,6 +57,10 @@ bench_load bench_load_open(bench_engine *e, bench_load_kind kind, int32_t reques
   bench_load l = { .engine = e, .kind = kind, .requests = requests, .length = length, .capacity = length + steps + 3 * 16 };
   l.rows = malloc((size_t)requests * sizeof *l.rows);
   l.tokens = malloc((size_t)requests * sizeof *l.tokens);
+  l.query_lens = malloc((size_t)requests * sizeof *l.query_lens);
+  l.flags = malloc((size_t)requests * sizeof *l.flags);
+  if (guesses(&l))
+    l.capacity += steps * e->draft_tokens;
   if (churns(&l))
     l.capacity += 16 * BENCH_PAGES_OF_A_NEW_REQUEST;
   bench_open_rows(e, num_rows(&l), length, l.capacity);
@@ -53,6 +78,8 @@ void bench_load_close(bench_load *l) {
   bench_close_rows(l->engine, num_rows(l));
   free(l->rows);
   free(l->tokens);
+  free(l->query_lens);
+  free(l->flags);
 }
 
 /* The row keeps two pages more than its tokens need. */
@@ -77,6 +104,8 @@ void bench_load_rewind(bench_load *l, int32_t length) {
     l->tokens[i] = 0; /* they start over: their first token comes from the host */
   }
   l->batch.tokens = is_standing(l) ? NULL : l->tokens;
+  l->batch.query_lens = NULL;
+  l->batch.flags = NULL;
   bench_flush(e);
 }
 
@@ -128,6 +157,8 @@ cgr_status bench_load_step(bench_load *l, int32_t index, cgr_step *step) {
 void bench_load_after(bench_load *l, const cgr_step *step) {
   if (step->key.kind != CGR_KIND_FULL)
     bench_fail("the step of %d requests ran eagerly", l->requests);
+  if (guesses(l) && step->num_tokens == l->requests)
+    begin_guessing(l);
   if (l->kind == BENCH_RESENT || !l->batch.tokens)
     return;
   if (!churns(l))

@@ -12,6 +12,9 @@ typedef enum bench_load_kind {
   BENCH_UNCHANGED_STANDING, /* the same of the standing batch, which travels as edits */
   BENCH_APPENDING_STANDING,
   BENCH_CHURNING_STANDING,
+  BENCH_GUESSING, /* each request has guesses that its last step left on the device, which accepts some; nothing is sent but
+                     the header, and the host knows bounds of the lengths. Only in an engine with draft_tokens */
+  BENCH_GUESSING_STANDING,
   BENCH_RESENT, /* one row takes turns with another: the whole batch travels, with a token for each */
   BENCH_NUM_LOADS
 } bench_load_kind;
@@ -26,6 +29,8 @@ typedef struct bench_load {
   bench_load_kind kind;
   int32_t requests, length, capacity;
   int32_t *rows, *tokens; /* of the batch */
+  int32_t *query_lens;    /* with guesses */
+  uint32_t *flags;        /* the same */
   cgr_batch batch;
 } bench_load;
 
