@@ -108,6 +108,9 @@ static int serve_guessing(trial *t, llama_engine *e, llama_scheduler *s) {
       result = leave(t, s);
     if (result == 0)
       result = llama_loop_turn(&loop, &idle);
+    if (result == 0 && idle && llama_scheduler_running(s) > 0)
+      result = llama_fail("%d request%s have no step and wait for none", llama_scheduler_running(s),
+                          llama_plural(llama_scheduler_running(s)));
   }
   llama_meter_free(&meter);
   t->drafts = *llama_scheduler_drafts(s);

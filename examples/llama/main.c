@@ -201,6 +201,8 @@ static int write_json(program *p) {
   TRY(llama_output_begin(&p->json));
   fprintf(out, "{\n");
   TRY(llama_report_json(out, &p->meter, p->engine->runtime, &p->stats, &p->host_time));
+  if (p->limits.draft.count || p->options.overcommit)
+    llama_summary_drafts_json(out, llama_scheduler_drafts(p->scheduler));
   fprintf(out, ",\n\"requests\": [");
   for (int32_t i = 0; i < p->num_requests; i++) {
     fprintf(out, "%s\n  {\"prompt\": [", i ? "," : "");

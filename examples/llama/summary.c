@@ -52,3 +52,12 @@ void llama_summary_drafts(FILE *out, const llama_draft_counts *d) {
             (unsigned long long)d->short_of_pages, llama_plural((long long)d->short_of_pages), (unsigned long long)d->preempted,
             llama_plural((long long)d->preempted));
 }
+
+void llama_summary_drafts_json(FILE *out, const llama_draft_counts *d) {
+  fprintf(out,
+          ",\n\"drafts\": {\"samples\": %llu, \"tokens\": %llu, \"verified\": %llu, \"guesses\": %llu, \"accepted\": %llu, "
+          "\"preempted\": %llu, \"short_of_pages\": %llu}",
+          (unsigned long long)d->samples, (unsigned long long)d->tokens, (unsigned long long)d->verified,
+          (unsigned long long)d->guesses, (unsigned long long)d->accepted, (unsigned long long)d->preempted,
+          (unsigned long long)d->short_of_pages);
+}

@@ -1,7 +1,9 @@
 // The example with guesses: the tokens of plain decode, whatever is guessed and however few pages there are; what it prints; what
 // it refuses.
+#include <fstream>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/examples/counting_model.h"
@@ -119,19 +121,55 @@ TEST(LlamaGuessing, ACoinAcceptsItsShare) {
 
 // 500 requests that come, leave, are preempted and find no page, against plain decode; attention that no batch changes.
 TEST(LlamaGuessing, CheckComparesWithPlainDecode) {
-  for (const char *setting : { "--draft lookup --dtype bf16 --batch-invariant --mode full",
-                               "--draft lookup:wait --draft-tokens 5 --mode full-and-piecewise" }) {
-    const Outcome outcome = RunProgram(std::string("--check --random-weights tiny --steps 500 --concurrent 8 ") + setting);
+  const std::pair<const char *, std::string> settings[] = {
+    { "--draft lookup --dtype bf16 --batch-invariant --mode full", "500" },
+    { "--draft lookup:wait --draft-tokens 5 --mode full-and-piecewise", "150" },
+  };
+  for (const auto &[setting, count] : settings) {
+    const Outcome outcome = RunProgram("--check --random-weights tiny --concurrent 8 --steps " + count + " " + setting);
     EXPECT_EQ(outcome.status, 0) << outcome.text;
-    EXPECT_SAYS(outcome.text, ": 500 steps compared with eager ones, ");
-    EXPECT_SAYS(outcome.text, "  500 requests with every token of plain decode, 0 that part from it ");
+    EXPECT_SAYS(outcome.text, ": " + count + " steps compared with eager ones, ");
+    EXPECT_SAYS(outcome.text, "  " + count + " requests with every token of plain decode, 0 that part from it ");
     EXPECT_SAYS(outcome.text, " steps, 100.00% replayed\n");
-    const std::vector<double> seen = Numbers(
-        outcome.text, "Guesses: 500 requests \\(([0-9]+) left early, ([0-9]+) preempted, ([0-9]+) times without a page\\): "
-                      "[0-9]+ tokens, ([0-9]+) of [0-9]+ guesses accepted");
+    const std::vector<double> seen =
+        Numbers(outcome.text, "Guesses: " + count +
+                                  " requests \\(([0-9]+) left early, ([0-9]+) preempted, ([0-9]+) times without a page\\): "
+                                  "[0-9]+ tokens, ([0-9]+) of [0-9]+ guesses accepted");
     for (const double number : seen)
       EXPECT_GT(number, 0.0) << outcome.text;
   }
+}
+
+TEST(LlamaGuessing, CheckFailsIfItShowsNothing) {
+  const std::string check = "--check --random-weights tiny --mode full --concurrent 4 --draft lookup ";
+  Outcome outcome = RunProgram(check + "--steps 1 --seed 16");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_SAYS(outcome.text, "\nllama: check: no guess was accepted: nothing was compared\n");
+  outcome = RunProgram(check + "--steps 30 --max-changes 1"); // each change travels in a step of its own
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(std::regex_search(outcome.text,
+                                std::regex("steps, internal [0-9]+; [0-9.]+% replayed\nllama: check: [0-9]+ of [0-9]+ steps "
+                                           "ran eagerly, expected at most 0.5%\n")))
+      << outcome.text;
+}
+
+// Who waits for results knows more tokens, and guesses better.
+TEST(LlamaGuessing, WaitingGuessesBetter) {
+  double rates[2];
+  for (const bool waits : { false, true }) {
+    const CountingFolder folder; // for its file alone: the bundled model's texts change
+    const Outcome outcome = RunProgram(std::string("--requests 8 --tokens 80 --temperature 0 --quiet --json ") +
+                                       folder.File("out.json") + " --draft lookup" + (waits ? ":wait" : ""));
+    ASSERT_EQ(outcome.status, 0) << outcome.text;
+    const std::vector<double> seen = Numbers(outcome.text, "guesses +([0-9,]+), ([0-9,]+) accepted");
+    const cgr_test::Json page = cgr_test::JsonReader::Read(folder.Read("out.json")), &drafts = page["drafts"];
+    EXPECT_EQ(Real(drafts["guesses"]), seen[0]);
+    EXPECT_EQ(Real(drafts["accepted"]), seen[1]);
+    EXPECT_EQ(Whole(drafts["tokens"]), 8 * 80);
+    EXPECT_EQ(Whole(drafts["tokens"]) - Whole(drafts["samples"]), seen[1]);
+    rates[waits] = seen[1] / seen[0];
+  }
+  EXPECT_GT(rates[1], 1.2 * rates[0]);
 }
 
 TEST(LlamaGuessing, CheckReplaysACoin) {
@@ -159,6 +197,26 @@ TEST(LlamaGuessing, BenchMeasuresTheGain) {
     EXPECT_NEAR(Real(guesses["gain"]), Real(guesses["tokens_per_second"]) / Real(plain["tokens_per_second"]), 1e-6);
     EXPECT_NEAR(Real(guesses["predicted_gain"]), 3.0 * Real(plain["ms_per_step"]) / Real(guesses["verify_ms"]), 1e-6);
   }
+}
+
+// The commands in the guide's page on tuning, of a smaller shape and fewer cases.
+TEST(LlamaGuessing, TheGuidesCommandsRun) {
+  const std::string program = "    bazel-bin/examples/llama/llama ";
+  std::ifstream page("docs/tuning.md");
+  int commands = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (line.compare(0, program.size(), program) != 0)
+      continue;
+    commands++;
+    std::string arguments =
+        std::regex_replace(line.substr(program.size()), std::regex("--random-weights 8b"), "--random-weights tiny");
+    if (arguments.find("--bench") != std::string::npos)
+      arguments += " --bench-contexts 16 --bench-requests 1 --bench-repetitions 1";
+    const Outcome outcome = RunProgram(arguments);
+    EXPECT_EQ(outcome.status, 0) << line << "\n" << outcome.text;
+    EXPECT_TRUE(std::regex_search(outcome.text, std::regex("steps' times predict [0-9.]+|gain [0-9.]+, predicted [0-9.]+")));
+  }
+  EXPECT_EQ(commands, 2);
 }
 
 TEST(LlamaGuessing, SaysWhatCannotGoWithGuesses) {
