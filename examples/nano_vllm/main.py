@@ -44,7 +44,8 @@ def arguments():
 
 
 def make(folder, shape, seed=7):
-    """Embeddings so small that the next token is not the last one again, and the rest so large that it matters. In bf16."""
+    """In bf16. Embeddings are so small that the next token is seldom the last one again, and queries so large that each head attends
+    to few tokens: what comes next depends on the whole sequence, and nearly all tokens differ."""
     from safetensors.torch import save_file
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -63,9 +64,9 @@ def make(folder, shape, seed=7):
     numbers = torch.Generator(device).manual_seed(seed)
     weights = {}
     for name, size in sizes.items():
-        weight = torch.ones(size, device=device)
+        weight = torch.full(size, 2.0 if name.endswith("q_norm") else 1.0, device=device)
         if len(size) > 1:
-            weight.normal_(0, 0.1 if name == "embed_tokens" else size[1] ** -0.5, generator=numbers)
+            weight.normal_(0, 0.03 if name == "embed_tokens" else size[1] ** -0.5, generator=numbers)
         weights[f"model.{name}.weight"] = weight.bfloat16().cpu()
     save_file(weights, os.path.join(folder, "model.safetensors"), {"format": "pt"})
     config = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], torch_dtype="bfloat16", tie_word_embeddings=True)
@@ -100,6 +101,35 @@ class Clock:
         result = self.launch(*arguments)
         self.enqueued = time.perf_counter()
         return result
+
+
+class Greedy:
+    """nano-vllm's sampler takes the likeliest token, and how far its logit is above the second is kept. By itself the sampler
+    leaves equal logits to chance at its smallest temperature."""
+
+    def __init__(self, runner):
+        self.runner, self.run, self.sampler = runner, runner.run, runner.sampler
+        self.margins = {}  # by sequence and place
+        runner.run, runner.sampler = self.noted_run, self.sample
+
+    def sample(self, logits, _temperatures):
+        best = logits.float().topk(2).values
+        self.last = (best[:, 0] - best[:, 1]).tolist()
+        return logits.argmax(-1)
+
+    def noted_run(self, seqs, is_prefill):
+        places = [(seq.seq_id, seq.num_tokens) for seq in seqs]
+        tokens = self.run(seqs, is_prefill)
+        self.margins.update(zip(places, self.last))  # of a prompt in chunks the last one stays
+        return tokens
+
+    def end(self):
+        """The margins of each sequence's tokens."""
+        self.runner.run, self.runner.sampler = self.run, self.sampler
+        found = {}
+        for (number, _), margin in sorted(self.margins.items()):
+            found.setdefault(number, []).append(margin)
+        return list(found.values())
 
 
 def open_engine(options):
@@ -175,15 +205,19 @@ def greedy(llm, vocabulary, output=48):
 
 
 def compare(before, after):
-    """Where greedy tokens part."""
+    """Where greedy tokens part, and how sure the first of the two files was there, if it is nano-vllm's."""
     with open(before, encoding="utf-8") as one, open(after, encoding="utf-8") as other:
-        before, after = json.load(one), json.load(other)
+        (before, margins), (after, _) = json.load(one), json.load(other)
     pairs = list(zip(before, after, strict=True))
     lengths = [next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), len(a)) for a, b in pairs]
     whole = sum(length == len(a) for length, a in zip(lengths, before))
     print(f"greedy tokens: {whole} of {len(lengths)} sequences of {len(before[0])} are equal; equal from the start of each:")
     print(*lengths)
     print("distinct tokens of the first sequences:", *(len(set(tokens)) for tokens in before[:8]))
+    parted = [found[length] for found, length in zip(margins, lengths) if length < len(found)]
+    if margins:
+        every = sorted(margin for found in margins for margin in found)
+        print(f"margin of the first logit where they part: {max(parted, default=0):.4f} at most; of all: {statistics.median(every):.4f} (p50)")
     return lengths
 
 
@@ -199,13 +233,10 @@ def main():
     print(f"{options.mode:14} started in {time.perf_counter() - started:.1f} s, {blocks} blocks", flush=True)
     vocabulary = llm.model_runner.model.lm_head.weight.shape[0]
     if options.tokens:
-        theirs = getattr(llm.model_runner, "sampler", None)
-        if theirs is not None:  # its sampler's smallest temperature leaves equal logits to chance
-            llm.model_runner.sampler = lambda logits, _: logits.argmax(-1)
+        theirs = Greedy(llm.model_runner) if hasattr(llm.model_runner, "sampler") else None
+        tokens = greedy(llm, vocabulary)
         with open(options.tokens, "w", encoding="utf-8") as file:
-            json.dump(greedy(llm, vocabulary), file)
-        if theirs is not None:
-            llm.model_runner.sampler = theirs
+            json.dump((tokens, theirs.end() if theirs else []), file)
     if options.requests:
         measure(llm, options, vocabulary)
     atexit.unregister(llm.exit)

@@ -8,10 +8,12 @@ import collections
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import random
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -31,11 +33,10 @@ TORCH = os.path.exists(os.path.join(FOLDER, "sampling.py")) and has("torch")
 ENGINE = TORCH and has("nanovllm", "xxhash", "triton", "transformers", "safetensors")
 
 if TORCH:
+    import main
     import sampling
     import torch
     from test_torch import ON_HOST
-if ENGINE:
-    import main
 
 
 @unittest.skipUnless(TORCH, "no torch, or no examples/nano_vllm")
@@ -66,6 +67,41 @@ class Sampling(unittest.TestCase):
 
     def test_noise_is_finite_whatever_the_bits(self):
         self.assertTrue(sampling.gumbel(torch.tensor([0, 1, 255, 511, 0xFFFFFFFF, 0xFFFFFE00, 0x80000000])).isfinite().all())
+
+
+@unittest.skipUnless(TORCH, "no torch, or no examples/nano_vllm")
+class GreedyTokens(unittest.TestCase):
+    """Those of nano-vllm's runner, in place of which is one that knows its logits."""
+
+    class Runner:
+        steps = 0
+
+        def run(self, seqs, _is_prefill):
+            self.steps += 1
+            return self.sampler(torch.tensor([[1.25 * self.steps, 0.5, seq.seq_id] for seq in seqs]), None).tolist()
+
+        def sampler(self, _logits, _temperatures):
+            raise AssertionError("the sampler that is replaced")
+
+    def test_margins_are_those_of_each_token(self):
+        runner = self.Runner()
+        before, found = runner.run, main.Greedy(runner)
+        for step, lengths in enumerate(((5, 5), (5, 5), (6, 6), (7, 7)), 1):  # the prompt of 5 comes in two chunks
+            seqs = [types.SimpleNamespace(seq_id=number, num_tokens=length) for number, length in zip((9, 3), lengths)]
+            self.assertEqual(runner.run(seqs, step < 3), [2, 2 if step < 3 else 0])
+        self.assertEqual(found.end(), [[0.5, 0.75, 2.0], [6.5, 5.25, 4.0]])
+        self.assertEqual((runner.run, runner.sampler), (before, found.sampler))
+
+    def test_tokens_that_part(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before, after = (os.path.join(folder, name) for name in ("before", "after"))
+            for path, tokens, margins in ((before, [[1, 2, 3], [4, 5, 6]], [[7, 0.25, 8], [9, 9, 9]]), (after, [[1, 3, 3], [4, 5, 6]], [])):
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump((tokens, margins), file)
+            for pair, expected in (((before, after), "they part: 0.2500 at most; of all: 8.5000"), ((after, before), "sequences: 2 3$")):
+                with contextlib.redirect_stdout(io.StringIO()) as text:
+                    self.assertEqual(main.compare(*pair), [1, 3])
+                self.assertRegex(text.getvalue().rstrip(), expected)
 
 
 @unittest.skipUnless(ENGINE and ON_HOST, "nano-vllm, xxhash, triton or transformers cannot be imported, or this is a GPU")
