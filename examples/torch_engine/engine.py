@@ -49,7 +49,8 @@ class Engine:
         """Notes what the last step has made."""
         if self.in_flight is not None:
             (chunks, ticket), self.in_flight = self.in_flight, None
-            self.scheduler.note(chunks, self.runner.result(ticket))
+            self.runner.wait(ticket)
+            self.scheduler.note(chunks, self.runner.tokens(ticket))
 
     def step(self):
         """One round. All of it but the wait for results is the host's time, from the last wait's end to this one's begin."""
@@ -61,13 +62,14 @@ class Engine:
         if chunks is not None:
             self.in_flight = chunks, runner.launch(chunks)
         launched = time.perf_counter_ns()
-        tokens = None if before is None else runner.result(before[1])
+        if before is not None:
+            runner.wait(before[1])
         now = time.perf_counter_ns()
         if chunks is not None:
             self.times.append((launched - self.clock, now - self.clock, len(scheduler.decodes), len(chunks)))
         self.clock = now
         if before is not None:
-            scheduler.note(before[0], tokens)
+            scheduler.note(before[0], runner.tokens(before[1]))
 
     def run(self, requests=()):
         """Until all requests have finished: those that were added, and these, which come when the steps reach their arrival."""

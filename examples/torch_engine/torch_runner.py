@@ -1,4 +1,6 @@
-"""Steps by torch: eagerly, or decodes as torch.cuda.graph with static buffers and one packed pinned copy."""
+"""Steps by torch: eagerly with one packed pinned copy, or decodes as torch.cuda.graph, which reads what numpy has packed."""
+
+import types
 
 import numpy as np
 import paged
@@ -16,16 +18,17 @@ class EagerRunner:
         padding = [limits.max_requests, 0] + [1] * limits.max_pages  # writes to page 1
         self.rows = np.array([padding] * limits.max_requests, np.int32)  # requests, by row
         self.standing = self.rows.copy()  # those that decode, by place, for the next step
+        self.columns = [self.standing[:n, POSITION] for n in range(limits.max_requests + 1)]  # the positions of n requests
         self.places = {}  # by row
-        self.n = 0
+        self.n = self.longest = 0  # requests; the last of their positions
         self.free = list(range(limits.max_requests))
         self.last = torch.zeros(limits.max_requests + 1, dtype=torch.int64, device=device)  # by row, then padding's
         words = self.rows.size + 3 * limits.max_tokens + limits.max_requests
         self.words = torch.zeros(words, dtype=torch.int32, device=device)
         self.packed = [torch.zeros(words, dtype=torch.int32, pin_memory=self.on_gpu) for _ in range(RING)]
         self.results = [torch.zeros(limits.max_requests, dtype=torch.int32, pin_memory=self.on_gpu) for _ in range(RING)]
-        if self.on_gpu:
-            self.stream, self.events = torch.cuda.current_stream(device), [torch.cuda.Event() for _ in range(RING)]
+        self.stream = torch.cuda.current_stream(device) if self.on_gpu else None
+        self.events = [torch.cuda.Event() if self.on_gpu else Computed() for _ in range(RING)]
         self.turn = 0
 
     def open(self, _tag, pages):
@@ -45,6 +48,7 @@ class EagerRunner:
         self.standing[self.n] = self.rows[row]
         self.standing[self.n, POSITION] = position
         self.n += 1
+        self.longest = max(self.columns[self.n].tolist())
 
     def leave(self, row, place):
         self.n -= 1
@@ -52,28 +56,25 @@ class EagerRunner:
         self.places[int(self.standing[place, ROW])] = place
         del self.places[row]
         self.standing[self.n, :PAGES], self.standing[self.n, PAGES:] = (self.limits.max_requests, 0), 1
+        self.longest = max(self.columns[self.n].tolist(), default=0)
 
     def launch(self, chunks):
         self.turn = (self.turn + 1) % RING
-        ticket = self.mix(chunks) if chunks else self.decode(self.n, PAGES + self.width())
-        if self.on_gpu:
-            self.events[self.turn].record(self.stream)
-        self.standing[: self.n, POSITION] += 1
-        return ticket
+        tokens = self.mix(chunks) if chunks else self.decode()
+        event, positions = self.events[self.turn], self.columns[self.n]
+        event.record(self.stream)
+        np.add(positions, 1, positions)
+        self.longest += 1
+        return event, tokens
 
-    def width(self):
-        """Pages of the longest request that decodes."""
-        return 1 + int(self.standing[: self.n, POSITION].max(initial=0)) // self.limits.page_size
-
-    def decode(self, n, width):
-        """A step of decodes: one copy to the device, the model, one copy back."""
-        self.pack(n, width)
-        requests = self.words[: n * width].copy_(self.packed[self.turn][: n * width], non_blocking=True)
-        self.results[self.turn][:n].copy_(self.forward(requests.view(n, width)), non_blocking=True)
-        return self.turn, n
-
-    def pack(self, n, width):
-        self.packed[self.turn].numpy()[: n * width].reshape(n, width)[:] = self.standing[:n, :width]
+    def decode(self):
+        """A step of decodes: one copy to the device, the model, one copy back. Returns where its tokens will be."""
+        n, width = self.n, PAGES + 1 + self.longest // self.limits.page_size
+        packed, results = self.packed[self.turn][: n * width], self.results[self.turn][:n]
+        packed.numpy().reshape(n, width)[:] = self.standing[:n, :width]
+        requests = self.words[: n * width].copy_(packed, non_blocking=True)
+        results.copy_(self.forward(requests.view(n, width)), non_blocking=True)
+        return memoryview(results.numpy())
 
     def mix(self, chunks):
         """A step of decodes, then chunks."""
@@ -90,14 +91,14 @@ class EagerRunner:
         requests, tokens, last = words.split((requests.size, 3 * len(request), len(counts)))
         lengths = [(chunk.start, chunk.start + len(chunk.tokens)) for chunk in chunks]
         tokens = self.forward(requests.view(len(counts), -1), tokens.view(3, -1), last, lengths)
-        self.results[self.turn][: len(counts)].copy_(tokens, non_blocking=True)
-        return self.turn, len(counts)
+        results = self.results[self.turn][: len(counts)].copy_(tokens, non_blocking=True)
+        return memoryview(results.numpy())
 
-    def result(self, ticket):
-        turn, n = ticket
-        if self.on_gpu:
-            self.events[turn].synchronize()
-        return memoryview(self.results[turn].numpy())[:n]
+    def wait(self, ticket):
+        ticket[0].synchronize()
+
+    def tokens(self, ticket):
+        return ticket[1]
 
     @torch.no_grad()
     def forward(self, requests, tokens=None, last=None, lengths=()):
@@ -121,17 +122,26 @@ class EagerRunner:
 
 
 class GraphRunner(EagerRunner):
-    """Decodes replay a graph for their number of requests and pages, both rounded up. Other steps are eager."""
+    """Decodes replay a graph for their number of requests and pages, both rounded up. Other steps are eager.
+
+    A graph's kernels read and write the pinned memory themselves, so that the host calls nothing of torch but the replay. A graph knows
+    from `parity` which half is its step's, and changes it for the next.
+    """
 
     def __init__(self, model, cache, limits, device):
         super().__init__(model, cache, limits, device)
         self.make_pool()
+        self.parity = torch.zeros(1, dtype=torch.int64, device=device)
+        self.half = 0  # of the next step
+        self.given = torch.zeros(2, self.rows.size, dtype=torch.int32, pin_memory=self.on_gpu)
+        self.made = torch.zeros(2, limits.max_requests, dtype=torch.int32, pin_memory=self.on_gpu)
+        self.answers = [memoryview(half) for half in self.made.numpy()]
         self.sizes = round_up((1, 2, 4, *range(8, limits.max_requests, 8)), limits.max_requests)
         self.widths = round_up((8 << i for i in range(20)), limits.max_pages)
         self.graphs = {}
         for size in sorted(set(self.sizes), reverse=True):
             for width in sorted(set(self.widths), reverse=True):
-                self.graphs[size, PAGES + width] = self.capture(size, PAGES + width)
+                self.graphs[size, width] = self.capture(size, PAGES + width)
 
     def make_pool(self):
         if not self.on_gpu:
@@ -139,31 +149,52 @@ class GraphRunner(EagerRunner):
         self.pool = torch.cuda.graph_pool_handle()
 
     def capture(self, size, width):
-        """What replays it, its input and output, and the pinned memory of each turn."""
-        super().decode(size, width)  # padding alone
-        words = size * width
-        replay, tokens = self.record(self.words[:words].view(size, width))
-        return replay, self.words[:words], tokens, [(p[:words], r[:size]) for p, r in zip(self.packed, self.results)]
+        """What replays it, the part of the standing batch that it reads, and where that goes in both halves."""
+        given, made = (reached(memory, self.device) for memory in (self.given, self.made))
 
-    def record(self, requests):
+        def step():
+            requests = given[:, : size * width].index_select(0, self.parity).view(size, width)
+            made[:, :size].index_copy_(0, self.parity, self.forward(requests)[None])
+            self.parity.bitwise_xor_(1)
+
+        halves = [half[: size * width].reshape(size, width) for half in self.given.numpy()]
+        for half in halves:  # padding alone
+            half[:] = self.standing[:size, :width]
+        step()
+        step()
+        return self.record(step), self.standing[:size, :width], halves
+
+    def record(self, step):
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            tokens = self.forward(requests)
-        return graph.replay, tokens
+            step()
+        return graph.replay
 
-    def width(self):
-        return self.widths[super().width()]
-
-    def decode(self, n, width):
-        size = self.sizes[n]
-        replay, words, tokens, memory = self.graphs[size, width]
-        packed, result = memory[self.turn]
-        self.pack(size, width)
-        words.copy_(packed, non_blocking=True)
+    def decode(self):
+        replay, standing, halves = self.graphs[self.sizes[self.n], self.widths[self.longest // self.limits.page_size + 1]]
+        half, self.half = self.half, 1 - self.half
+        np.copyto(halves[half], standing)
         replay()
-        result.copy_(tokens, non_blocking=True)
-        return self.turn, n
+        return self.answers[half][: self.n]
+
+
+class Computed:
+    """The event of a device whose steps have been computed when they have been launched."""
+
+    def record(self, stream):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+def reached(pinned, device):
+    """The same memory as a tensor of the device, whose kernels reach it over the bus."""
+    if device.type == "cpu":
+        return pinned
+    memory = dict(shape=tuple(pinned.shape), typestr=pinned.numpy().dtype.str, data=(pinned.data_ptr(), False), version=3)
+    return torch.as_tensor(types.SimpleNamespace(__cuda_array_interface__=memory), device=device)
 
 
 def round_up(steps, most):

@@ -156,13 +156,12 @@ if TORCH:
         def make_pool(self):
             pass
 
-        def record(self, requests):
+        def record(self, step):
             def replay():
                 Padded.replayed += 1
-                tokens.copy_(self.forward(requests))
+                step()
 
-            tokens = self.forward(requests)
-            return replay, tokens
+            return replay
 
 
 @unittest.skipUnless(TORCH, "no torch")
