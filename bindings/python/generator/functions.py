@@ -113,10 +113,10 @@ class Builder:
         self.w.declared.append(f"cgrpy_object *{p.name} = NULL;")
         self.w.read.append(f'cgrpy_is({at}, {index}, {str(optional).lower()}, "{p.name}", &{p.name})')
         function = self.function.name
-        host = function.endswith(("_build", "_split")) or p.type.base == "cgr_batch" or re.match(r"cgr_flashinfer_.*_size", function)
+        host = function.endswith(("_build", "_split")) or p.type.base == "cgr_batch"
         if self.function.name == "cgr_metadata_build":
             self.w.opened.append("cgrpy_check_metadata(metadata)")
-        self.w.opened.append(f"cgrpy_check{'_host' if host else ''}({p.name})")
+        self.w.opened.append(f"cgrpy_check_host({p.name})" if host else f"cgrpy_check_on({self.on_host(p)}, {p.name})")
         if self.function.name == "cgr_gather_build":
             self.w.opened.append("cgrpy_check_gather(gather)")
         if self.function.name == "cgr_record_attention":
@@ -129,6 +129,13 @@ class Builder:
         else:
             self.w.passed.append(f"cgrpy_fields({p.name})")
         return 1
+
+    def on_host(self, p):
+        """Whether the memory that a struct points to has to be the host's."""
+        if self.function.name in rules.READ_ON_HOST:
+            condition = rules.READ_ON_HOST[self.function.name].replace("s->", f"(({p.type.base} *){p.name}->data)->")
+            return f"({condition})"
+        return f"{self.w.handles[0]}->on_host" if self.w.handles else "false"
 
     def struct_array(self, p, name, index):
         at = self.argument(p.name, f"Sequence[{name}]", "()")
@@ -229,6 +236,8 @@ class Builder:
             self.w.opened.append(f"(!cgrpy_given(&{p.name}) || ({holds}))")  # the library says what NULL means
         elif self.function.name.endswith("_build") or self.function.name == "cgr_request_set_pages":
             self.w.opened.append(f'cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}")')
+        elif self.w.handles and not optional:
+            self.w.opened.append(f'(!{self.w.handles[0]}->on_host || cgrpy_holds_on_host(&{p.name}, 0, {size}, "{p.name}"))')
         if "view_make" in self.function.name:
             self.w.opened.append(f'cgrpy_fits(&{p.name}, dtype, "{p.name}")')
         if self.function.name == "cgr_copy":
@@ -342,7 +351,7 @@ def status_code(w):
 
 def kept(w):
     """What the device reads later, when the stream gets there."""
-    structs = [f"cgrpy_copy_whole((PyObject *){m[1]})" for m in (re.match(r"cgrpy_check(?:_host)?\((\w+)\)$", c) for c in w.opened) if m]
+    structs = [f"cgrpy_copy_whole((PyObject *){m[1]})" for m in (re.match(r"cgrpy_check(?:_host|_on)?\((?:.*, )?(\w+)\)$", c) for c in w.opened) if m]
     return structs + [f"cgrpy_hold(&{m[1]})" for m in (re.match(r"cgrpy_data_end\(&(\w+)\);", e) for e in w.ended) if m]
 
 

@@ -91,7 +91,7 @@ def classify_pointer(struct, f, full):
         type=f"CGRPY_{NUMBERS.get(base, 'ANY')}",
         keeps=1,
         writable=not f.type.const,
-        host=struct.name in rules.HOST_RESULTS,
+        host=struct.name in rules.HOST_RESULTS or full in rules.ON_HOST,
         address=full in rules.ADDRESSES,
         strided=full in rules.STRIDED,
         count=count,

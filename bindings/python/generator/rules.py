@@ -166,8 +166,26 @@ STRUCT_LENGTHS = {"cgr_metadata.on_demand": "s->num_groups"}
 
 # Structs whose pointers cgr fills with addresses of the host.
 HOST_RESULTS = {"cgr_step_result"}
-# Pointers whose memory a call does not read.
-ADDRESSES = {"cgr_block_table_input.sinks"}
+# Pointers that every call reads on the host.
+ON_HOST = {
+    "cgr_config.decode_buckets",
+    "cgr_config.query_lens",
+    "cgr_config.pinned_memory",
+    "cgr_plan_input.query_lens",
+    "cgr_self_test.pages",
+}
+# Functions that read a struct's arrays on the host, besides those that build and split: when, in C over `s`.
+READ_ON_HOST = {
+    "cgr_flashinfer_decode_size": "s->graph == 0",
+    "cgr_flashinfer_prefill_size": "s->graph == 0 || (s->fixed_split_size != 0 && s->force_split_kv == 0)",
+}
+# Pointers whose memory no call reads on the host.
+ADDRESSES = {
+    "cgr_block_table_input.sinks",
+    "cgr_flashinfer_cascade.status",
+    "cgr_flashinfer_decode_input.status",
+    "cgr_flashinfer_prefill_input.status",
+}
 # Pointers to the first element of an array whose strides other fields tell.
 STRIDED = {"cgr_view.data", "cgr_kv_view.base", "cgr_kv_view.scale", "cgr_value_check.data", "cgr_watch.data"}
 # Arguments that are arrays, or None: how many elements they have.

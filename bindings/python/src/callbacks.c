@@ -486,8 +486,15 @@ bool cgrpy_bind_device_config(cgrpy_handle *handle, cgrpy_object *config, cgr_de
   return ok;
 }
 
+/* Whether steps of this configuration are computed on the host. */
+static bool computes_on_host(const cgrpy_object *config) {
+  const cgrpy_handle *device = (cgrpy_handle *)cgrpy_kept(config, "device_handle");
+  const char *name = ((cgr_config *)config->data)->device;
+  return device != NULL ? device->on_host : name != NULL && strcmp(name, "host") == 0;
+}
+
 bool cgrpy_bind_config(cgrpy_handle *handle, cgrpy_object *config, cgr_config *out, cgr_backend *backends) {
-  bool ok = cgrpy_check(config);
+  bool ok = cgrpy_check_on(computes_on_host(config), config);
   *out = *(cgr_config *)config->data;
   out->log_context = bind_field(handle, config, "log", &ok);
   out->log = out->log_context ? run_log : NULL;

@@ -46,7 +46,7 @@ typedef struct cgrpy_field {
   int keep;                              /* index of what keeps a pointer's memory, -1: none */
   int enumeration;                       /* index into cgrpy_enums, -1: plain numbers */
   bool writable;                         /* what the pointer points to is written */
-  bool host;                             /* in what cgr returns, it points to memory of the host */
+  bool host;                             /* it points to memory of the host, also in what cgr returns */
   bool address;                          /* of what it points to the address alone matters: it may be in a GPU's memory */
   bool strided;                          /* it is the first element of an array with strides, which other fields tell */
   uint32_t count;                        /* 1 + offset of the int32_t that counts the elements; 0: none */
@@ -95,8 +95,9 @@ int cgrpy_init(int type, void *data);         /* of one, as its _INIT macro */
 bool cgrpy_is(PyObject *object, int type, bool optional, const char *name, cgrpy_object **out);
 /* Whether the arrays are as long as the other fields say. */
 bool cgrpy_check(cgrpy_object *object);
-bool cgrpy_check_host(cgrpy_object *object);         /* and in the host's memory */
-bool cgrpy_check_caches(const cgrpy_object *config); /* whether the arrays of its layers hold the pages of their groups */
+bool cgrpy_check_host(cgrpy_object *object);          /* and in the host's memory */
+bool cgrpy_check_on(bool host, cgrpy_object *object); /* the latter if `host`: of a device that computes there */
+bool cgrpy_check_caches(const cgrpy_object *config);  /* whether the arrays of its layers hold the pages of their groups */
 /* A new list of a sequence's items; `items` says of what. */
 PyObject *cgrpy_sequence(PyObject *object, const char *name, const char *items);
 /* A new array of copies of a sequence's structs. */

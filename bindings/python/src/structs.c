@@ -170,7 +170,7 @@ static bool check_held(const cgrpy_field *field, const char *data, PyObject *kee
   if (held->kept != NULL && PyObject_TypeCheck(held->kept, cgrpy_handle_types[CGRPY_HANDLE_MEMORY]) &&
       cgrpy_open(held->kept, CGRPY_HANDLE_MEMORY, field->name) == NULL)
     return false;
-  if (host && held->on_device && !field->address)
+  if ((host || field->host) && held->on_device && !field->address)
     return cgrpy_holds_on_host(held, 0, bytes, field->name);
   if (field->length == NULL)
     return true;
@@ -234,6 +234,7 @@ static bool check_object(cgrpy_object *object, bool host) {
 
 bool cgrpy_check(cgrpy_object *object) { return check_object(object, false); }
 bool cgrpy_check_host(cgrpy_object *object) { return check_object(object, true); }
+bool cgrpy_check_on(bool host, cgrpy_object *object) { return check_object(object, host); }
 
 /* ---------------------------------------------------------------------------------------------------------------- types */
 

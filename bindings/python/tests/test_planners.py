@@ -246,6 +246,67 @@ ENQUEUED = [
 ]  # fmt: skip
 
 
+class Far:
+    """Memory of a GPU that is not there: who reads it ends the interpreter."""
+
+    def __init__(self, elements=4096, typestr="<i4"):
+        self.__cuda_array_interface__ = dict(shape=(elements,), typestr=typestr, data=(0x10000, False), version=3)
+
+
+class InMemoryOfAGpu(unittest.TestCase):
+    """What the host reads has to be its own; what it does not read may be anywhere."""
+
+    def refuses(self, name, function, *arguments, **keywords):
+        with self.assertRaisesRegex(TypeError, f"^{name} is in a GPU's memory, expected memory of the host"):
+            function(*arguments, **keywords)
+
+    def test_sizes_do_not_read_what_only_kernels_read(self):
+        for f in ENQUEUED:
+            with self.subTest(f.name):
+                self.assertEqual(f.size(f.make(7, Far(8), Far(7), Far(8))), f.size(f.make(7, None, None, None)))
+        queries = np.array([1, 3], np.int32)
+        sizes = [cgr.plan_size(cgr.PlanInput(query_lens=queries, seq_lens=seq_lens, num_parts=4)) for seq_lens in (queries, Far())]
+        self.assertEqual(*sizes)
+
+    def test_what_a_size_reads_is_refused(self):
+        self.refuses("query_lens", cgr.plan_size, cgr.PlanInput(num_requests=2, query_lens=Far(2), num_parts=4))
+        decode, prefill = (ENQUEUED[i].make(7, Far(8), Far(7), Far(8)) for i in (1, 2))
+        for plan_input, function, name in (
+            (decode, cgr.flashinfer_decode_size, "kv_indptr"),
+            (prefill, cgr.flashinfer_prefill_size, "qo_indptr"),
+        ):
+            plan_input.graph = 0
+            self.refuses(name, function, plan_input)
+        prefill.graph, prefill.fixed_split_size = 1, 4
+        self.refuses("qo_indptr", cgr.flashinfer_prefill_size, prefill)
+        prefill.force_split_kv = 1
+        self.assertGreater(cgr.flashinfer_prefill_size(prefill).int_bytes, 0)
+
+    def test_a_status_is_not_written_by_the_host(self):
+        arrays = Arrays(7)
+        plan_input = ENQUEUED[1].make(7, arrays.starts, arrays.seq_lens, arrays.indptr)
+        plan_input.status = Far(1)
+        cgr.flashinfer_decode_build(plan_input, cgr.aligned(cgr.flashinfer_decode_size(plan_input).int_bytes))
+
+    def test_the_host_device_computes_on_the_host(self):
+        arrays = Arrays(7)
+        here = arrays.starts, arrays.seq_lens, arrays.indptr
+        with cgr.Device("host") as device, device.stream() as stream:
+            for f in ENQUEUED:
+                with self.subTest(f.name):
+                    memory = cgr.aligned(f.size(f.make(7, *here)))
+                    far, read = f.make(7, Far(8), Far(7), Far(8)), "query_start_loc|seq_lens|kv_indptr|qo_indptr"
+                    self.refuses(f"({read})", f.enqueue, device, far, memory, stream)
+                    words = "metadata" if hasattr(far, "seq_lens") else "int_workspace"
+                    self.refuses(words, f.enqueue, device, f.make(7, *here), Far(memory.size, "|u1"), stream)
+            cache = cgr.kv_view_make(cgr.KvLayout.NHD, Far(1 << 16), cgr.Dtype.FP32, 16, 2, 8)
+            layer = cgr.Layer(num_q_heads=2, num_kv_heads=2, head_dim=8, k=cache, v=cache)
+            sizes = dict(groups=[cgr.Group(num_pages=16)], max_requests=2, max_tokens=8, max_seq_len=32)
+            for where in (device, "host"):
+                self.refuses("base", cgr.Runtime, device=where, layers=[layer], **sizes)
+            self.refuses("decode_buckets", cgr.Runtime, device=device, decode_buckets=Far(1), **sizes)
+
+
 @unittest.skipIf(torch is None, "no torch")
 class OfTensors(unittest.TestCase):
     """Inputs and results that are tensors, on the host and enqueued on a stream: of a GPU if torch and the library have one."""
