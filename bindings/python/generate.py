@@ -1,6 +1,7 @@
 """Writes the generated parts of the Python package from cgr's headers.
 
-python3 generate.py INCLUDE C_FOLDER PYTHON_FOLDER      generated.h, tables.c and functions.c; enums.py, _bound.py and _cgr.pyi
+python3 generate.py INCLUDE C_FOLDER PYTHON_FOLDER      generated.h, tables.c and functions.c; enums.py, _bound.py,
+                                                         _cgr.pyi and __init__.pyi
 """
 
 import os
@@ -29,6 +30,7 @@ def main(include, c_folder, python_folder):
     write(python_folder, "enums.py", python.enums(model))
     write(python_folder, "_bound.py", python.bound(model))
     write(python_folder, "_cgr.pyi", python.stubs(model))
+    write(python_folder, "__init__.pyi", python.package_stub(model))
 
 
 if __name__ == "__main__":

@@ -48,14 +48,14 @@ for _module in (enums, _cgr):
 __version__ = "{}.{}.{}".format(*divmod(_cgr.version() // 100, 100), _cgr.version() % 100)
 
 
-def aligned(bytes, alignment=64):
+def aligned(bytes: int, alignment: int = 64) -> "_numpy.typing.NDArray[_numpy.uint8]":
     """A numpy array of so many bytes at a multiple of `alignment`, as plans on the host want it."""
     memory = _numpy.empty(_operator.index(bytes) + alignment, _numpy.uint8)
     first = -memory.ctypes.data % alignment
     return memory[first : first + bytes]
 
 
-def on_demand(*buffers):
+def on_demand(*buffers: int) -> int:
     """The bits of on-demand buffers, for Config.on_demand and Backend.on_demand: CGR_ON_DEMAND of each."""
     bits = 0
     for buffer in buffers:

@@ -1,28 +1,36 @@
 """Device and Runtime, which take the fields of their configuration as keywords."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
 from . import _cgr
 from .errors import CgrError
+
+_Struct = TypeVar("_Struct", _cgr.Config, _cgr.DeviceConfig, _cgr.Capture)
+_Recording = Callable[[_cgr.Recorder], object]
 
 
 class Device(_cgr.DeviceHandle):
     __doc__ = _cgr.DeviceHandle.__doc__
 
-    def __new__(cls, name=None, config=None, **fields):
+    def __new__(cls, name: str | None = None, config: _cgr.DeviceConfig | None = None, **fields: Any) -> Self:
         if fields:
             config = _fields_over(_cgr.DeviceConfig, config, fields)
         return super().__new__(cls, name, config)
 
-    def __init__(self, *_args, **_fields):
+    def __init__(self, *_args: Any, **_fields: Any) -> None:
         super().__init__()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<cgr.Device, closed>" if self.closed else f"<cgr.Device {self.info().name!r}>"
 
 
 class Runtime(_cgr.RuntimeHandle):
     __doc__ = _cgr.RuntimeHandle.__doc__
 
-    def __new__(cls, config=None, **fields):
+    def __new__(cls, config: _cgr.Config | None = None, **fields: Any) -> Self:
         if isinstance(fields.get("device"), _cgr.DeviceHandle):
             fields["device_handle"] = fields.pop("device")
         config = _fields_over(_cgr.Config, config, fields)
@@ -33,28 +41,28 @@ class Runtime(_cgr.RuntimeHandle):
                 error.take_findings(_findings(config))
             raise
 
-    def __init__(self, *_args, **_fields):
+    def __init__(self, *_args: Any, **_fields: Any) -> None:
         super().__init__()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.closed:
             return "<cgr.Runtime, closed>"
         config = self.config
         return f"<cgr.Runtime of {config.max_requests} requests, {config.max_tokens} tokens, {config.num_layers} layers>"
 
-    def capture(self, record, **fields):
+    def capture(self, record: _Recording | _cgr.Capture, **fields: Any) -> None:  # type: ignore[override]
         """Captures graphs: of a function `record(recorder)` and the other fields of cgr.Capture, or of a cgr.Capture.
 
         """
         super().capture(_capture(record, fields))
 
-    def warmup(self, record, **fields):
+    def warmup(self, record: _Recording | _cgr.Capture, **fields: Any) -> None:  # type: ignore[override]
         """Calls `record` eagerly, once for every key. Arguments as those of capture.
 
         """
         super().warmup(_capture(record, fields))
 
-    def estimate_capture(self, record, **fields):
+    def estimate_capture(self, record: _Recording | _cgr.Capture, **fields: Any) -> _cgr.CaptureEstimate:  # type: ignore[override]
         """Estimates what captures take. Arguments as those of capture.
 
         """
@@ -67,13 +75,13 @@ for _name in ("capture", "warmup", "estimate_capture"):
     ).__doc__
 
 
-def _capture(record, fields):
+def _capture(record: _Recording | _cgr.Capture, fields: dict[str, Any]) -> _cgr.Capture:
     if isinstance(record, _cgr.Capture):
         return _fields_over(_cgr.Capture, record, fields)
     return _cgr.Capture(record=record, **fields)
 
 
-def _fields_over(struct, given, fields):
+def _fields_over(struct: type[_Struct], given: _Struct | None, fields: dict[str, Any]) -> _Struct:
     """The struct that was given, or a copy with other fields."""
     if given is None:
         return struct(**fields)
@@ -89,7 +97,7 @@ def _fields_over(struct, given, fields):
     return copy
 
 
-def _findings(config):
+def _findings(config: _cgr.Config) -> list[_cgr.Finding]:
     try:
         return _cgr.validate(config)
     except Exception:  # the first error is the one to see

@@ -1,6 +1,14 @@
 """What a call raises when cgr refuses it."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from .enums import Status
+
+if TYPE_CHECKING:
+    from ._cgr import Finding, StepResult
 
 
 class CgrError(RuntimeError):
@@ -13,21 +21,22 @@ class CgrError(RuntimeError):
     result       of Status.ERROR_STEP: the step's result, whose guard says what was refused
     """
 
-    result = None
+    result: StepResult | None = None
 
-    def __init__(self, status, message="", device_code=0, findings=None):
+    def __init__(
+        self, status: int, message: str = "", device_code: int = 0, findings: Iterable[Finding] | None = None
+    ) -> None:
         try:
-            status = Status(status)
-        except ValueError:
-            pass
-        super().__init__(f"{getattr(status, 'name', status)}: {message}")
-        self.status = status
+            self.status = Status(status)
+        except ValueError:  # one that this version does not know
+            self.status = status  # type: ignore[assignment]
+        super().__init__(f"{getattr(self.status, 'name', status)}: {message}")
         self.message = message
         self.device_code = device_code
-        self.findings = []
+        self.findings: list[Finding] = []
         self.take_findings(findings or ())
 
-    def take_findings(self, findings):
+    def take_findings(self, findings: Iterable[Finding]) -> None:
         """Keeps them, and shows them below the message if they are several."""
         self.findings = list(findings)
         for finding in self.findings[:16] if len(self.findings) > 1 else ():
@@ -37,5 +46,5 @@ class CgrError(RuntimeError):
 class Address(int):
     """An address in memory, taken on trust: plain integers are no pointers here, so that a number by mistake is refused."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"cgr.Address({int(self):#x})"

@@ -8,17 +8,25 @@ computes when it is asked to, which is too early: there each operation becomes a
 serves both.
 """
 
+from __future__ import annotations
+
 import contextlib
 import contextvars
 import gc
 import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from . import _cgr, enums
 from ._torch_host import Arena, HostOperations, Operation
 from .errors import Address
+
+if TYPE_CHECKING:
+    from .engine import Device, Runtime
 
 __all__ = ["Attention", "Record", "Step", "attention", "current", "dtype_of", "run", "tensor", "tensor_at"]
 
@@ -72,33 +80,35 @@ _WHOLE = {  # of rows, of pages, or of a step
     enums.Buffer.DECLARED,
 }
 
-_current = contextvars.ContextVar("cgr.torch.current")
+_current: contextvars.ContextVar[Step] = contextvars.ContextVar("cgr.torch.current")
 
 
-def dtype_of(dtype):
+def dtype_of(dtype: torch.dtype) -> enums.Dtype:
     """The cgr.Dtype of a torch.dtype."""
     if dtype not in _DTYPES:
         raise TypeError(f"dtype is {dtype}, which cgr does not have; expected one of {', '.join(map(str, _DTYPES))}")
     return _DTYPES[dtype]
 
 
-def tensor(array):
+def tensor(array: _cgr.Array | _cgr.BufferView) -> torch.Tensor:
     """A torch.Tensor over a cgr.Array or cgr.BufferView, without a copy. It keeps the runtime or memory that it is a part of."""
-    return torch.from_dlpack(array.array() if isinstance(array, _cgr.BufferView) else array)
+    return from_dlpack(array.array() if isinstance(array, _cgr.BufferView) else array)
 
 
 class _Memory:
     """Memory by its address, as numpy and torch take it: as integers of the same size, for they do not know all dtypes."""
 
-    def __init__(self, address, dtype, shape, strides):
+    def __init__(self, address: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int] | None) -> None:
         size = dtype.itemsize
-        self.interface = dict(shape=tuple(shape), typestr="|u1" if size == 1 else f"<i{size}", data=(int(address), False), version=3)
+        self.interface: dict[str, Any] = dict(shape=tuple(shape), typestr="|u1" if size == 1 else f"<i{size}", data=(int(address), False), version=3)
         self.interface["strides"] = None if strides is None else tuple(size * stride for stride in strides)
 
     __array_interface__ = __cuda_array_interface__ = property(lambda self: self.interface)
 
 
-def tensor_at(address, dtype, shape, device, strides=None):
+def tensor_at(
+    address: int, dtype: torch.dtype, shape: Sequence[int], device: torch.device, strides: Sequence[int] | None = None
+) -> torch.Tensor:
     """A tensor over memory that is taken on trust, for a backend in Python: what a view of cgr's points to, say. `device` is a
     torch.device, and the strides count elements. The tensor keeps nothing.
     """
@@ -108,7 +118,7 @@ def tensor_at(address, dtype, shape, device, strides=None):
     return torch.as_tensor(memory, device=device).view(dtype)
 
 
-def current():
+def current() -> Step:
     """The Step under way in this thread. RuntimeError outside of a Record's function."""
     step = _current.get(None)
     if step is None:
@@ -116,7 +126,7 @@ def current():
     return step
 
 
-def run(function, *arguments):
+def run(function: Callable[..., object], *arguments: Any) -> None:
     """`function(*arguments)` as one operation of the step under way: on a GPU at once, with torch on the recorder's stream; on
     the host device as one host function, which may look at values. It writes into the tensors that it is given; what it returns
     is dropped.
@@ -131,12 +141,12 @@ def run(function, *arguments):
 class Step:
     """What the function of a Record gets: the recorder, its counts, and cgr's buffers as tensors up to the padded counts."""
 
-    def __init__(self, record, recorder):
+    def __init__(self, record: Record, recorder: _cgr.Recorder) -> None:
         self.record, self.recorder = record, recorder
         self.info = recorder.info()
         self.num_tokens, self.num_requests = self.info.num_tokens, self.info.num_requests
 
-    def buffer(self, buffer, index=0):
+    def buffer(self, buffer: enums.Buffer, index: int = 0) -> torch.Tensor:
         """A persistent buffer. One of tokens or requests ends at the padded count; of others, and of declared ones, it is all."""
         whole = tensor(self.recorder.buffer(buffer, index))
         if buffer in _TOKENS:
@@ -146,26 +156,26 @@ class Step:
         return whole[: self.num_requests + 1] if buffer in _STARTS else whole
 
     @property
-    def input_ids(self):
+    def input_ids(self) -> torch.Tensor:
         """int32 [num_tokens]"""
         return self.buffer(enums.Buffer.INPUT_IDS)
 
     @property
-    def positions(self):
+    def positions(self) -> torch.Tensor:
         """int32 [num_tokens]"""
         return self.buffer(enums.Buffer.POSITIONS)
 
     @property
-    def logits_indices(self):
+    def logits_indices(self) -> torch.Tensor:
         """int32 [num_requests]: the token whose hidden state predicts the next one."""
         return self.buffer(enums.Buffer.LOGITS_INDICES)
 
     @property
-    def next_tokens(self):
+    def next_tokens(self) -> torch.Tensor:
         """int32 [num_requests], for the sampler to write."""
         return self.buffer(enums.Buffer.NEXT_TOKENS)
 
-    def call(self, function, *arguments):
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
         """Recorder.call: `function(step, *arguments)` at this point of the step; a PIECEWISE graph breaks here, and each of its
         replays makes the call. The runtime keeps the arguments, so that tensors among them stay where they are.
         """
@@ -175,16 +185,16 @@ class Step:
 class _Call:
     """Equal ones are one, so that a second capture holds the same call."""
 
-    def __init__(self, record, function):
+    def __init__(self, record: Record, function: Callable[..., object]) -> None:
         self.record, self.function = record, function
 
-    def __call__(self, recorder, *arguments):
+    def __call__(self, recorder: _cgr.Recorder, *arguments: Any) -> None:
         self.record.run(self.function, recorder, arguments)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, _Call) and self.record is other.record and self.function == other.function
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((id(self.record), self.function))
 
 
@@ -193,7 +203,7 @@ class Record:
     Record, and the Record keeps the function, with its weights, and the memory of all captures. It serves one runtime.
     """
 
-    def __init__(self, device, function):
+    def __init__(self, device: Device, function: Callable[[Step], object]) -> None:
         if not hasattr(device, "info") or not callable(function):
             raise TypeError(f"Record takes a cgr.Device and a function, got {type(device)} and {type(function)}")
         info = device.info()
@@ -201,19 +211,21 @@ class Record:
         self.on_host = info.kind == enums.DeviceKind.HOST
         self.torch_device = torch.device("cpu") if self.on_host else torch.device("cuda", info.ordinal)
         self._arena = Arena() if self.on_host else None
-        self._pool = None if self.on_host else _make_pool(self.torch_device)
-        self._warming, self._runtime, self._layers = False, None, None
+        self._pool: Any = None if self.on_host else _make_pool(self.torch_device)
+        self._warming = False
+        self._runtime: weakref.ref[Runtime] | None = None
+        self._layers: Sequence[_cgr.Layer] | None = None
 
-    def __call__(self, recorder):
+    def __call__(self, recorder: _cgr.Recorder) -> None:
         if self._arena is not None:
             self._arena.rewind()  # steps of one runtime run one after the other, in the same memory
         self.run(self.function, recorder, (), self._arena)
 
-    def capture(self, runtime, warmup=True, **fields):
+    def capture(self, runtime: Runtime, warmup: bool = True, **fields: Any) -> None:
         """Runtime.capture of this record. On a GPU it first waits for torch's work and runs a warm-up, in which cuBLAS and others
         load what they need: without one a capture may fail.
         """
-        before = self._runtime and self._runtime()
+        before = self._runtime() if self._runtime is not None else None
         if before is not None and before is not runtime and not before.closed:
             raise ValueError("the record is another runtime's, whose steps use its memory; make one for each runtime")
         self._runtime, self._layers = weakref.ref(runtime), None
@@ -224,7 +236,7 @@ class Record:
                 self._warm_up(runtime, fields)
         runtime.capture(self, **fields)
 
-    def _warm_up(self, runtime, fields):
+    def _warm_up(self, runtime: Runtime, fields: dict[str, Any]) -> None:
         self._warming = True
         try:
             runtime.warmup(self, **fields)
@@ -232,13 +244,15 @@ class Record:
             self._warming = False
         torch.cuda.synchronize(self.torch_device)
 
-    def layer(self, recorder, index):
+    def layer(self, recorder: _cgr.Recorder, index: int) -> _cgr.Layer | None:
         """Of the runtime's configuration: None if there is no such layer, which cgr refuses."""
         if self._layers is None:
             self._layers = recorder.config.layers or []
         return self._layers[index] if 0 <= index < len(self._layers) else None
 
-    def run(self, function, recorder, arguments, arena=None):
+    def run(
+        self, function: Callable[..., object], recorder: _cgr.Recorder, arguments: Sequence[Any], arena: Arena | None = None
+    ) -> None:
         """Calls `function(step, *arguments)` so that torch enqueues on the recorder's stream."""
         step = Step(self, recorder)
         with contextlib.ExitStack() as stack:
@@ -248,7 +262,7 @@ class Record:
             stack.callback(_current.reset, _current.set(step))
             function(step, *arguments)
 
-    def _contexts(self, step, arena):
+    def _contexts(self, step: Step, arena: Arena | None) -> Iterator[contextlib.AbstractContextManager[Any]]:
         yield _no_collection()
         yield torch.no_grad()
         if self.on_host:
@@ -258,11 +272,12 @@ class Record:
         if step.info.capturing or self._warming:  # libraries' workspaces of the capture stream are made in the warm-up
             # Before the stream is current: torch asks for a graph of its own where the current stream captures.
             yield torch.cuda.use_mem_pool(self._pool, self.torch_device)
-        yield torch.cuda.stream(torch.cuda.ExternalStream(int(step.info.stream), self.torch_device))
+        stream = torch.cuda.ExternalStream(int(step.info.stream), self.torch_device)  # type: ignore[no-untyped-call]
+        yield torch.cuda.stream(stream)
 
 
 @contextlib.contextmanager
-def _no_collection():
+def _no_collection() -> Iterator[None]:
     """Garbage may free memory or end a stream, which a capture does not allow."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -273,11 +288,11 @@ def _no_collection():
             gc.enable()
 
 
-def _make_pool(device):
-    pool = getattr(torch.cuda, "MemPool", None)
+def _make_pool(device: torch.device) -> Any:
+    pool: Any = getattr(torch.cuda, "MemPool", None)
     if not hasattr(pool, "use_count") or not hasattr(torch.cuda, "use_mem_pool"):
         raise RuntimeError(f"torch {torch.__version__} has no torch.cuda.MemPool that counts its users; a later one is needed")
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     with torch.cuda.device(device):
         return pool()
 
@@ -288,18 +303,35 @@ def _make_pool(device):
 class Attention(torch.nn.Module):
     """Layer `layer` of the configuration. forward(q, k, v) is attention(layer, q, k, v)."""
 
-    def __init__(self, layer, out_dtype=None):
+    def __init__(self, layer: int, out_dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.layer, self.out_dtype = layer, out_dtype
 
-    def forward(self, q, k=None, v=None, out=None, lse=None):
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor | None = None,
+        v: torch.Tensor | None = None,
+        out: torch.Tensor | None = None,
+        lse: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         return attention(self.layer, q, k, v, out=out, lse=lse, out_dtype=self.out_dtype)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"layer={self.layer}"
 
 
-def attention(layer, q, k=None, v=None, *, out=None, lse=None, out_dtype=None, flags=0):
+def attention(
+    layer: int,
+    q: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    *,
+    out: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    flags: int = 0,
+) -> torch.Tensor:
     """Recorder.attention of the step under way, in the function of a Record. Returns out.
 
     q is [num_tokens, num_q_heads, head_dim], k [num_tokens, num_kv_heads, head_dim], v the same with head_dim_v; the last
@@ -316,14 +348,14 @@ def attention(layer, q, k=None, v=None, *, out=None, lse=None, out_dtype=None, f
     if out is None and q is not None:
         out = q.new_empty((q.shape[0], q.shape[1], (q if v is None else v).shape[2]), dtype=out_dtype or q.dtype)
         given["out"] = out
-    fields = {name: _view(step, name, t) for name, t in given.items()}
+    fields: dict[str, Any] = {name: _view(step, name, t) for name, t in given.items()}
     if lse is not None:
         fields["lse"] = _lse_view(step, lse)
     step.recorder.attention(_cgr.Attention(layer=layer, flags=flags, **fields))
     return out
 
 
-def _shapes(layer):
+def _shapes(layer: _cgr.Layer | None) -> dict[str, tuple[int, int]]:
     """Heads and head dims; those of k and v only where the layer has KV heads of its own."""
     if layer is None:
         return {}
@@ -334,7 +366,7 @@ def _shapes(layer):
     return shapes
 
 
-def _check(step, name, t, dims):
+def _check(step: Step, name: str, t: object, dims: int) -> None:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"{name} is of {type(t)}, expected a torch.Tensor")
     if t.dim() != dims or t.shape[0] != step.num_tokens:
@@ -344,7 +376,7 @@ def _check(step, name, t, dims):
         raise ValueError(f"{name} is on {t.device}, expected {step.record.torch_device}")
 
 
-def _view(step, name, t):
+def _view(step: Step, name: str, t: torch.Tensor) -> _cgr.View:
     tokens, heads, dim = t.shape
     if dim > 1 and t.stride(2) != 1:
         raise ValueError(f"{name} has the strides {t.stride()}, expected 1 for its last dimension: make it contiguous")
@@ -353,7 +385,7 @@ def _view(step, name, t):
     return _cgr.View(data=Address(t.data_ptr()), dtype=dtype_of(t.dtype), stride_token=stride_token, stride_head=stride_head)
 
 
-def _lse_view(step, lse):
+def _lse_view(step: Step, lse: torch.Tensor) -> _cgr.View:
     _check(step, "lse", lse, 2)
     strides = dict(zip(("stride_token", "stride_head"), lse.stride()))
     return _cgr.View(data=Address(lse.data_ptr()), dtype=dtype_of(lse.dtype), **strides)

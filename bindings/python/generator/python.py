@@ -37,7 +37,7 @@ def comment(doc):
 def stub_methods(methods, indent):
     out, pad = [], " " * indent
     for name, arguments, result, doc in methods:
-        first = "self, " if indent else ""
+        first = ("cls, " if name == "__new__" else "self, ") if indent else ""
         text = quoted(doc, indent + 4) if doc else f"{pad}    ..."
         out.append(f"{pad}def {name}({(first + arguments).rstrip(', ')}) -> {result}:\n{text}")
     return out
@@ -46,7 +46,8 @@ def stub_methods(methods, indent):
 def struct_stub(model, struct):
     fields = models.fields_of(model, struct)
     out = [f"\nclass {rules.class_name(struct.name)}:", quoted(struct.doc or struct.name + ".", 4)]
-    arguments = ", ".join(f"{f.name}: {f.hint} = ..." for f in fields)
+    enums = {rules.class_name(e.name) for e in model.enums.values()}
+    arguments = ", ".join(f"{f.name}: {f.hint}{' | int' if f.hint in enums else ''} = ..." for f in fields)
     out.append(f"    def __init__(self, *, {arguments}) -> None: ...")
     out.append(f"    def copy(self) -> {rules.class_name(struct.name)}: ...")
     for f in fields:
@@ -59,13 +60,13 @@ def struct_stub(model, struct):
 
 HANDLE_STUBS = {
     "DeviceHandle": [
-        ("__init__", "name: str | None = None, config: DeviceConfig | None = None", "None", "cgr_device_open"),
+        ("__new__", "name: str | None = None, config: DeviceConfig | None = None", "Self", "cgr_device_open"),
         ("stream", "", "Stream", "cgr_stream_create"),
         ("event", "", "Event", "cgr_event_create"),
         ("alloc", "bytes: int, /", "Memory", "cgr_memory_alloc"),
         ("alloc_pinned", "bytes: int, /", "Memory", "cgr_memory_alloc_pinned"),
     ],
-    "RuntimeHandle": [("__init__", "config: Config", "None", "cgr_runtime_create")],
+    "RuntimeHandle": [("__new__", "config: Config", "Self", "cgr_runtime_create")],
     "Recorder": [],
     "Stream": [("synchronize", "", "None", "cgr_stream_synchronize"), ("__cuda_stream__", "", "tuple[int, int]", "")],
     "Event": [
@@ -91,7 +92,7 @@ class Array:
 def handle_stub(model, name, generated):
     out = [f"\nclass {name}:", "    closed: bool"]
     if name != "Recorder":
-        out += ["    def close(self) -> None: ...", f"    def __enter__(self) -> {name}: ..."]
+        out += ["    def close(self) -> None: ...", "    def __enter__(self) -> Self: ..."]
         out += ["    def __exit__(self, *exception: Any) -> None: ..."]
     out += ["    device: DeviceHandle"] if name == "RuntimeHandle" else []
     out += ["    config: Config"] if name in ("RuntimeHandle", "Recorder") else []
@@ -115,12 +116,42 @@ def generated_functions(model):
 def stubs(model):
     found = generated_functions(model)
     names = ", ".join(sorted(rules.class_name(e.name) for e in model.enums.values()))
-    out = [HEAD + "from collections.abc import Callable, Sequence\nfrom typing import Any\n\nfrom .enums import " + names + "\n"]
+    out = [HEAD + "from collections.abc import Callable, Sequence\nfrom typing import Any, Self\n\nfrom .enums import " + names + "\n"]
     out += [struct_stub(model, s) for s in bound_structs(model)]
     out.append(ARRAY_STUB)
     for name in HANDLE_STUBS:
         out.append(handle_stub(model, name, found.get(name.replace("Handle", ""), [])))
     return "\n".join(out + stub_methods(found[""], 0)) + "\n"
+
+
+# What cgr/__init__.py has of its own.
+PACKAGE_STUB = '''
+from ._bound import {bound}
+from .engine import Device as Device, Runtime as Runtime
+from .errors import Address as Address, CgrError as CgrError
+from . import enums as enums
+
+__version__: str
+__all__: list[str]
+
+def aligned(bytes: int, alignment: int = 64) -> numpy.typing.NDArray[numpy.uint8]: ...
+def on_demand(*buffers: Buffer | int) -> int: ...
+'''
+
+
+def package_stub(model):
+    """What `import cgr` has, whose own source takes all of the extension and of enums as they are."""
+    own = [name for name, value in model.constants.items() if name not in ("CGR_HEADER_VERSION", "CGR_CONFIG_MAGIC")]
+    values = [name[4:] for name in own] + [rules.class_name(e.name) for e in model.enums.values()]
+    names = [rules.class_name(s.name) for s in bound_structs(model)] + [name for name, *_ in generated_functions(model)[""]]
+    names += ["Array", *(name for name in HANDLE_STUBS if not name.endswith("Handle"))]
+    lists = ("FUNCTIONS", "LEFT_OUT", "LEFT_OUT_FIELDS", "LEFT_OUT_STRUCTS")
+
+    def exported(names):
+        return ", ".join(f"{name} as {name}" for name in names)
+
+    imports = f"import numpy\nimport numpy.typing\n\nfrom ._cgr import {exported(names)}\nfrom .enums import {exported(values)}"
+    return HEAD + imports + PACKAGE_STUB.format(bound=exported(lists))
 
 
 def bound(model):
