@@ -1,4 +1,4 @@
-// Tests in Python, by the first interpreter that has what they need.
+// Tests in Python, by the first interpreter that has what they need: $CGR_PYTHON, if it is set, comes first.
 #pragma once
 
 #include "tests/support/commands.h"
@@ -12,7 +12,7 @@ protected:
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a library with this sanitizer does not load into Python";
 #endif
-    for (const std::string python : { "python3", "/usr/bin/python3" })
+    for (const std::string python : { "${CGR_PYTHON:-python3}", "python3", "/usr/bin/python3" })
       if (python_.empty() && RunCommand(python + " -c '" + program + "'").status == 0)
         python_ = python;
     if (python_.empty())

@@ -17,6 +17,7 @@ from support import ROOT
 import cgr
 
 HERE = os.path.join(ROOT, "bindings/python")
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # programs of this environment
 PACKAGE = os.path.dirname(os.path.abspath(cgr.__file__))
 COMPILER = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
 
