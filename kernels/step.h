@@ -111,7 +111,7 @@ typedef struct cgr__step_args {
   int32_t set;             /* of the key: the length set whose tokens the step has */
   int32_t stamp_stride;    /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   int32_t max_query_len;   /* of a request: what the step's kernels were launched for; 0: any number */
-  int32_t vocab_size;      /* epilogue: sampled tokens are below it; 0: any */
+  int32_t vocab_size;      /* sampled tokens and the row's own guesses are below it; 0: any */
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
@@ -181,7 +181,8 @@ typedef struct cgr__step_args {
  *                   token has position seq_lens[set] - query_len + j, and slot_mapping is -1 in the groups of other sets.
  *   P25 guesses     With token_stride above 1 num_drafts[i] = cgr__step_guesses of the request, 0 of an emptied one. A token is
  *                   then cgr__guess_index of what P23 has for it: where that is not -1, row_draft_tokens[row] has the token at
- *                   that index, or it is 0 where k is not above the index. */
+ *                   that index, or it is 0 where k is not above the index. With vocab_size, one outside 0 .. vocab_size - 1 is
+ *                   CGR_GUARD_TOKEN, and 0. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* The guesses of a request, which are the last of its tokens; none if its flags cannot be. */
@@ -223,6 +224,11 @@ CGR__HOST_DEVICE int32_t cgr__guess_index(int32_t token, int32_t j) {
   if (token >= 0 || (token == CGR_TOKEN_LAST && j == 0))
     return -1;
   return token == CGR_TOKEN_LAST ? j - 1 : CGR_TOKEN_LAST - 1 - token;
+}
+
+/* `vocab_size` 0: any token is. */
+CGR__HOST_DEVICE bool cgr__is_in_vocabulary(int32_t token, int32_t vocab_size) {
+  return vocab_size == 0 || (token >= 0 && token < vocab_size);
 }
 
 /* Whether a header names no more than a ring slot holds. */

@@ -208,7 +208,9 @@ typedef struct cgr_config {
   float max_padding;             /* a graph of more than this many times the batch's tokens gives way to others that serve
                                     (cgr_runtime_capture): 1 .. 2^24, which is no limit; 0: 2 */
   int32_t wait_mode;             /* cgr_wait_mode: how cgr_step_wait and other waits for steps wait */
-  int32_t vocab_size;            /* sampled tokens are 0 .. vocab_size - 1, others are CGR_GUARD_TOKEN; 0: they are not checked */
+  int32_t vocab_size;            /* tokens that the device samples, and guesses that it has and that a step takes, are
+                                    0 .. vocab_size - 1; others are CGR_GUARD_TOKEN. 0: they are not checked. Ids that the host
+                                    gives never are: some engines have them stand for what is no token */
 } cgr_config;
 #define CGR_CONFIG_INIT                                                                                                    \
   { (uint32_t)sizeof(cgr_config), CGR_CONFIG_MAGIC, CGR_VERSION, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0,  \

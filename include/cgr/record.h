@@ -72,7 +72,7 @@ typedef enum cgr_buffer {
                                   first on; not read for requests without guesses */
   CGR_BUFFER_DRAFT_TOKENS,     /* i32 [R][k] written by the engine, if it guesses on the device: guesses of what follows the
                                   tokens that this step samples, for the row's next step (CGR_TOKEN_DRAFT); committed by the
-                                  last kernel */
+                                  last kernel. The step that takes one checks it against cgr_config.vocab_size */
   CGR_BUFFER_ROW_DRAFT_TOKENS, /* i32 [M+1][k] what the row's last step left in draft_tokens; row M is 0 */
   CGR_BUFFER_COUNT_,
   CGR_BUFFER_DECLARED = 255     /* the engine's own, as declared: `index` is that in cgr_config.buffers */

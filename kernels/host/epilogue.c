@@ -23,7 +23,7 @@ static void commit_tokens(const cgr__step_args *args, int32_t i, int32_t row, in
   const int32_t *next = args->buffers.next_tokens + (int64_t)i * args->token_stride;
   for (int32_t j = 0; j <= accepted; j++) {
     int32_t token = next[accepted - j];
-    bool bad = args->vocab_size > 0 && (token < 0 || token >= args->vocab_size);
+    bool bad = !cgr__is_in_vocabulary(token, args->vocab_size);
     if (bad)
       cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, token);
     last[j] = bad ? 0 : token;

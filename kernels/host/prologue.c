@@ -278,10 +278,19 @@ static int32_t token_given(const cgr__step_args *args, const incoming *in, int32
   return in->flags & CGR__RING_SLOT_TOKENS ? load_i32(&in->tokens[args->buffers.query_start_loc[i] + j]) : CGR_TOKEN_LAST;
 }
 
+/* P25. The guess at `index` of the row of request i. */
+static int32_t load_guess(const cgr__step_args *args, int32_t i, int32_t index) {
+  const int32_t most = args->token_stride - 1, row = args->buffers.request_rows[i];
+  const int32_t guess = index < most ? args->buffers.row_draft_tokens[(int64_t)row * most + index] : 0;
+  if (cgr__is_in_vocabulary(guess, args->vocab_size))
+    return guess;
+  cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, guess);
+  return 0;
+}
+
 /* P25. */
 static void take_guesses(const cgr__step_args *args, const incoming *in) {
   const cgr__buffers *b = &args->buffers;
-  const int32_t most = args->token_stride - 1;
   for (int32_t i = 0; i < args->padded_requests; i++) {
     const int32_t start = b->query_start_loc[i], query_len = b->query_start_loc[i + 1] - start;
     const bool ran = i < in->num_requests && b->seq_lens[args->set][i] > 0;
@@ -289,7 +298,7 @@ static void take_guesses(const cgr__step_args *args, const incoming *in) {
     for (int32_t j = 0; ran && j < query_len; j++) {
       const int32_t guess = cgr__guess_index(token_given(args, in, i, j), j);
       if (guess >= 0)
-        b->input_ids[start + j] = guess < most ? b->row_draft_tokens[(int64_t)b->request_rows[i] * most + guess] : 0;
+        b->input_ids[start + j] = load_guess(args, i, guess);
     }
   }
 }

@@ -173,6 +173,42 @@ TEST_P(KernelEpilogue, RefusesWhatASamplerMayNotWrite) {
   }
 }
 
+// Of what a draft has left, a guess that a step takes is looked at then, and one that none takes is not.
+TEST_P(KernelEpilogue, TheNextStepRefusesAGuessThatIsNoToken) {
+  for (bool go_on : { false, true })
+    for (int32_t bad : { 1000, -1, INT32_MAX, INT32_MIN }) {
+      SCOPED_TRACE(bad);
+      StepLimits limits = WithStride(4);
+      limits.vocab_size = 1000;
+      StepPair pair(*bench_, limits);
+      pair.Prologue(WithPages(pair.Step({ 3, 5 }, { 4, 2 }, 4, 8)));
+      const Words guesses = { 1, 2, 3, 0, bad, 999 };
+      std::copy(guesses.begin(), guesses.end(), pair.model.b->draft_tokens);
+      pair.PutNextTokens(Sampled(limits, 70));
+      pair.Epilogue();
+      ExpectError(pair.error(), kNoError);
+      StagedStep first = pair.Step({ 3, 5 }, { 4, 2 }, 4, 8), all = pair.Step({ 3, 5 }, { 4, 4 }, 4, 8);
+      first.flags = { int32_t(CGR_REQUEST_DRAFTS(3)), int32_t(CGR_REQUEST_DRAFTS(1)) };
+      all.flags = { int32_t(CGR_REQUEST_DRAFTS(3)), int32_t(CGR_REQUEST_DRAFTS(3)) };
+      for (StagedStep *step : { &first, &all })
+        for (int32_t i = 0; i < 2; i++)
+          for (int32_t j = 0; j < step->starts[size_t(i) + 1] - step->starts[size_t(i)]; j++)
+            step->tokens[size_t(step->starts[size_t(i)] + j)] = j == 0 || go_on ? CGR_TOKEN_LAST : CGR_TOKEN_DRAFT(j - 1);
+      pair.Prologue(first);
+      ExpectError(pair.error(), kNoError);
+      EXPECT_EQ(First(pair.device.Get()->input_ids, 6), (Words{ 70, 1, 2, 3, 74, 0 }));
+      std::copy(guesses.begin(), guesses.end(), pair.model.b->draft_tokens);
+      pair.model.b->num_accepted[0] = pair.model.b->num_accepted[1] = 0;
+      pair.PutNextTokens(Sampled(limits, 70));
+      pair.Epilogue();
+      all.seq = all.batch_seq = first.seq + 1;
+      pair.Prologue(all);
+      ExpectError(pair.error(), { CGR_GUARD_TOKEN, 5, 1, 0, bad });
+      EXPECT_EQ(First(pair.device.Get()->input_ids, 8), (Words{ 70, 1, 2, 3, 74, 0, 0, 999 }));
+      pair.Epilogue();
+    }
+}
+
 // The token that a row sampled last comes back as its next input.
 TEST_P(KernelEpilogue, TheNextStepReadsWhatWasSampled) {
   for (int32_t stride : { 1, 2, 3 }) {

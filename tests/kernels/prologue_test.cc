@@ -135,7 +135,8 @@ private:
     for (int32_t i = 0; limits_.token_stride > 1 && i < limits_.max_requests; i++) {
       pair_.model.b->num_accepted[i] = Chance(20) ? Any(-2, 2000) : Any(0, limits_.token_stride - 1);
       for (int32_t j = 0; j < limits_.token_stride - 1; j++)
-        pair_.model.b->draft_tokens[i * (limits_.token_stride - 1) + j] = Any(0, 5000);
+        pair_.model.b->draft_tokens[i * (limits_.token_stride - 1) + j] =
+            Chance(10) ? Any(-1, 0) | limits_.vocab_size : Any(0, 5000);
     }
     if (limits_.vocab_size > 0 && Chance(4))
       tokens[size_t(Any(0, int32_t(tokens.size()) - 1))] = Chance(2) ? -Any(1, 9) : limits_.vocab_size;

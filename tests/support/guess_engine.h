@@ -58,7 +58,7 @@ inline uint64_t HashOfRow(const ModelArgs &a, int32_t row, int32_t position) {
 // Guesses of what follows, of which a quarter is wrong.
 inline void Guess(const ModelArgs &a, int32_t i, uint64_t hash) {
   for (int32_t j = 0; j < a.stride - 1; j++) {
-    const int32_t guess = hash % 4 == 0 ? int32_t(hash >> 20) % kVocab : NextOf(hash);
+    const int32_t guess = hash % 4 == 0 ? int32_t((hash >> 20) % kVocab) : NextOf(hash);
     a.draft_tokens[i * (a.stride - 1) + j] = guess;
     hash = Fold(hash, guess);
   }
@@ -79,6 +79,8 @@ inline void Verify(const ModelArgs &a, int32_t i) {
   if (*a.rubbish == 3)
     next[0] = kVocab;
   Guess(a, i, Fold(hash, next[accepted]));
+  if (*a.rubbish == 4)
+    a.draft_tokens[i * (a.stride - 1)] = kVocab;
 }
 
 inline void RunModel(const void *raw) {

@@ -317,7 +317,7 @@ void StepModel::DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_
   const bool first = t == b->query_start_loc[i];
   if (!refused && k > 0 && (token < CGR_TOKEN_LAST || (token == CGR_TOKEN_LAST && !first))) {
     const int64_t guess = token == CGR_TOKEN_LAST ? t - b->query_start_loc[i] - 1 : -2 - int64_t{ token };
-    token = guess < k ? b->row_draft_tokens[row * k + guess] : 0;
+    token = guess < k ? TokenOfVocabulary(i, row, b->row_draft_tokens[row * k + guess]) : 0;
   } else if (!refused && token == CGR_TOKEN_LAST) {
     token = b->row_last_tokens[row * limits_.token_stride];
   }
@@ -343,7 +343,7 @@ int32_t StepModel::GuessesOf(int32_t i) const {
   return guesses >= limits_.token_stride || guesses >= query_len || (flags & 1) != 0 ? 0 : guesses;
 }
 
-int32_t StepModel::CommitToken(int32_t i, int32_t row, int32_t token) {
+int32_t StepModel::TokenOfVocabulary(int32_t i, int32_t row, int32_t token) {
   if (limits_.vocab_size == 0 || (token >= 0 && token < limits_.vocab_size))
     return token;
   Trip(CGR_GUARD_TOKEN, row, i, token);
@@ -388,7 +388,7 @@ int32_t StepModel::Commit(int32_t i) {
     accepted = j;
   }
   for (int32_t j = 0; j <= accepted; j++)
-    b->row_last_tokens[row * stride + j] = CommitToken(i, row, b->next_tokens[i * stride + accepted - j]);
+    b->row_last_tokens[row * stride + j] = TokenOfVocabulary(i, row, b->next_tokens[i * stride + accepted - j]);
   if (stride > 1) {
     b->row_num_accepted[row] = accepted;
     std::copy_n(b->draft_tokens + i * (stride - 1), stride - 1, b->row_draft_tokens + row * (stride - 1));

@@ -68,7 +68,7 @@ private:
   int32_t GuessesOf(int32_t i) const;
   // What request i sampled.
   int32_t Commit(int32_t i);
-  int32_t CommitToken(int32_t i, int32_t row, int32_t token);
+  int32_t TokenOfVocabulary(int32_t i, int32_t row, int32_t token);
   bool HasEnded(int32_t row) const;
   // Why the row ends with this token, which makes it so long.
   cgr_end EndOf(int32_t row, int32_t token, int32_t length) const;

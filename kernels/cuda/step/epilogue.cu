@@ -118,7 +118,7 @@ __device__ inline void commit_tokens(const EpilogueArgs &a, const GuessArgs &g, 
 #pragma unroll 1
   for (int32_t j = 0; j <= accepted; j++) {
     int32_t token = next[accepted - j];
-    bool bad = g.vocab_size > 0 && (token < 0 || token >= g.vocab_size);
+    bool bad = !cgr__is_in_vocabulary(token, g.vocab_size);
     if (bad)
       claim_error(&a.state->error, CGR_GUARD_TOKEN, r.row, i, token);
     last[j] = bad ? 0 : token;

@@ -32,9 +32,13 @@ __device__ inline int64_t find_slot(const cgr__step_args &a, const cgr__group_ge
   return (int64_t)page * group.page_size + (position - index * group.page_size);
 }
 
-/* P25. The guess of a row's at `index`. */
-__device__ __forceinline__ int32_t load_guess(const cgr__step_args &a, int32_t row, int32_t index) {
-  return index < a.token_stride - 1 ? a.buffers.row_draft_tokens[(int64_t)row * (a.token_stride - 1) + index] : 0;
+/* P25. The guess at `index` of the row of request i. */
+__device__ __forceinline__ int32_t load_guess(const cgr__step_args &a, int32_t i, int32_t row, int32_t index) {
+  int32_t guess = index < a.token_stride - 1 ? a.buffers.row_draft_tokens[(int64_t)row * (a.token_stride - 1) + index] : 0;
+  if (cgr__is_in_vocabulary(guess, a.vocab_size))
+    return guess;
+  claim_error(&a.state->error, CGR_GUARD_TOKEN, row, i, guess);
+  return 0;
 }
 
 /* `token`: of a step whose tokens section has them all. */
@@ -43,9 +47,9 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
                                    int32_t token) {
   const cgr__step_args &a = args.step;
   const int32_t *section = reinterpret_cast<const int32_t *>(step.slot + a.slot.tokens);
-  int32_t position = 0, first = -1, row = 0, guess = -1;
+  int32_t position = 0, first = -1, i = 0, row = 0, guess = -1;
   if (t < step.num_tokens) {
-    int32_t i = find_request(batch.query_start, step.num_requests, t);
+    i = find_request(batch.query_start, step.num_requests, t);
     row = batch.rows[i];
     first = batch.first_position[i];
     position = first >= 0 ? first + (t - batch.query_start[i]) : 0;
@@ -71,7 +75,7 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
     }
   }
   if (guess >= 0)
-    token = load_guess(a, row, guess);
+    token = load_guess(a, i, row, guess);
   a.buffers.input_ids[t] = first < 0 || (token == CGR_TOKEN_LAST && guess < 0) ? last_token : token;
   a.buffers.positions[t] = position;
 #pragma unroll
