@@ -36,10 +36,10 @@ CGR_API cgr_status cgr_request_set_pages(cgr_runtime *runtime, int32_t row, int3
                                          int32_t count);
 
 /* Takes pages [first, first + count) away, at the front or at the end of the row's pages: the table then holds the read-trash
- * page there, and a step that needs them is refused (CGR_ERROR_PAGES_MISSING). The next step of a row with c tokens needs the
- * pages from the first that its first new token sees: that of token c + 1 - window_left, or c / chunk * chunk, in the layer of
- * the group that sees furthest, the engine's backends included; with a layer that has neither, or no layers, all. So a page that
- * the windows have passed can be given back; a row may also begin without such pages.
+ * page there, and a step that needs them is refused (CGR_ERROR_PAGES_MISSING). The next step of a row with c tokens, at least
+ * (cgr_request_info.min_tokens), needs the pages from the first that its first new token sees: that of token c + 1 - window_left,
+ * or c / chunk * chunk, in the layer of the group that sees furthest, the engine's backends included; with a layer that has
+ * neither, or no layers, all. So a page that the windows have passed can be given back; a row may also begin without such pages.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_request_drop_pages(cgr_runtime *runtime, int32_t row, int32_t group, int32_t first, int32_t count);
 
@@ -91,16 +91,16 @@ typedef enum cgr_end {
 typedef struct cgr_request_info {
   uint32_t size;
   int32_t open;       /* 0 or 1; the fields below are 0 for a closed row, except last */
-  int32_t num_tokens; /* in the cache after every step launched so far; at most, while one with guesses has not completed:
-                         calls of this header count with this bound */
+  int32_t num_tokens; /* in the cache after every step launched so far; at most, while the result of one with guesses has not been
+                         taken (min_tokens): the next step's pages have to reach as far as this bound and its new tokens go */
   int32_t has_token;  /* 1: the row's last token is on the device, CGR_TOKEN_LAST is allowed */
   uint64_t tag;
   cgr_mark last;      /* last step that used the row, for this owner or one before, and may still write its pages; seq 0: none */
   int32_t other_lengths[4]; /* [s]: the length in length set s; 0 for set 0 and for sets that do not exist */
-  int32_t min_tokens; /* as num_tokens, at least: as if no guess of a step that has not completed were accepted. Both are the
-                         same, and exact, when there is none */
-  int32_t ended;      /* cgr_end: NONE, or why the row has ended, as far as results tell that the host has. Both bounds are of a row
-                         that goes on: one that ends in a step that has not completed will have fewer tokens */
+  int32_t min_tokens; /* as num_tokens, at least, as if none of those guesses were accepted: what windows still see counts from
+                         this bound. Both are the same, and exact, once all results have been taken. Calls that prepare, flush
+                         or wait for a step take those of completed steps; this call looks for none */
+  int32_t reserved;   /* 0 */
 } cgr_request_info;
 #define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 }, 0, 0 }
 /* What the runtime knows of a row, open or closed. CGR_ERROR_INVALID_ARGUMENT: `row` is out of range.

@@ -126,7 +126,9 @@ typedef struct cgr_step {
   { (uint32_t)sizeof(cgr_step), 0, 0, 0, { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }, 0, 0, 0, { 0, 0, 0 }, 0 }
 
 /* Tells which graph a batch would use, without preparing it, even while another step is prepared: for ranks that must agree
- * before any of them launches. Ranks whose keys differ agree on one that holds every rank's batch, such as the mixed key of the
+ * before any of them launches. It checks the batch with what is known of its rows' lengths (cgr_request_info.num_tokens), and
+ * looks for no results: cgr_step_prepare does, and may find room where this call found none (CGR_ERROR_SEQUENCE_TOO_LONG,
+ * CGR_ERROR_PAGES_MISSING). Ranks whose keys differ agree on one that holds every rank's batch, such as the mixed key of the
  * larger counts, and give it as forced_key; a rank without work prepares 0 requests with it.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);

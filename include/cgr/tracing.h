@@ -61,7 +61,8 @@ typedef struct cgr_stats {
   uint64_t graph_bytes;       /* device memory of the existing graphs */
   double capture_ms;          /* what capturing them took */
   uint64_t refused_launches;  /* calls of cgr_step_launch that failed and left the step prepared */
-  uint64_t drafts;            /* guesses of steps that have completed, as far as a prepare or a wait has seen it */
+  uint64_t drafts;            /* guesses that completed steps have verified, as far as results were taken (cgr_request_info): not
+                                 those of requests that a guard refused */
   uint64_t drafts_accepted;   /* of these */
 } cgr_stats;
 #define CGR_STATS_INIT { (uint32_t)sizeof(cgr_stats), 0, 0, { { 0 } }, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0 }
