@@ -1,6 +1,7 @@
 #include "requests/guesses.h"
 
 #include "base/status.h"
+#include "requests/ledger.h"
 
 cgr_status cgr__guesses_check(const char *function, const char *what, uint32_t flags, int32_t query_len, int32_t most) {
   const int32_t guesses = cgr__flags_guesses(flags);
@@ -44,6 +45,13 @@ void cgr__guesses_forget(cgr__rows *rows, int32_t row) {
     rows->guesses.since[row] = rows->row[row].last_seq;
 }
 
+/* The row has so many tokens fewer than it might have had. */
+static void take_off_rejected(cgr__rows *rows, int32_t row, int32_t count) {
+  if (rows->has_ledger && count > 0)
+    cgr__ledger_reject(rows, row, count);
+  rows->row[row].computed -= count;
+}
+
 void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens, int32_t num_requests) {
   int32_t *count;
   const cgr__guess *notes = notes_of(rows, seq, &count);
@@ -56,7 +64,7 @@ void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens,
     rows->guesses.accepted += (uint64_t)accepted;
     if (note->epoch != rows->guesses.epoch[note->row])
       continue;
-    row->computed -= note->guesses - accepted;
+    take_off_rejected(rows, note->row, note->guesses - accepted);
     row->slack = (uint16_t)(row->slack - note->guesses);
   }
   rows->guesses.num_notes -= *count;
@@ -71,7 +79,7 @@ void cgr__guesses_reject(cgr__rows *rows) {
   rows->guesses.num_notes = 0;
   rows->has_notes = false;
   for (int32_t row = 0; row < rows->limits->max_rows; row++) {
-    rows->row[row].computed -= rows->row[row].slack;
+    take_off_rejected(rows, row, rows->row[row].slack);
     rows->row[row].slack = 0;
   }
 }

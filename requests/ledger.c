@@ -28,11 +28,14 @@ static int32_t page_index(const cgr__page_group *group, int32_t row, int32_t pag
   return -1;
 }
 
+/* Tokens of a row in a set that its own steps have written for which no result is there yet: guesses that may be rejected. */
+static int32_t unsettled_tokens(const cgr__rows *rows, int32_t row, int32_t set) { return set > 0 ? 0 : rows->row[row].slack; }
+
 /* The tokens of a row that are surely in its pages: not those that its length was set forward over, which another row may yet
- * append. In set 0 a step of the row makes them all sure. */
+ * append, and not guesses whose result is not there. In set 0 a step of the row makes all others sure. */
 static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
   bool known = set > 0 || rows->row[row].shared_prefix;
-  return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row);
+  return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row) - unsettled_tokens(rows, row, set);
 }
 
 static bool knows_all(const cgr__rows *rows, int32_t row) { return rows->ledger.known_at[row] != cgr__rows_computed(rows, row); }
@@ -41,11 +44,14 @@ static int32_t *known_of(const cgr__rows *rows, int32_t g, int32_t row) {
   return rows->ledger.known[g] + (int64_t)row * rows->group[g].pages_per_row;
 }
 
-/* Of the tokens of the row's page at `index`, those that are surely there. For the step that is checked, all that it reads. */
+/* Of the tokens of the row's page at `index`, those that are surely there. For the step that is checked, all that it may not
+ * write over: what the row reads in it, and what guesses may prove to be. */
 static int32_t sure_tokens_in_page(const cgr__rows *rows, int32_t g, int32_t row, int32_t index, bool for_step) {
   const cgr__page_group *group = &rows->group[g];
   int64_t tokens = sure_tokens(rows, row, group->length_set) - (int64_t)index * group->page_size;
   int32_t most = group->page_size;
+  if (for_step)
+    tokens += unsettled_tokens(rows, row, group->length_set);
   if (!knows_all(rows, row) && !(for_step && rows->ledger.reads[row] == rows->ledger.ticket))
     most = min_of(most, known_of(rows, g, row)[index]);
   return tokens < most ? (int32_t)tokens : most;
@@ -251,6 +257,10 @@ void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t n
     rows->ledger.known_at[row] = knows_all(rows, row) ? -1 : num_tokens;
 }
 
+void cgr__ledger_reject(cgr__rows *rows, int32_t row, int32_t count) {
+  rows->ledger.known_at[row] = knows_all(rows, row) ? -1 : rows->ledger.known_at[row] - count;
+}
+
 void cgr__ledger_fill(cgr__rows *rows, int32_t row, int32_t set) {
   rows->ledger.sure[set][row] = cgr__rows_other_length(rows, row, set);
   for (int32_t g = 0; g < rows->limits->num_groups; g++)
@@ -269,7 +279,13 @@ static cgr_status refuse_two_writers(int32_t page, int32_t g, int32_t one, int32
 
 static cgr_status refuse_overwrite(const cgr__rows *rows, int32_t g, int32_t page, int32_t row, int64_t token, int32_t place,
                                    int32_t other, uint64_t seq) {
-  int32_t at = page_index(&rows->group[g], other, page, (int32_t)(token / rows->group[g].page_size));
+  const int32_t set = rows->group[g].length_set, page_size = rows->group[g].page_size;
+  int32_t at = page_index(&rows->group[g], other, page, (int32_t)(token / page_size));
+  if ((int64_t)at * page_size + place >= sure_tokens(rows, other, set))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                     "batch: row %d would write token %lld in step %llu into page %d of group %d, where row %d has a guess at "
+                     "that place that may yet be accepted, expected a page of its own: a page that is shared is only read",
+                     row, (long long)token, (unsigned long long)seq, page, g, other);
   if (sure_tokens_in_page(rows, g, other, at, false) > place)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: row %d would write token %lld in step %llu into page %d of group %d, where row %d has a token at "

@@ -16,7 +16,9 @@
  * before the others. Setting the length looks again at what other rows have.
  * 6. What 5 leaves open has to be written before the row's next step, which does not wait for its own appends as in 4. So for
  * that step, rule 2 takes all tokens of such a page below the row's length as sure.
- * 7. A page that no row has goes to another request only when every step that used it for a former one has completed. The request
+ * 7. Guesses of a step whose result is not there may be rejected: they are not sure, so no row takes them over (4, 5). A row's
+ * next step may write over its own, so it writes from the first of them on; no other row may.
+ * 8. A page that no row has goes to another request only when every step that used it for a former one has completed. The request
  *    that had it may have it again at once; so may all, if no step has used the page. */
 #ifndef CGR_REQUESTS_LEDGER_H
 #define CGR_REQUESTS_LEDGER_H
@@ -35,10 +37,12 @@ void cgr__ledger_give(cgr__rows *rows, int32_t row, int32_t group, int32_t page)
 void cgr__ledger_open(cgr__rows *rows, int32_t row);
 /* The row's length in a set will be `num_tokens`. */
 void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens);
+/* So many guesses of the row turn out to be rejected: it will have that many tokens fewer, and no step of its own is why. */
+void cgr__ledger_reject(cgr__rows *rows, int32_t row, int32_t count);
 /* A step of a set after 0 was launched: the row's tokens in that set are in its pages. */
 void cgr__ledger_fill(cgr__rows *rows, int32_t row, int32_t set);
 
-/* Rule 7, now that step `completed` has completed. Arguments that cgr__rows_set_pages refuses pass. */
+/* Rule 8, now that step `completed` has completed. Arguments that cgr__rows_set_pages refuses pass. */
 cgr_status cgr__ledger_check_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, const int32_t *pages,
                                    int32_t count, uint64_t completed);
 /* The same for edits that cgr__page_edits_check has passed, as if they were made one after the other. */

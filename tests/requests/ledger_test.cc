@@ -1,64 +1,16 @@
 // The ledger of pages against a model that knows each token of each row: what rows may not do with their pages is refused by
 // name, and nothing else.
+#include <deque>
 #include <map>
 #include <set>
 #include <vector>
 
-#include "requests/ledger.h"
-#include "requests/standing.h"
-#include "tests/requests/rig.h"
+#include "tests/requests/ledger_case.h"
 
 namespace {
 
 using namespace cgr_test;
-
-enum { kRows = 5, kTokens = 64, kLength = 96 };
-
-const std::vector<GroupSpec> &Groups() {
-  static const std::vector<GroupSpec> groups = [] {
-    GroupSpec full{ 16, 26 }, window{ 32, 18 }, encoder{ 16, 18 };
-    window.layers = { { 20, 0 } };
-    encoder.length_set = 1;
-    return std::vector<GroupSpec>{ full, window, encoder };
-  }();
-  return groups;
-}
-
-// Rows with a ledger, used as a runtime does.
-struct Case {
-  Rows rows{ kRows, kLength, Groups(), kRows, kTokens, true };
-  Pool pool{ rows, kRows, kTokens, 4 };
-  cgr__checked_batch checked;
-  uint64_t launched = 0, completed = 0;
-
-  cgr_status SetPages(int32_t row, int32_t group, int32_t first, const std::vector<int32_t> &pages) {
-    const auto count = static_cast<int32_t>(pages.size());
-    cgr_status status = cgr__ledger_check_pages(rows, row, group, first, pages.data(), count, completed);
-    return status == CGR_OK ? rows.SetPages(row, first, pages, group) : status;
-  }
-  // A row with the same numbers of pages in both groups of the sequences.
-  int32_t OpenWith(const std::vector<int32_t> &pages, const std::vector<int32_t> &windows) {
-    const int32_t row = rows.Open();
-    EXPECT_EQ(SetPages(row, 0, 0, pages), CGR_OK) << cgr_last_message();
-    EXPECT_EQ(SetPages(row, 1, 0, windows), CGR_OK) << cgr_last_message();
-    return row;
-  }
-  cgr_status Check(const Batch &batch, int32_t set = 0) {
-    EXPECT_EQ(pool.Validate(rows, batch.Get(), &checked, set), CGR_OK) << cgr_last_message();
-    return cgr__ledger_check_step(rows, &checked, launched + 1);
-  }
-  cgr_status Step(const Batch &batch, int32_t set = 0) {
-    const cgr_status status = Check(batch, set);
-    if (status == CGR_OK) {
-      pool.Prepare(&checked);
-      pool.Launch(rows, &checked, ++launched);
-    }
-    return status;
-  }
-  void SetLength(int32_t row, int32_t length) {
-    EXPECT_EQ(cgr__rows_set_length(rows, row, length), CGR_OK) << cgr_last_message();
-  }
-};
+using namespace cgr_test::ledger;
 
 TEST(Ledger, NamesTwoWritersOfAPage) {
   Case c;
@@ -230,6 +182,7 @@ TEST(Ledger, LetsAnEncodersPageBeFilled) {
 struct Holder {
   bool open = false;
   int32_t request = 0, length[2] = { 0, 0 };
+  int32_t open_guesses = 0; // the last so many tokens of the sequence may turn out to be fewer
   uint64_t last_seq = 0;
   std::map<int32_t, int32_t> pages[3]; // by index
   std::vector<bool> sure[2];           // tokens of each set
@@ -241,12 +194,19 @@ struct Loss {
   uint64_t seq;
 };
 
+// A launched step with guesses: what the device makes of them, which the host takes later.
+struct Guessing {
+  uint64_t seq;
+  std::vector<int32_t> rows, guesses, num_tokens; // a row of -1 has another length by now
+};
+
 struct World {
   Case c;
   Holder rows[kRows];
   std::vector<Loss> lost[3][64];                  // by group and page
   std::pair<int32_t, uint64_t> taken[3][64] = {}; // the request that took it last, and its row's step by then
   int32_t requests = 0;
+  std::deque<Guessing> guessing;
   static int32_t Size(int32_t g) { return Groups()[size_t(g)].page_size; }
   static int32_t Set(int32_t g) { return Groups()[size_t(g)].length_set; }
 
@@ -291,14 +251,14 @@ struct World {
       lost[g][page].push_back({ r.request, r.last_seq });
     r.pages[g].erase(index);
   }
-  // Whether another row surely has a token in this place of the page; of rows that are `reading`, any of their tokens is sure
-  // that was at the place before the page.
-  bool OthersHave(int32_t row, int32_t g, int32_t page, int32_t place, const std::set<int32_t> &reading = {}) const {
+  // Whether another row surely has a token in this place of the page. For a step, which may not write over guesses either; of
+  // rows that it reads, any of their tokens is sure that was at the place before the page.
+  bool OthersHave(int32_t row, int32_t g, int32_t page, int32_t place, const std::set<int32_t> *step = nullptr) const {
     for (int32_t i = 0; i < kRows; i++)
       for (const auto &[index, has] : rows[i].pages[g]) {
-        const size_t token = size_t(index * Size(g) + place);
-        if (i != row && has == page && token < rows[i].sure[Set(g)].size() && rows[i].sure[Set(g)][token] &&
-            (reading.count(i) > 0 || rows[i].missing[g].count(int32_t(token)) == 0))
+        const int32_t token = index * Size(g) + place, set = Set(g), guesses = set == 0 && !step ? rows[i].open_guesses : 0;
+        if (i != row && has == page && token < int32_t(rows[i].sure[set].size()) && rows[i].sure[set][size_t(token)] &&
+            token < rows[i].length[set] - guesses && ((step && step->count(i) > 0) || rows[i].missing[g].count(token) == 0))
           return true;
       }
     return false;
@@ -317,6 +277,7 @@ struct World {
   void SetLength(int32_t row, int32_t set, int32_t length) {
     Holder &r = rows[row];
     std::vector<bool> &sure = r.sure[set];
+    length = set == 0 ? SettleAll(row, length) : length;
     if (sure.size() > size_t(length))
       sure.resize(size_t(length));
     for (auto token = int32_t(sure.size()); token < length && OthersHaveToken(row, set, token); token++)
@@ -328,6 +289,30 @@ struct World {
           if (OthersHave(row, g, page, place))
             r.missing[g].erase(index * Size(g) + place);
   }
+  // The length is set: no result concerns it any more, and guesses that had none are not sure.
+  int32_t SettleAll(int32_t row, int32_t length) {
+    for (Guessing &step : guessing)
+      std::replace(step.rows.begin(), step.rows.end(), row, -1);
+    if (rows[row].open_guesses > 0)
+      rows[row].sure[0].resize(size_t(rows[row].length[0] - rows[row].open_guesses));
+    rows[row].open_guesses = 0;
+    return length;
+  }
+  // The host takes the results of steps with guesses.
+  void TakeResults(uint64_t up_to) {
+    for (; !guessing.empty() && guessing.front().seq <= up_to; guessing.pop_front()) {
+      const Guessing &step = guessing.front();
+      cgr__guesses_take(c.rows, step.seq, step.num_tokens.data(), int32_t(step.num_tokens.size()));
+      for (size_t i = 0; i < step.rows.size(); i++) {
+        if (step.rows[i] < 0)
+          continue;
+        Holder &r = rows[step.rows[i]];
+        r.length[0] -= step.guesses[i] - std::max(step.num_tokens[i] - 1, 0);
+        r.open_guesses -= step.guesses[i];
+        r.sure[0].resize(size_t(r.length[0]));
+      }
+    }
+  }
   // Whether it writes each page by one row, and no token of another.
   bool MayStep(const Batch &batch, int32_t set) const {
     std::map<int32_t, int32_t> writer[3];
@@ -337,23 +322,29 @@ struct World {
         reading.insert(batch.rows[i]);
     for (size_t i = 0; i < batch.rows.size(); i++) {
       const Holder &r = rows[batch.rows[i]];
-      const int32_t start = set == 0 ? r.length[0] : r.length[1] - batch.QueryLen(i);
-      for (int32_t token = start; token < start + batch.QueryLen(i); token++)
+      const int32_t start = set == 0 ? r.length[0] : r.length[1] - batch.QueryLen(i),
+                    first = set == 0 ? start - r.open_guesses : start;
+      for (int32_t token = first; token < start + batch.QueryLen(i) && batch.QueryLen(i) > 0; token++)
         for (int32_t g = 0; g < 3; g++) {
           if (Set(g) != set)
             continue;
           const int32_t page = r.pages[g].at(token / Size(g));
           if (writer[g].emplace(page, batch.rows[i]).first->second != batch.rows[i] ||
-              OthersHave(batch.rows[i], g, page, token % Size(g), reading))
+              OthersHave(batch.rows[i], g, page, token % Size(g), &reading))
             return false;
         }
     }
     return true;
   }
-  void Launch(const Batch &batch, int32_t set) {
+  void Launch(const Batch &batch, int32_t set, Random &random) {
+    Guessing step = { c.launched, {}, {}, {} };
     for (size_t i = 0; i < batch.rows.size(); i++) {
       Holder &r = rows[batch.rows[i]];
+      const int32_t guesses = batch.has_flags ? cgr__flags_guesses(batch.flags[i]) : 0;
+      step.rows.push_back(guesses > 0 ? batch.rows[i] : -1), step.guesses.push_back(guesses);
+      step.num_tokens.push_back(batch.QueryLen(i) > 0 ? 1 + random.Pick32(0, guesses) : 0);
       r.last_seq = c.launched;
+      r.open_guesses += guesses;
       if (batch.QueryLen(i) == 0)
         continue;
       r.length[0] += set == 0 ? batch.QueryLen(i) : 0;
@@ -362,6 +353,8 @@ struct World {
         if (set == 0 || Set(g) == set)
           r.missing[g].clear();
     }
+    if (batch.has_flags)
+      guessing.push_back(step);
   }
 };
 
@@ -383,6 +376,7 @@ void OpenOne(World &w) {
 void CloseOne(World &w, int32_t row) {
   if (cgr__rows_close(w.c.rows, row) != CGR_OK)
     return; // in the standing batch
+  w.SettleAll(row, 0);
   for (int32_t g = 0; g < 3; g++)
     while (!w.rows[row].pages[g].empty())
       w.Give(row, g, w.rows[row].pages[g].begin()->first);
@@ -442,6 +436,13 @@ void SetLength(World &w, Random &random, int32_t row) {
     w.SetLength(row, set, length);
 }
 
+// Flags of guesses, for some of its requests.
+void AddGuesses(Random &random, Batch *batch) {
+  batch->has_flags = !random.OneIn(4);
+  for (size_t i = 0; i < batch->rows.size() && batch->has_flags; i++)
+    batch->flags.push_back(CGR_REQUEST_DRAFTS(random.Pick32(0, std::clamp(batch->QueryLen(i) - 1, 0, int32_t(kGuesses)))));
+}
+
 // Launched, cancelled or abandoned.
 void Step(World &w, Random &random, Counts *counts) {
   const int32_t set = random.OneIn(4);
@@ -449,10 +450,14 @@ void Step(World &w, Random &random, Counts *counts) {
   for (int32_t row : w.Open())
     if (!random.OneIn(3)) {
       batch.rows.push_back(row);
-      batch.query_lens.push_back(random.OneIn(3) ? random.Pick32(0, 12) : 1);
+      batch.query_lens.push_back(random.OneIn(2) ? random.Pick32(0, 12) : 1);
     }
   std::shuffle(batch.rows.begin(), batch.rows.end(), std::mt19937(uint32_t(random.Bits())));
   batch.WithIds();
+  if (set == 0)
+    AddGuesses(random, &batch);
+  if (w.c.launched >= kDepth) // a readback slot is used again
+    w.TakeResults(w.c.launched + 1 - kDepth);
   if (w.c.pool.Validate(w.c.rows, batch.Get(), &w.c.checked, set) != CGR_OK)
     return; // for want of pages
   const bool legal = w.MayStep(batch, set);
@@ -471,28 +476,34 @@ void Step(World &w, Random &random, Counts *counts) {
   }
   w.c.pool.Prepare(&w.c.checked);
   w.c.pool.Launch(w.c.rows, &w.c.checked, w.c.launched);
-  w.Launch(batch, set);
+  w.Launch(batch, set, random);
 }
 
 // The same with the standing batch: all open rows, or some.
 void StepStanding(World &w, Random &random, Counts *counts) {
   Batch batch = Batch::Prefill({}, {});
   cgr__follow_end(w.c.rows, &w.c.rows.batches); // a row is a member only of the standing batch
+  if (w.c.launched >= kDepth)
+    w.TakeResults(w.c.launched + 1 - kDepth);
+  batch.has_flags = true;
   for (int32_t row : w.Open()) {
     const bool is_in = w.c.rows.rows.row[row].place >= 0;
     const int32_t query_len = random.OneIn(3) ? random.Pick32(0, 9) : 1;
+    const uint32_t flags = CGR_REQUEST_DRAFTS(random.Pick32(0, std::clamp(query_len - 1, 0, int32_t(kGuesses))));
     const std::vector<int32_t> tokens(size_t(query_len), 3);
     if (is_in && random.OneIn(4))
       ASSERT_EQ(cgr__standing_remove(w.c.rows, &w.c.rows.batches, row), CGR_OK);
     else
-      ASSERT_EQ((is_in ? cgr__standing_update : cgr__standing_add)(w.c.rows, &w.c.rows.batches, row, query_len, tokens.data(), 0),
-                CGR_OK)
+      ASSERT_EQ(
+          (is_in ? cgr__standing_update : cgr__standing_add)(w.c.rows, &w.c.rows.batches, row, query_len, tokens.data(), flags),
+          CGR_OK)
           << cgr_last_message();
   }
   const cgr__batch_layout &members = w.c.rows.batches.members.layout;
   for (int32_t i = 0; i < members.num_requests; i++) {
     batch.rows.push_back(members.rows[i]);
     batch.query_lens.push_back(members.query_lens[i]);
+    batch.flags.push_back(members.flags[i]);
   }
   if (cgr__standing_validate(w.c.rows, &w.c.rows.batches, 0, &w.c.checked) == CGR_OK) {
     const bool legal = w.MayStep(batch, 0);
@@ -503,7 +514,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
     if (legal && !random.OneIn(5)) {
       cgr__batch_layouts_launch(&w.c.pool.pool, ++w.c.launched, cgr__members_snapshot(&w.c.rows.batches));
       cgr__members_commit(w.c.rows, &w.c.rows.batches, w.c.launched, w.c.launched);
-      w.Launch(batch, 0);
+      w.Launch(batch, 0, random);
     }
   }
   while (members.num_requests > 0)
@@ -513,7 +524,7 @@ void StepStanding(World &w, Random &random, Counts *counts) {
 TEST(Ledger, AgreesWithAModelOfEveryToken) {
   SeededRandom random;
   Counts counts;
-  for (int run = 0; run < 250 && !::testing::Test::HasFatalFailure(); run++) {
+  for (int run = 0; run < 700 && !::testing::Test::HasFatalFailure(); run++) {
     World w;
     for (int n = 0; n < 400 && !::testing::Test::HasFatalFailure(); n++) {
       const std::vector<int32_t> open = w.Open();
@@ -537,6 +548,8 @@ TEST(Ledger, AgreesWithAModelOfEveryToken) {
         StepStanding(w, random, &counts);
       else
         w.c.completed = uint64_t(random.Pick(int64_t(w.c.completed), int64_t(w.c.launched)));
+      if (random.OneIn(25)) // the host looks when it prepares or waits
+        w.TakeResults(w.c.completed);
     }
   }
   for (int count : { counts.steps, counts.refused_steps, counts.given, counts.refused_pages })
