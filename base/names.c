@@ -49,7 +49,8 @@ NAMES(cgr_transform_flag, cgr_transform_flag_name, { CGR_TRANSFORM_NORM_PLUS_ONE
       { CGR_TRANSFORM_INTERLEAVED, "interleaved" })
 
 NAMES(cgr_backend_flag, cgr_backend_flag_name, { CGR_BACKEND_APPENDS, "appends" }, { CGR_BACKEND_PLANS_FIRST, "plans first" },
-      { CGR_BACKEND_UNIFORM_SPLIT, "uniform split" }, { CGR_BACKEND_BOUNDS, "bounds" })
+      { CGR_BACKEND_UNIFORM_SPLIT, "uniform split" }, { CGR_BACKEND_BOUNDS, "bounds" },
+      { CGR_BACKEND_PLANS_BOUNDS, "plans bounds" }, { CGR_BACKEND_DECODES_DRAFTS, "decodes drafts" })
 
 NAMES(cgr_ability, cgr_ability_name, { CGR_ABILITY_WINDOW, "window" }, { CGR_ABILITY_CHUNK, "chunk" },
       { CGR_ABILITY_SOFTCAP, "softcap" }, { CGR_ABILITY_ALIBI, "alibi" }, { CGR_ABILITY_SINKS, "sinks" },
@@ -187,7 +188,7 @@ FLAGS(cgr__attention_flags, cgr_attention_flag, "CGR_ATTENTION_", CGR_ATTENTION_
 FLAGS(cgr__transform_flags, cgr_transform_flag, "CGR_TRANSFORM_", CGR_TRANSFORM_NORM_PLUS_ONE, CGR_TRANSFORM_INTERLEAVED)
 FLAGS(cgr__layer_flags, cgr_layer_flag, "CGR_LAYER_", CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT)
 FLAGS(cgr__value_flags, cgr_value_flag, "CGR_VALUES_", CGR_VALUES_MASKED, CGR_VALUES_MASKED)
-FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_BOUNDS)
+FLAGS(cgr__backend_flags, cgr_backend_flag, "CGR_BACKEND_", CGR_BACKEND_APPENDS, CGR_BACKEND_DECODES_DRAFTS)
 FLAGS(cgr__abilities, cgr_ability, "CGR_ABILITY_", CGR_ABILITY_WINDOW, CGR_ABILITY_SPARSE)
 FLAGS(cgr__planned_bits, cgr_planned, "CGR_PLANNED_", CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP)
 FLAGS(cgr__request_flags, cgr_request_flag, "CGR_REQUEST_", CGR_REQUEST_PARTIAL, CGR_REQUEST_PARTIAL)

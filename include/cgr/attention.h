@@ -334,9 +334,13 @@ typedef enum cgr_backend_flag {
                                    right after the step's first kernel */
   CGR_BACKEND_UNIFORM_SPLIT = 4, /* its decodes all have as many new tokens as the first request (CGR_COUNT_DECODES). Needs a
                                     reorder_threshold */
-  CGR_BACKEND_BOUNDS = 8         /* below CGR_SUPPORT_ALWAYS: in the steps that its support names, requests may have fewer new
+  CGR_BACKEND_BOUNDS = 8,        /* below CGR_SUPPORT_ALWAYS: in the steps that its support names, requests may have fewer new
                                     tokens than the key's query_len. If all attention in use that is below ALWAYS has this,
                                     uniform graphs serve such batches */
+  CGR_BACKEND_PLANS_BOUNDS = 16, /* its plan_host takes lengths that are upper bounds (CGR_PLAN_BOUNDS). Without this, preparing a
+                                    step that has such lengths is CGR_ERROR_BUSY until the results are there that make them exact */
+  CGR_BACKEND_DECODES_DRAFTS = 32 /* its decodes may have 1 + num_draft_tokens new tokens: its reorder_threshold counts as at
+                                     least that. Needs a reorder_threshold */
 } cgr_backend_flag;
 
 /* What a plan may be made for. Nothing else of a layer is compared: alibi_slopes, sinks, kv_source and views may differ. */

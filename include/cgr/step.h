@@ -134,12 +134,13 @@ typedef struct cgr_step {
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
 /* Validates the batch, chooses the graph and stages what has changed, while earlier steps may be in flight; one step can be
- * prepared at a time. CGR_ERROR_BUSY: the ring is full, wait for a step. CGR_ERROR_CHANGES_PENDING: more changes than the ring
- * carries, call cgr_runtime_flush. CGR_ERROR_STATE: no graph and no `record` can run it. After an error nothing has changed.
+ * prepared at a time. CGR_ERROR_BUSY: the ring is full, or a backend plans with exact lengths (CGR_BACKEND_PLANS_BOUNDS) and a
+ * row's guesses have no result; wait for a step. CGR_ERROR_CHANGES_PENDING: more changes than the ring carries, call
+ * cgr_runtime_flush. CGR_ERROR_STATE: no graph and no `record` can run it. After an error nothing has changed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
 
-/* The same, but while the ring is full it waits for a step in flight, and while too many changes are pending it sends them as
+/* The same, but where that is CGR_ERROR_BUSY it waits for steps in flight, and while too many changes are pending it sends them as
  * cgr_runtime_flush does. It sends them on `stream`; the step may be launched on another one. CGR_NOT_READY after `timeout_ms`
  * (0: it never waits; -1: the configured one): nothing is prepared, and what was sent stays sent. CGR_ERROR_CHANGES_PENDING:
  * sending would make the result of a step with requests expire, and no cgr_step_wait has returned that step or a later one. Wait

@@ -37,6 +37,9 @@ static void read_backend(cgr__setup *setup, int32_t i, cgr__findings *f) {
   if ((b->flags & CGR_BACKEND_UNIFORM_SPLIT) && b->reorder_threshold == 0)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("backends", i, "reorder_threshold").name,
                       "is 0, expected 1 or more with CGR_BACKEND_UNIFORM_SPLIT");
+  if ((b->flags & CGR_BACKEND_DECODES_DRAFTS) && b->reorder_threshold == 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, cgr__field_of("backends", i, "reorder_threshold").name,
+                      "is 0, expected 1 or more with CGR_BACKEND_DECODES_DRAFTS");
   (void)cgr__is_one(f, cgr__field_of("backends", i, "planned").name, b->planned, &cgr__planned_bits);
 }
 
@@ -136,6 +139,13 @@ static void take_no_support(cgr__setup *setup, int32_t backend, lowered_by *who)
   snprintf(who->text, sizeof who->text, "backend %s has no support function", setup->backend_names[backend]);
 }
 
+/* New tokens up to which a request is a decode of the backend's; 0: any order. */
+static int32_t threshold_of(const cgr__setup *setup, const cgr_backend *b) {
+  const int32_t verifies = setup->limits.token_stride;
+  const bool follows = b->reorder_threshold > 0 && (b->flags & CGR_BACKEND_DECODES_DRAFTS);
+  return follows && verifies > b->reorder_threshold ? verifies : b->reorder_threshold;
+}
+
 static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, lowered_by *who) {
   const cgr_layer *l = &setup->layers[i];
   const cgr_backend *b =
@@ -150,8 +160,9 @@ static void ask_backend(cgr__setup *setup, int32_t i, uint64_t *asked, lowered_b
   if (*asked & bit)
     return;
   *asked |= bit;
-  if (b->reorder_threshold > 0 && (setup->split.threshold == 0 || b->reorder_threshold < setup->split.threshold))
-    setup->split.threshold = b->reorder_threshold;
+  const int32_t threshold = threshold_of(setup, b);
+  if (threshold > 0 && (setup->split.threshold == 0 || threshold < setup->split.threshold))
+    setup->split.threshold = threshold;
   setup->split.uniform |= (b->flags & CGR_BACKEND_UNIFORM_SPLIT) != 0;
   if (b->support)
     take_support(setup, l->backend, "group", group, b->support(b->context, &setup->device, cgr__group_of(setup, group)), who);

@@ -261,6 +261,31 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   fill_maxima(batch, step);
 }
 
+/* A row's length is not exact yet, and this backend plans with exact ones. */
+static cgr_status refuse_bounds(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t backend) {
+  int32_t i = 0;
+  while (rt->rows.row[batch->rows[i]].slack == 0)
+    i++;
+  cgr__members_sync(&rt->rows, batch->rows[i]);
+  const cgr__row *row = &rt->rows.row[batch->rows[i]];
+  return cgr__fail(
+      CGR_ERROR_BUSY,
+      "cgr_step_prepare: backend %s: plan_host takes exact lengths (it lacks CGR_BACKEND_PLANS_BOUNDS), and row %d has "
+      "%d to %d tokens while its guesses have no result, expected step %llu to be completed (cgr_step_wait)",
+      rt->setup.backend_names[backend], batch->rows[i], cgr__row_least_computed(row), row->computed,
+      (unsigned long long)row->last_seq);
+}
+
+/* Lengths of the step are bounds: whether all who plan take them. */
+static cgr_status check_bounds(cgr_runtime *rt, const cgr__batch_layout *batch) {
+  for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
+    const cgr_backend *b = &rt->setup.backends[i];
+    if (planning_of(rt, i)->in_use && b->plan_host && !(b->flags & CGR_BACKEND_PLANS_BOUNDS))
+      return refuse_bounds(rt, batch, i);
+  }
+  return CGR_OK;
+}
+
 cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prepared, cgr__ring_slot_header *slot,
                                       uint64_t *staged, uint64_t *bytes) {
   cgr_plan_step step = empty_step(rt);
@@ -269,6 +294,8 @@ cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prep
     return CGR_OK;
   void *const *states = cgr__backend_plans_states(rt, entry);
   fill_step(rt, prepared, &step);
+  if (step.flags & CGR_PLAN_BOUNDS)
+    CGR__TRY(check_bounds(rt, prepared->batch.batch_layout));
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     if (!planning_of(rt, i)->in_use || !rt->setup.backends[i].plan_host)
       continue;

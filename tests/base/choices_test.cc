@@ -36,7 +36,7 @@ const Case kCases[] = {
   { &cgr__transform_flags, "CGR_TRANSFORM_*", 2, false },
   { &cgr__layer_flags, "CGR_LAYER_*", 3, false },
   { &cgr__value_flags, "CGR_VALUES_*", 1, false },
-  { &cgr__backend_flags, "CGR_BACKEND_*", 4, false },
+  { &cgr__backend_flags, "CGR_BACKEND_*", 6, false },
   { &cgr__abilities, "CGR_ABILITY_*", 14, false },
   { &cgr__planned_bits, "CGR_PLANNED_*", 7, false },
   { &cgr__request_flags, "CGR_REQUEST_*", 1, false },

@@ -21,7 +21,7 @@
   X(cgr_layer_flag, CGR_LAYER_BIDIRECTIONAL, CGR_LAYER_ALIBI_SQRT, *2)              \
   X(cgr_attention_flag, CGR_ATTENTION_NO_APPEND, CGR_ATTENTION_TILED_SCALES, *2)    \
   X(cgr_transform_flag, CGR_TRANSFORM_NORM_PLUS_ONE, CGR_TRANSFORM_INTERLEAVED, *2) \
-  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_BOUNDS, *2)                  \
+  X(cgr_backend_flag, CGR_BACKEND_APPENDS, CGR_BACKEND_DECODES_DRAFTS, *2)          \
   X(cgr_ability, CGR_ABILITY_WINDOW, CGR_ABILITY_SPARSE, *2)                        \
   X(cgr_planned, CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP, *2)                        \
   X(cgr_plan_flag, CGR_PLAN_CAPTURE, CGR_PLAN_BOUNDS, *2)                           \

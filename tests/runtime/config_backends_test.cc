@@ -157,7 +157,8 @@ TEST_P(ConfigBackends, LayersThatTheAppendCannotCountAreRefused) {
 
 TEST_P(ConfigBackends, TheStructIsChecked) {
   static const std::string longest(31, 'n'), longer(32, 'n');
-  const std::string flags = ", expected CGR_BACKEND_* (appends, plans first, uniform split, bounds)";
+  const std::string flags = ", expected CGR_BACKEND_* (appends, plans first, uniform split, bounds, plans bounds, decodes "
+                            "drafts)";
   EachRefused({
       { kNull, "backends[1].name is NULL", [](Good &c) { c.backends[1].name = nullptr; } },
       { kArgument, "backends[1].name is \"\" ... 1 to 31", [](Good &c) { c.backends[1].name = ""; } },
@@ -166,8 +167,8 @@ TEST_P(ConfigBackends, TheStructIsChecked) {
       { kArgument, "backends[1].name is \"first\", which backends[0] has already, expected another",
         [](Good &c) { c.backends[1].name = "first"; } },
       { kNull, "backends[1].record is NULL ... a function", [](Good &c) { c.backends[1].record = nullptr; } },
-      { kEnum, "backends[1].flags is 0x10" + flags, [](Good &c) { c.backends[1].flags = 16; } },
-      { kEnum, "backends[0].flags is 0x10" + flags, [](Good &c) { c.backends[0].flags = CGR_BACKEND_BOUNDS * 2; } },
+      { kEnum, "backends[1].flags is 0x40" + flags, [](Good &c) { c.backends[1].flags = 64; } },
+      { kEnum, "backends[0].flags is 0x40" + flags, [](Good &c) { c.backends[0].flags = CGR_BACKEND_DECODES_DRAFTS * 2; } },
       { kEnum, "backends[1].flags is 0x80000001" + flags, [](Good &c) { c.backends[1].flags = 1u << 31 | 1; } },
   });
   EachField({ Field(kArgument, "backends[1].reorder_threshold is # ... 0 .. 2147483647", Of(&cgr_backend::reorder_threshold), {},
@@ -464,6 +465,8 @@ TEST_P(ConfigBackends, TheSmallestThresholdInUseCounts) {
 TEST_P(ConfigBackends, AUniformSplitNeedsAThreshold) {
   const Change uniform = [](Good &c) { c.backends[1].flags = CGR_BACKEND_UNIFORM_SPLIT; };
   Refused(uniform, kArgument, "backends[1].reorder_threshold is 0, expected 1 or more with CGR_BACKEND_UNIFORM_SPLIT");
+  Refused([](Good &c) { c.backends[1].flags = CGR_BACKEND_DECODES_DRAFTS; }, kArgument,
+          "backends[1].reorder_threshold is 0, expected 1 or more with CGR_BACKEND_DECODES_DRAFTS");
   for (int32_t threshold : { 1, 4 })
     Accepted([=](Good &c) { uniform(c), c.backends[1].reorder_threshold = threshold; });
 }
