@@ -1,5 +1,4 @@
-// An engine that guesses, with a model whose next token is a hash of all tokens before it, read through the row's pages. So its
-// arithmetic does not depend on the batch, and a wrong page, length, position or token shows in every later token.
+// An engine that guesses, with the model of guess_kernels.h.
 #pragma once
 
 #include <string>
@@ -9,19 +8,15 @@
 #include "runtime/runtime.h"
 #include "tests/support/devices.h"
 #include "tests/support/expect.h"
+#include "tests/support/guess_arithmetic.h"
 #include "tests/support/record_buffers.h"
 
 namespace cgr_test {
 namespace guesses {
 
-enum { kRequests = 8, kRows = 12, kTokens = 64, kSeqLen = 160, kPage = 16, kDepth = 4, kVocab = 40, kMost = 3 };
+enum { kRequests = 8, kRows = 12, kTokens = 64, kSeqLen = 160, kDepth = 4, kMost = 3 };
 
 using List = std::vector<int32_t>;
-
-inline uint64_t Fold(uint64_t hash, int32_t token) {
-  return (hash ^ uint64_t(uint32_t(token))) * 0x9e3779b97f4a7c15u + (hash >> 29);
-}
-inline int32_t NextOf(uint64_t hash) { return int32_t(hash >> 33) % kVocab; }
 
 inline uint64_t FoldAll(const List &tokens) {
   uint64_t hash = 1;
@@ -38,75 +33,19 @@ inline List Continued(List tokens, int32_t count) {
   return more;
 }
 
-struct ModelArgs {
-  const int32_t *input_ids, *positions, *starts, *rows, *seq_lens, *table, *num_drafts;
-  const int64_t *slots;
-  int32_t *next, *num_accepted, *draft_tokens, *cache;
-  const int32_t *rubbish; // 0, or what the sampler does wrong
-  int64_t table_stride;
-  int32_t num_requests, num_tokens, stride, reserved;
-};
-
-// The hash of the row's tokens up to this position, as the cache has them.
-inline uint64_t HashOfRow(const ModelArgs &a, int32_t row, int32_t position) {
-  uint64_t hash = 1;
-  for (int32_t p = 0; p <= position; p++)
-    hash = Fold(hash, a.cache[a.table[row * a.table_stride + p / kPage] * kPage + p % kPage]);
-  return hash;
-}
-
-// Guesses of what follows, of which a quarter is wrong.
-inline void Guess(const ModelArgs &a, int32_t i, uint64_t hash) {
-  for (int32_t j = 0; j < a.stride - 1; j++) {
-    const int32_t guess = hash % 4 == 0 ? int32_t((hash >> 20) % kVocab) : NextOf(hash);
-    a.draft_tokens[i * (a.stride - 1) + j] = guess;
-    hash = Fold(hash, guess);
-  }
-}
-
-inline void Verify(const ModelArgs &a, int32_t i) {
-  const int32_t guesses = a.stride > 1 ? a.num_drafts[i] : 0, first = a.starts[i + 1] - 1 - guesses;
-  int32_t *next = a.next + i * a.stride, accepted = 0;
-  uint64_t hash = HashOfRow(a, a.rows[i], a.positions[first]);
-  next[0] = NextOf(hash);
-  while (accepted < guesses && a.input_ids[first + 1 + accepted] == next[accepted]) {
-    hash = Fold(hash, next[accepted]);
-    next[++accepted] = NextOf(hash);
-  }
-  if (a.stride == 1)
-    return;
-  a.num_accepted[i] = *a.rubbish == 1 ? 1000 : *a.rubbish == 2 ? -1 : accepted;
-  if (*a.rubbish == 3)
-    next[0] = kVocab;
-  Guess(a, i, Fold(hash, next[accepted]));
-  if (*a.rubbish == 4)
-    a.draft_tokens[i * (a.stride - 1)] = kVocab;
-}
-
-inline void RunModel(const void *raw) {
-  const ModelArgs &a = *static_cast<const ModelArgs *>(raw);
-  for (int32_t t = 0; t < a.num_tokens; t++)
-    if (a.slots[t] >= 0)
-      a.cache[a.slots[t]] = a.input_ids[t];
-  for (int32_t i = 0; i < a.num_requests; i++)
-    if (a.seq_lens[i] > 0 && a.starts[i + 1] > a.starts[i])
-      Verify(a, i);
-    else
-      a.next[i * a.stride] = 0;
-}
-
 class GuessEngine {
 public:
   // With `faults` the device is one whose calls can be made to fail.
   GuessEngine(const DeviceParam &device, int32_t num_draft_tokens, int32_t num_pages, bool faults = false,
-              cgr_graph_mode mode = CGR_MODE_FULL, int32_t max_stop_tokens = 0) {
+              cgr_graph_mode mode = CGR_MODE_FULL, int32_t max_stop_tokens = 0)
+      : on_cuda_(device.IsCuda()) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
     if (faults) {
       EXPECT_EQ(cgr__fault_open(dev, &dev), CGR__DEVICE_OK);
     }
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     CGR_EXPECT_OK(cgr_memory_alloc(dev, size_t(num_pages) * kPage * 4, &cache_));
-    CGR_EXPECT_OK(cgr_memory_alloc(dev, 64, &rubbish_));
+    CGR_EXPECT_OK(cgr_memory_alloc_pinned(dev, sizeof(Pinned), &pinned_));
     *rubbish() = 0;
     cgr_group group = CGR_GROUP_INIT;
     group.page_size = kPage, group.num_pages = num_pages;
@@ -117,24 +56,41 @@ public:
     config.num_draft_tokens = num_draft_tokens, config.max_stop_tokens = max_stop_tokens;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
     const cgr_capture capture = CaptureOf(Record, this);
+    if (on_cuda_) // loads the engine's kernel
+      CGR_EXPECT_OK(cgr_runtime_warmup(rt, &capture));
     CGR_EXPECT_OK(cgr_runtime_capture(rt, &capture));
   }
   ~GuessEngine() {
     CGR_EXPECT_OK(cgr_runtime_destroy(rt));
     CGR_EXPECT_OK(cgr_memory_free(dev, cache_));
-    CGR_EXPECT_OK(cgr_memory_free(dev, rubbish_));
+    CGR_EXPECT_OK(cgr_memory_free_pinned(dev, pinned_));
     CGR_EXPECT_OK(cgr_stream_destroy(dev, stream));
     CGR_EXPECT_OK(cgr_device_close(dev));
   }
   GuessEngine(const GuessEngine &) = delete;
   GuessEngine &operator=(const GuessEngine &) = delete;
 
-  int32_t *rubbish() { return static_cast<int32_t *>(rubbish_); }
-  int32_t Length(int32_t row) { return static_cast<const int32_t *>(BufferOf(rt, CGR_BUFFER_ROW_COMPUTED).data)[row]; }
+  int32_t *rubbish() { return &static_cast<Pinned *>(pinned_)->rubbish; }
+  // Of the device, after the steps that have been waited for.
+  int32_t Length(int32_t row) {
+    const int32_t *length = static_cast<const int32_t *>(BufferOf(rt, CGR_BUFFER_ROW_COMPUTED).data) + row;
+    if (!on_cuda_)
+      return *length;
+    int32_t *copy = &static_cast<Pinned *>(pinned_)->copy;
+    CGR_EXPECT_OK(cgr_copy(dev, copy, length, sizeof *copy, stream));
+    CGR_EXPECT_OK(cgr_stream_synchronize(dev, stream));
+    return *copy;
+  }
   cgr_request_info Info(int32_t row) {
     cgr_request_info info = CGR_REQUEST_INFO_INIT;
     CGR_EXPECT_OK(cgr_request_get_info(rt, row, &info));
     return info;
+  }
+  // Its first change becomes one that the device drops.
+  void DamageChange() {
+    cgr__ring_slot_header *slot = cgr__ring_slot(&rt->lane.ring, rt->lane.prepared.seq);
+    ASSERT_GT(slot->num_changes, 0);
+    cgr__ring_changes(&rt->lane.ring, slot)->kind = 77;
   }
   // The ring slot of the prepared step becomes one that the device refuses.
   void DamagePrepared() { cgr__ring_slot(&rt->lane.ring, rt->lane.prepared.seq)->num_tokens = -1; }
@@ -144,6 +100,20 @@ public:
   cgr_runtime *rt = nullptr;
 
 private:
+  struct Pinned {
+    int32_t rubbish, copy;
+  };
+  struct CallArgs {
+    ModelArgs model;
+    cgr_device *device;
+    bool on_cuda;
+  };
+
+  // A break of PIECEWISE graphs.
+  static cgr_status Call(cgr_recorder *recorder, const void *raw) {
+    const CallArgs &args = *static_cast<const CallArgs *>(raw);
+    return EnqueueModel(args.device, args.on_cuda, args.model, InfoOf(recorder).stream);
+  }
   static cgr_status Record(cgr_recorder *recorder, void *engine) {
     GuessEngine &self = *static_cast<GuessEngine *>(engine);
     cgr_status status = CGR_OK;
@@ -164,10 +134,12 @@ private:
     a.next = static_cast<int32_t *>(next.data), a.cache = static_cast<int32_t *>(self.cache_), a.rubbish = self.rubbish();
     a.table_stride = table.stride, a.num_requests = info.num_requests, a.num_tokens = info.num_tokens;
     a.stride = int32_t(next.shape[1]);
-    return status == CGR_OK ? cgr_launch_host(self.dev, RunModel, &a, sizeof a, info.stream) : status;
+    const CallArgs args = { a, self.dev, self.on_cuda_ };
+    return status == CGR_OK ? cgr_record_call(recorder, Call, &args, sizeof args) : status;
   }
 
-  void *cache_ = nullptr, *rubbish_ = nullptr;
+  const bool on_cuda_;
+  void *cache_ = nullptr, *pinned_ = nullptr;
 };
 
 } // namespace guesses
