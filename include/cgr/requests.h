@@ -100,7 +100,8 @@ typedef struct cgr_request_info {
   int32_t min_tokens; /* as num_tokens, at least, as if none of those guesses were accepted: what windows still see counts from
                          this bound. Both are the same, and exact, once all results have been taken. Calls that prepare, flush
                          or wait for a step take those of completed steps; this call looks for none */
-  int32_t reserved;   /* 0 */
+  int32_t ended;      /* cgr_end: NONE, or why the row has ended, as far as results tell that have been taken. Both bounds are of a
+                         row that goes on: one that ends in a step that has not completed will have fewer tokens */
 } cgr_request_info;
 #define CGR_REQUEST_INFO_INIT { (uint32_t)sizeof(cgr_request_info), 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0, 0 }, 0, 0 }
 /* What the runtime knows of a row, open or closed. CGR_ERROR_INVALID_ARGUMENT: `row` is out of range.
