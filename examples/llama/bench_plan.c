@@ -50,6 +50,7 @@ static int refuse_ignored(const llama_options *o) {
     { "--stats", o->stats },
     { "--temperature", o->temperature > 0 },
     { "--texts", o->texts },
+    { "--overcommit", o->overcommit },
   };
   for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
     if (ignored[i].given)

@@ -254,9 +254,9 @@ static int32_t tokens_in_reach(const llama_scheduler *s, const llama_request *r)
 
 /* Of those that were admitted after it, the last gives up its row; its pages are free once its steps are over. Those before it
  * keep theirs, so that the first always gets on. */
-static int preempt_for(llama_scheduler *s, const llama_request *needy) {
+static int preempt_for(llama_scheduler *s, const llama_request *first) {
   llama_request *last = s->running[s->num_running - 1];
-  if (last == needy)
+  if (last == first)
     return 0;
   s->drafts.preempted++;
   TRY(leave(s, last, LLAMA_PREEMPTED));
@@ -402,7 +402,7 @@ static int take_token(llama_scheduler *s, llama_request *r, int32_t token) {
 }
 
 /* The oldest of its steps is over: what it did not accept is taken off the bounds. */
-static void settle(llama_scheduler *s, llama_request *r, int32_t accepted) {
+static void count_accepted(llama_scheduler *s, llama_request *r, int32_t accepted) {
   const int32_t drafts = r->sent[0].count;
   r->sent[0] = r->sent[1];
   r->num_sent--;
@@ -417,7 +417,7 @@ static void settle(llama_scheduler *s, llama_request *r, int32_t accepted) {
 
 /* What a step sampled for a request: after an end token none counts. */
 static int take_tokens(llama_scheduler *s, llama_request *r, const int32_t *tokens, int32_t count) {
-  settle(s, r, count - 1);
+  count_accepted(s, r, count - 1);
   for (int32_t j = 0; j < count && !r->ended_early; j++)
     TRY(take_token(s, r, tokens[j]));
   return r->num_generated == r->max_new && r->state == LLAMA_RUNNING && !held(r) ? end(s, r) : 0;

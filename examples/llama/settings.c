@@ -79,6 +79,9 @@ int llama_read_names(const llama_options *o, llama_limits *n, int32_t *dtype) {
 
 int llama_read_draft(const llama_options *o, llama_draft *draft) {
   TRY(llama_draft_parse(o->draft, o->draft_tokens, draft));
+  if (o->overcommit && o->force_ids.count)
+    return llama_fail(
+        "--force-ids: expected without --overcommit, with which requests begin again with the tokens that they sampled");
   if (draft->kind == LLAMA_DRAFT_NONE)
     return o->draft_compare ? llama_fail("--draft-compare: expected with --draft") : 0;
   if (o->force_ids.count)

@@ -227,6 +227,10 @@ TEST(LlamaGuessing, SaysWhatCannotGoWithGuesses) {
   ExpectRefused("--draft lookup --bench", "--draft is lookup, expected coin with --bench, whose prompts are random");
   ExpectRefused("--draft lookup -p a --force-ids 1",
                 "--force-ids: expected without --draft, whose guesses follow what is sampled");
+  ExpectRefused("--overcommit -p a --force-ids 1",
+                "--force-ids: expected without --overcommit, with which requests begin again with the tokens that they sampled");
+  ExpectRefused("--overcommit --bench",
+                "--overcommit: expected without --bench, which runs its own cases and writes its table alone");
   ExpectRefused("--draft lookup --logits a", "--logits: expected without --draft, with which a step has several for a request");
 }
 
