@@ -11,6 +11,23 @@
 #include "examples/llama/verify.h"
 #include "tests/support/seed.h"
 
+// The kernels, with a grid as a loop over its blocks and threads.
+namespace {
+struct Place {
+  unsigned x;
+} blockIdx, threadIdx;
+template <class Args> void LaunchAsLoop(void (*kernel)(Args), int blocks, int threads, const Args &args) {
+  for (blockIdx.x = 0; blockIdx.x < static_cast<unsigned>(blocks); blockIdx.x++)
+    for (threadIdx.x = 0; threadIdx.x < static_cast<unsigned>(threads); threadIdx.x++)
+      kernel(args);
+}
+int cudaGetLastError() { return 0; }
+} // namespace
+#define __global__
+#define LLAMA_LAUNCH(kernel, blocks, threads, args, stream) \
+  (static_cast<void>(stream), LaunchAsLoop(kernel, blocks, threads, args))
+#include "examples/llama/cuda/verify.cu"
+
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -163,31 +180,52 @@ struct Step {
     next.assign(all * kStride, kNothing), accepted.assign(all, kNothing), drafts.assign(all * (kStride - 1), kNothing);
   }
 
-  void Run(bool coin, cgr_test::Random *random) {
+  // What stands for a model: half of the guesses are right.
+  void Sample(cgr_test::Random *random) {
+    for (size_t i = 0; i < sampled.size(); i++) {
+      const size_t guess = static_cast<size_t>(indices[i]) + 1;
+      sampled[i] = random->OneIn(2) && guess < input_ids.size() ? input_ids[guess] : random->Pick32(0, kVocab - 1);
+      if (random->OneIn(40))
+        sampled[i] = LLAMA_NOT_FINITE;
+    }
+  }
+
+  llama_places_args Places() {
+    return { indices.data(),      rows.data(), logits_indices.data(), num_drafts.data(), request_rows.data(),
+             requests + kPadding, width };
+  }
+
+  llama_verify_args Verify(bool coin) {
+    llama_verify_args verify = {};
+    verify.next_tokens = next.data(), verify.num_accepted = accepted.data(), verify.draft_tokens = drafts.data();
+    verify.sampled = sampled.data(), verify.indices = indices.data(), verify.num_drafts = num_drafts.data();
+    verify.request_rows = request_rows.data(), verify.input_ids = input_ids.data(), verify.positions = positions.data();
+    verify.noise = noise.data(), verify.rates = coin ? rates.data() : nullptr;
+    verify.requests = requests + kPadding, verify.width = width, verify.stride = kStride, verify.num_data = requests + 1;
+    verify.tokens = static_cast<int32_t>(input_ids.size()), verify.vocab = kVocab;
+    return verify;
+  }
+
+  void RunKernels(bool coin, cgr_test::Random *random) {
+    const llama_places_args places = Places();
+    EXPECT_EQ(llama_cuda_places(&places, nullptr), 0);
+    Sample(random);
+    const llama_verify_args verify = Verify(coin);
+    EXPECT_EQ(llama_cuda_verify(&verify, nullptr), 0);
+  }
+
+  void RunOnHost(bool coin, cgr_test::Random *random) {
     cgr_device *device = nullptr;
     llama_ops *ops = nullptr;
     cudaStream_t stream = nullptr;
     ASSERT_EQ(cgr_device_open("host", nullptr, &device), CGR_OK);
     ASSERT_EQ(cgr_stream_create(device, &stream), CGR_OK);
     ASSERT_EQ(llama_ops_host(device, &ops), 0);
-    const int32_t padded = requests + kPadding, num_data = requests + 1;
-    const llama_places_args places = { indices.data(), rows.data(), logits_indices.data(), num_drafts.data(), request_rows.data(),
-                                       padded,         width };
+    const llama_places_args places = Places();
     EXPECT_EQ(ops->places(ops, &places, stream), CGR_OK);
     EXPECT_EQ(cgr_stream_synchronize(device, stream), CGR_OK);
-    for (size_t i = 0; i < sampled.size(); i++) { // half of the guesses are right
-      const size_t guess = static_cast<size_t>(indices[i]) + 1;
-      sampled[i] = random->OneIn(2) && guess < input_ids.size() ? input_ids[guess] : random->Pick32(0, kVocab - 1);
-      if (random->OneIn(40))
-        sampled[i] = LLAMA_NOT_FINITE;
-    }
-    llama_verify_args verify = {};
-    verify.next_tokens = next.data(), verify.num_accepted = accepted.data(), verify.draft_tokens = drafts.data();
-    verify.sampled = sampled.data(), verify.indices = indices.data(), verify.num_drafts = num_drafts.data();
-    verify.request_rows = request_rows.data(), verify.input_ids = input_ids.data(), verify.positions = positions.data();
-    verify.noise = noise.data(), verify.rates = coin ? rates.data() : nullptr;
-    verify.requests = padded, verify.width = width, verify.stride = kStride, verify.num_data = num_data;
-    verify.tokens = static_cast<int32_t>(input_ids.size()), verify.vocab = kVocab;
+    Sample(random);
+    const llama_verify_args verify = Verify(coin);
     EXPECT_EQ(ops->verify(ops, &verify, stream), CGR_OK);
     EXPECT_EQ(cgr_stream_synchronize(device, stream), CGR_OK);
     ops->close(ops);
@@ -235,9 +273,12 @@ TEST(LlamaVerify, AcceptsWhatPlainDecodeWouldSample) {
   cgr_test::SeededRandom random;
   for (int trial = 0; trial < 60; trial++)
     for (const bool coin : { false, true }) {
-      Step step(&random, random.Pick32(1, 9), 1 + trial % Step::kStride);
-      step.Run(coin, &random);
-      Compare(step, coin);
+      const int requests = random.OneIn(8) ? 63 + random.Pick32(0, 2) : random.Pick32(1, 9); // about a block of threads, or few
+      Step host(&random, requests, 1 + trial % Step::kStride), kernels = host;
+      host.RunOnHost(coin, &random);
+      Compare(host, coin);
+      kernels.RunKernels(coin, &random);
+      Compare(kernels, coin);
     }
 }
 

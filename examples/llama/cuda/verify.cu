@@ -1,8 +1,10 @@
-/* Guesses: a thread per request. */
-#include <cuda_runtime.h>
-
+/* Guesses: a thread per request. Tests compile this file as C++, and launch a grid as a loop. */
 #include "examples/llama/cuda/kernels.h"
 #include "examples/llama/verify.h"
+
+#ifndef LLAMA_LAUNCH
+#define LLAMA_LAUNCH(kernel, blocks, threads, args, stream) kernel<<<blocks, threads, 0, stream>>>(args)
+#endif
 
 namespace {
 
@@ -25,11 +27,11 @@ int BlocksFor(int32_t requests) { return (requests + kThreads - 1) / kThreads; }
 } // namespace
 
 int llama_cuda_places(const llama_places_args *a, cudaStream_t stream) {
-  Places<<<BlocksFor(a->requests), kThreads, 0, stream>>>(*a);
+  LLAMA_LAUNCH(Places, BlocksFor(a->requests), kThreads, *a, stream);
   return cudaGetLastError();
 }
 
 int llama_cuda_verify(const llama_verify_args *a, cudaStream_t stream) {
-  Verify<<<BlocksFor(a->requests), kThreads, 0, stream>>>(*a);
+  LLAMA_LAUNCH(Verify, BlocksFor(a->requests), kThreads, *a, stream);
   return cudaGetLastError();
 }
