@@ -177,6 +177,9 @@ TEST(LlamaProgram, CheckComparesEveryModeWithEagerSteps) {
               "\nChecking graph mode piecewise: 24 steps, each replayed and eager ...\nGraph mode piecewise: 24 steps ");
   EXPECT_EQ(outcome.text.find("Graph mode full"), std::string::npos) << outcome.text;
   EXPECT_SAYS(outcome.text, "\n  0 full, 24 piecewise and 0 eager steps; ");
+  outcome =
+      RunProgram("--check --steps 8 --concurrent 3 --device host --mode full --kv int8"); // whose factors are measured before
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
 }
 
 // ----------------------------------------------------------------------------------------------------------- what it refuses
