@@ -262,14 +262,14 @@ class Modes(unittest.TestCase):
 
     def test_the_program_reports(self):
         text = io.StringIO()
-        sizes = "--requests 3 --output 6 --max-requests 2 --max-tokens 32 --every 2 --check"
+        sizes = "--requests 3 --output 6 --max-requests 2 --max-tokens 32 --every 2 --check --repeat 2"
         before, sys.argv = sys.argv, ["main.py", "--mode", "cgr", "--device", DEVICE, *sizes.split()]
         try:
             with contextlib.redirect_stdout(text):
                 main.main()
         finally:
             sys.argv = before
-        expected = r"3 requests, \d+ steps, 0 times(.|\n)*generated/s\n"
+        expected = r"p50 of each round: ([\d,.]+ ){2}us; the one with the least:\n3 requests, \d+ steps, 0 times(.|\n)*generated/s\n"
         expected += r"host time of \d+ steps of decodes of [12] to [12] requests: p50 [\d,.]+ us, p99 [\d,.]+ us(.|\n)*"
         expected += r"request 1: \d+(.|\n)*\d+ of \d+ tokens have a margin above 0.\d+: 0 of these are not"
         self.assertRegex(text.getvalue(), expected)
