@@ -44,8 +44,8 @@ def arguments():
 
 
 def make(folder, shape, seed=7):
-    """In bf16. Embeddings are so small that the next token is seldom the last one again, and queries so large that each head attends
-    to few tokens: what comes next depends on the whole sequence, and nearly all tokens differ."""
+    """In bf16. Embeddings are so small that the next token is seldom the last one again, and queries so large that each head
+    attends to few tokens: what comes next depends on the whole sequence, and most tokens differ."""
     from safetensors.torch import save_file
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -217,7 +217,8 @@ def compare(before, after):
     parted = [found[length] for found, length in zip(margins, lengths) if length < len(found)]
     if margins:
         every = sorted(margin for found in margins for margin in found)
-        print(f"margin of the first logit where they part: {max(parted, default=0):.4f} at most; of all: {statistics.median(every):.4f} (p50)")
+        where, middle = max(parted, default=0), statistics.median(every)
+        print(f"margin of the first logit where they part: {where:.4f} at most; of all: {middle:.4f} (p50)")
     return lengths
 
 

@@ -28,7 +28,7 @@ def arguments():
     parser.add_argument("--max-tokens", type=int, default=256, help="in one step: longer prompts come in chunks")
     parser.add_argument("--max-len", type=int, default=1024)
     parser.add_argument("--every", type=float, default=0, help="steps between two arrivals, on average; 0: all come at once")
-    parser.add_argument("--repeat", type=int, default=1, help="rounds; what is printed is of the one whose decodes cost the host the least")
+    parser.add_argument("--repeat", type=int, default=1, help="rounds; printed is the one that cost the host the least")
     parser.add_argument("--check", action="store_true", help="compare tokens with eager logits")
     parser.add_argument("--bound", type=float, default=0, help="margin above which tokens must be equal; 0: by the type")
     parser.add_argument("--idle", action="store_true", help="measure how long the GPU idles in steps of decodes, afterwards")

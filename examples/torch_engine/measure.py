@@ -10,11 +10,12 @@ BOUNDS = {torch.float32: 1e-3, torch.bfloat16: 0.15}  # of margins; the logits o
 
 
 def report(rounds):
-    """Prints what the best round has cost, and the host's time in each of them. Returns its requests. A machine that others share is
-    slower at times: then all of Python is, and the round says nothing of the mode."""
+    """Prints what the best round has cost, and the host's time in each of them. Returns its requests. A machine that others share
+    is slower at times: then all of Python is, and the round says nothing of the mode."""
     costs = [np.median(host[alone]) if alone.any() else 0.0 for host, _, _, _, alone in map(columns, rounds)]
     if len(rounds) > 1:
-        print("host time of decodes, p50 of each round:", *(f"{cost / 1000:,.1f}" for cost in costs), "us; the one with the least:")
+        times = " ".join(f"{cost / 1000:,.1f}" for cost in costs)
+        print(f"host time of decodes, p50 of each round: {times} us; the one with the least:")
     best = rounds[int(np.argmin(costs))]
     report_round(*best)
     return best[0]

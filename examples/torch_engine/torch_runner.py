@@ -124,8 +124,8 @@ class EagerRunner:
 class GraphRunner(EagerRunner):
     """Decodes replay a graph for their number of requests and pages, both rounded up. Other steps are eager.
 
-    A graph's kernels read and write the pinned memory themselves, so that the host calls nothing of torch but the replay. A graph knows
-    from `parity` which half is its step's, and changes it for the next.
+    A graph's kernels read and write the pinned memory themselves, so that the host calls nothing of torch but the replay. A graph
+    knows from `parity` which half is its step's, and changes it for the next.
     """
 
     def __init__(self, model, cache, limits, device):

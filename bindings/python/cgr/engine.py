@@ -9,7 +9,7 @@ from . import _cgr
 from .errors import CgrError
 
 _Struct = TypeVar("_Struct", _cgr.Config, _cgr.DeviceConfig, _cgr.Capture)
-_Recording = Callable[[_cgr.Recorder], object]
+_Recorded = Callable[[_cgr.Recorder], object] | _cgr.Capture
 
 
 class Device(_cgr.DeviceHandle):
@@ -50,19 +50,19 @@ class Runtime(_cgr.RuntimeHandle):
         config = self.config
         return f"<cgr.Runtime of {config.max_requests} requests, {config.max_tokens} tokens, {config.num_layers} layers>"
 
-    def capture(self, record: _Recording | _cgr.Capture, **fields: Any) -> None:  # type: ignore[override]
+    def capture(self, record: _Recorded, **fields: Any) -> None:  # type: ignore[override]
         """Captures graphs: of a function `record(recorder)` and the other fields of cgr.Capture, or of a cgr.Capture.
 
         """
         super().capture(_capture(record, fields))
 
-    def warmup(self, record: _Recording | _cgr.Capture, **fields: Any) -> None:  # type: ignore[override]
+    def warmup(self, record: _Recorded, **fields: Any) -> None:  # type: ignore[override]
         """Calls `record` eagerly, once for every key. Arguments as those of capture.
 
         """
         super().warmup(_capture(record, fields))
 
-    def estimate_capture(self, record: _Recording | _cgr.Capture, **fields: Any) -> _cgr.CaptureEstimate:  # type: ignore[override]
+    def estimate_capture(self, record: _Recorded, **fields: Any) -> _cgr.CaptureEstimate:  # type: ignore[override]
         """Estimates what captures take. Arguments as those of capture.
 
         """
@@ -75,7 +75,7 @@ for _name in ("capture", "warmup", "estimate_capture"):
     ).__doc__
 
 
-def _capture(record: _Recording | _cgr.Capture, fields: dict[str, Any]) -> _cgr.Capture:
+def _capture(record: _Recorded, fields: dict[str, Any]) -> _cgr.Capture:
     if isinstance(record, _cgr.Capture):
         return _fields_over(_cgr.Capture, record, fields)
     return _cgr.Capture(record=record, **fields)

@@ -100,7 +100,8 @@ class _Memory:
 
     def __init__(self, address: int, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int] | None) -> None:
         size = dtype.itemsize
-        self.interface: dict[str, Any] = dict(shape=tuple(shape), typestr="|u1" if size == 1 else f"<i{size}", data=(int(address), False), version=3)
+        kind = "|u1" if size == 1 else f"<i{size}"
+        self.interface: dict[str, Any] = dict(shape=tuple(shape), typestr=kind, data=(int(address), False), version=3)
         self.interface["strides"] = None if strides is None else tuple(size * stride for stride in strides)
 
     __array_interface__ = __cuda_array_interface__ = property(lambda self: self.interface)

@@ -351,7 +351,8 @@ def status_code(w):
 
 def kept(w):
     """What the device reads later, when the stream gets there."""
-    structs = [f"cgrpy_copy_whole((PyObject *){m[1]})" for m in (re.match(r"cgrpy_check(?:_host|_on)?\((?:.*, )?(\w+)\)$", c) for c in w.opened) if m]
+    checked = (re.match(r"cgrpy_check(?:_host|_on)?\((?:.*, )?(\w+)\)$", c) for c in w.opened)
+    structs = [f"cgrpy_copy_whole((PyObject *){m[1]})" for m in checked if m]
     return structs + [f"cgrpy_hold(&{m[1]})" for m in (re.match(r"cgrpy_data_end\(&(\w+)\);", e) for e in w.ended) if m]
 
 

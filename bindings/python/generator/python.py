@@ -116,7 +116,8 @@ def generated_functions(model):
 def stubs(model):
     found = generated_functions(model)
     names = ", ".join(sorted(rules.class_name(e.name) for e in model.enums.values()))
-    out = [HEAD + "from collections.abc import Callable, Sequence\nfrom typing import Any, Self\n\nfrom .enums import " + names + "\n"]
+    imports = "from collections.abc import Callable, Sequence\nfrom typing import Any, Self\n\nfrom .enums import "
+    out = [HEAD + imports + names + "\n"]
     out += [struct_stub(model, s) for s in bound_structs(model)]
     out.append(ARRAY_STUB)
     for name in HANDLE_STUBS:

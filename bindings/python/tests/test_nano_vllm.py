@@ -95,10 +95,14 @@ class GreedyTokens(unittest.TestCase):
     def test_tokens_that_part(self):
         with tempfile.TemporaryDirectory() as folder:
             before, after = (os.path.join(folder, name) for name in ("before", "after"))
-            for path, tokens, margins in ((before, [[1, 2, 3], [4, 5, 6]], [[7, 0.25, 8], [9, 9, 9]]), (after, [[1, 3, 3], [4, 5, 6]], [])):
+            theirs, ours = ([[1, 2, 3], [4, 5, 6]], [[7, 0.25, 8], [9, 9, 9]]), ([[1, 3, 3], [4, 5, 6]], [])
+            for path, found in ((before, theirs), (after, ours)):
                 with open(path, "w", encoding="utf-8") as file:
-                    json.dump((tokens, margins), file)
-            for pair, expected in (((before, after), "they part: 0.2500 at most; of all: 8.5000"), ((after, before), "sequences: 2 3$")):
+                    json.dump(found, file)
+            for pair, expected in (
+                ((before, after), "they part: 0.2500 at most; of all: 8.5000"),
+                ((after, before), "sequences: 2 3$"),
+            ):
                 with contextlib.redirect_stdout(io.StringIO()) as text:
                     self.assertEqual(main.compare(*pair), [1, 3])
                 self.assertRegex(text.getvalue().rstrip(), expected)

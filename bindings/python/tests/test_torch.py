@@ -393,7 +393,8 @@ class Steps(unittest.TestCase):
             else:  # the memory of torch's pool
                 with self.assertRaises(cgr.CgrError) as refused:  # holes in torch's structs may come first
                     small.runtime.audit()
-                self.assertTrue([f for f in refused.exception.findings if "is in no region" in f.text], refused.exception.findings)
+                findings = refused.exception.findings
+                self.assertTrue([f for f in findings if "is in no region" in f.text], findings)
 
     def test_outside_of_a_record_there_is_none(self):
         q = torch.zeros(1, 2, 16)

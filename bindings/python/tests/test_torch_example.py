@@ -269,7 +269,8 @@ class Modes(unittest.TestCase):
                 main.main()
         finally:
             sys.argv = before
-        expected = r"p50 of each round: ([\d,.]+ ){2}us; the one with the least:\n3 requests, \d+ steps, 0 times(.|\n)*generated/s\n"
+        expected = r"p50 of each round: ([\d,.]+ ){2}us; the one with the least:\n"
+        expected += r"3 requests, \d+ steps, 0 times(.|\n)*generated/s\n"
         expected += r"host time of \d+ steps of decodes of [12] to [12] requests: p50 [\d,.]+ us, p99 [\d,.]+ us(.|\n)*"
         expected += r"request 1: \d+(.|\n)*\d+ of \d+ tokens have a margin above 0.\d+: 0 of these are not"
         self.assertRegex(text.getvalue(), expected)

@@ -91,14 +91,16 @@ class Stubs(unittest.TestCase):
 
     def test_arguments_are_named_as_in_the_stub(self):
         tree, compared = read("_cgr.pyi"), 0
-        owners = [(tree, cgr._cgr)] + [(node, getattr(cgr._cgr, node.name)) for node in tree.body if isinstance(node, ast.ClassDef)]
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        owners = [(tree, cgr._cgr)] + [(node, getattr(cgr._cgr, node.name)) for node in classes]
         for owner, there in owners:
             for node in (node for node in owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")):
                 try:
                     signature = inspect.signature(getattr(there, node.name))
                 except ValueError:  # written by hand in C, without one
                     continue
-                given = ["/" if a in node.args.posonlyargs else a.arg for a in node.args.posonlyargs + node.args.args if a.arg != "self"]
+                arguments = [a for a in node.args.posonlyargs + node.args.args if a.arg != "self"]
+                given = ["/" if a in node.args.posonlyargs else a.arg for a in arguments]
                 with self.subTest(f"{there.__name__}.{node.name}"):
                     self.assertEqual(given, [named(p) for p in signature.parameters.values() if p.name != "self"])
                     compared += 1
@@ -124,7 +126,8 @@ class Strict(unittest.TestCase):
         cls.addClassCleanup(cls.cache.cleanup)
 
     def mypy(self, *arguments):
-        command = [sys.executable, "-m", "mypy", "--strict", "--no-warn-unused-ignores", "--cache-dir", self.cache.name, *arguments]
+        options = ["--strict", "--no-warn-unused-ignores", "--cache-dir", self.cache.name]
+        command = [sys.executable, "-m", "mypy", *options, *arguments]
         path = os.pathsep.join((os.path.dirname(FOLDER), os.environ.get("PYTHONPATH", "")))
         places = dict(MYPYPATH=os.path.dirname(FOLDER), PYTHONPATH=path)
         run = subprocess.run(command, capture_output=True, text=True, env=os.environ | places)
@@ -142,7 +145,8 @@ class Strict(unittest.TestCase):
             wrong = USER
             for right, (mistake, _) in MISTAKES.items():
                 wrong = wrong.replace(right, mistake)
-            for program, expected, reasons in ((USER, 0, ['Revealed type is "int"']), (wrong, 1, [why for _, why in MISTAKES.values()])):
+            why_not = [why for _, why in MISTAKES.values()]
+            for program, expected, reasons in ((USER, 0, ['Revealed type is "int"']), (wrong, 1, why_not)):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(program)
                 status, text = self.mypy(path)
