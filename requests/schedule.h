@@ -26,12 +26,9 @@ static inline int16_t cgr__schedule_add(cgr__schedule *schedule, uint64_t step, 
 static inline void cgr__schedule_remove(cgr__schedule *schedule, int16_t deadline) { schedule[deadline]--; }
 
 /* Steps of `query_len` tokens each, at least one, that fit into the row when it has `computed`: none without the pages that the
- * first of them sees, and if that one has them the others do, which see nothing before. A row that has ended sees nothing. Most
- * rows decode: no division for them.
+ * first of them sees, and if that one has them the others do, which see nothing before. Most rows decode: no division for them.
  */
 static inline int32_t cgr__steps_that_fit(const cgr__row *row, int32_t computed, int32_t query_len) {
-  if (row->ended)
-    return CGR__SCHEDULE_HORIZON;
   int32_t room = computed - row->slack < row->least ? 0 : row->capacity - computed;
   return room <= 0 || query_len == 1 ? room : room / query_len;
 }

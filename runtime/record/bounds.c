@@ -7,8 +7,8 @@ int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int3
     int32_t row = batch->rows[i];
     int32_t seq_len =
         set > 0 ? cgr__rows_other_length(&rt->rows, row, set) : cgr__rows_computed(&rt->rows, row) + batch->query_lens[i];
-    if (rt->rows.row[row].ended)
-      seq_len = 0;
+    if (rt->rows.row[row].ended) /* empty on the device; planners expect at least the new tokens */
+      seq_len = batch->query_lens[i];
     longest = seq_len > longest ? seq_len : longest;
     if (seq_lens)
       seq_lens[i] = seq_len;

@@ -10,10 +10,8 @@ using namespace guesses;
 
 class OneRow {
 public:
-  explicit OneRow(cgr_host_schedule schedule, int32_t num_pages = 2)
-      : engine(HostParam(schedule), kMost, 34, false, CGR_MODE_FULL, 2) {
-    Open(num_pages);
-  }
+  explicit OneRow(cgr_host_schedule schedule, int32_t num_pages = 2) : OneRow(HostParam(schedule), num_pages) {}
+  OneRow(const DeviceParam &device, int32_t num_pages) : engine(device, kMost, 34, false, CGR_MODE_FULL, 2) { Open(num_pages); }
   ~OneRow() { CGR_EXPECT_OK(cgr_request_close(engine.rt, row)); }
   void Open(int32_t num_pages) {
     CGR_EXPECT_OK(cgr_request_open(engine.rt, 77, &row));
@@ -86,6 +84,14 @@ TEST(StoppedRow, IsNotTheRowsNextRequest) {
   EXPECT_EQ(r.Info().num_tokens, 0);
   EXPECT_EQ(r.Wait(r.Launch(kPrompt)), Told(1, CGR_END_NONE)) << "it has no stops";
   r.ExpectExact(4, CGR_END_NONE);
+  r.EndAt(6);
+  EXPECT_EQ(r.Wait(r.Launch(List{ CGR_TOKEN_LAST })), Told(1, CGR_END_LENGTH));
+  CGR_ASSERT_OK(cgr_request_close(r.engine.rt, r.row)); /* the next one has not ended either, although this was known to have */
+  r.Open(2);
+  ASSERT_EQ(r.row, before);
+  EXPECT_EQ(r.Info().ended, CGR_END_NONE);
+  EXPECT_EQ(r.Wait(r.Launch(kPrompt)), Told(1, CGR_END_NONE));
+  r.ExpectExact(4, CGR_END_NONE);
 }
 
 // Stops that are set before the host sees the end do not bring it back: that would be a row of unknown length. Later ones do.
@@ -129,6 +135,42 @@ TEST(StoppedRow, NeedsNoPages) {
     CGR_ASSERT_OK(cgr_request_drop_pages(r.engine.rt, r.row, 0, 0, 1));
     EXPECT_EQ(r.Wait(r.Launch(List{ 1 })), Told(0, CGR_END_BEFORE));
   }
+}
+
+// Where another row lacks pages, a row that has ended is no reason to say that the batch can never be.
+TEST(StoppedRow, IsNotTooLong) {
+  OneRow r(CGR_SCHEDULE_EARLIEST, kSeqLen / kPage);
+  for (int32_t left = 150; left > 0; left -= 50)
+    r.Wait(r.Launch(List(50, 3)));
+  r.EndAt(152);
+  EXPECT_EQ(r.Wait(r.Launch(List{ CGR_TOKEN_LAST })), Told(1, CGR_END_LENGTH));
+  int32_t other = -1;
+  CGR_ASSERT_OK(cgr_request_open(r.engine.rt, 78, &other));
+  const int32_t rows[2] = { other, r.row }, lens[2] = { 1, 14 };
+  const List tokens(15, 1);
+  const cgr_batch batch = BatchOf(2, rows, tokens.data(), lens);
+  cgr_step step = CGR_STEP_INIT;
+  ExpectMessage(cgr_step_prepare(r.engine.rt, &batch, &step), CGR_ERROR_PAGES_MISSING, { "row " + std::to_string(other) });
+  CGR_ASSERT_OK(cgr_request_close(r.engine.rt, other));
+}
+
+// It writes no page, so another row may write one that both have, behind its tokens.
+TEST(StoppedRow, WritesNoPage) {
+  DeviceParam param = HostParam(CGR_SCHEDULE_EARLIEST);
+  param.config.layer = cgr_validation_layer();
+  OneRow r(param, 1);
+  r.EndAt(5);
+  EXPECT_EQ(r.Wait(r.Launch(kPrompt)), Told(1, CGR_END_LENGTH));
+  int32_t other = -1;
+  const int32_t page = 2, tokens[2] = { CGR_TOKEN_LAST, 9 };
+  CGR_ASSERT_OK(cgr_request_open(r.engine.rt, 78, &other));
+  CGR_ASSERT_OK(cgr_request_set_pages(r.engine.rt, other, 0, 0, &page, 1));
+  CGR_ASSERT_OK(cgr_request_set_length(r.engine.rt, other, 4));
+  const int32_t rows[2] = { r.row, other };
+  r.Wait(r.Launch(BatchOf(2, rows, tokens)));
+  EXPECT_EQ(r.result.num_tokens[1], 1);
+  EXPECT_EQ(r.result.tokens[r.result.token_stride], Continued({ 1, 2, 3, 4, 9 }, 1)[0]);
+  CGR_ASSERT_OK(cgr_request_close(r.engine.rt, other));
 }
 
 // A chunk of a prompt that it is given is as empty as any other work, and does not take the token that it ended with.
@@ -177,7 +219,7 @@ TEST(StoppedRow, OfThePreparedStep) {
 }
 
 // A row of 2 tokens that ends with the third one, in a runtime whose backend plans on the host: as long as a step is under way
-// that may have ended it, its length is a bound; once it has, it is 0.
+// that may have ended it, its length is a bound; once it has, it is that of the new tokens alone.
 struct Seen {
   uint32_t flags;
   int32_t seq_len;
@@ -218,7 +260,7 @@ TEST(StopPlans, AreToldOfBounds) {
   }
   CGR_ASSERT_OK(cgr_step_wait(engine.rt, mark, -1, nullptr));
   ASSERT_EQ(seen.size(), 4u);
-  const Seen want[] = { { 0, 1 }, { CGR_PLAN_BOUNDS, 2 }, { CGR_PLAN_BOUNDS, 3 }, { 0, 0 } };
+  const Seen want[] = { { 0, 1 }, { CGR_PLAN_BOUNDS, 2 }, { CGR_PLAN_BOUNDS, 3 }, { 0, 1 } };
   for (size_t i = 0; i < 4; i++) {
     EXPECT_EQ(seen[i].flags, want[i].flags) << i;
     EXPECT_EQ(seen[i].seq_len, want[i].seq_len) << i;
