@@ -361,7 +361,7 @@ typedef enum cgr_plan_flag {
   CGR_PLAN_FAST = 2,    /* the step computes nothing that anyone waits for: one without requests, or with cgr_batch.plan_flags.
                            Plan as quickly as possible. The plan may be unbalanced; the attention's results must not change */
   CGR_PLAN_BOUNDS = 4   /* lengths are upper bounds: a row has guesses of a step that had not completed when this one was
-                           prepared. On the device they are exact */
+                           prepared, or may have ended in it (stops.h). On the device they are exact */
 } cgr_plan_flag;
 
 /* What a backend's state is for: the steps of one graph, or all eager steps. */

@@ -135,7 +135,7 @@ CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch,
 
 /* Validates the batch, chooses the graph and stages what has changed, while earlier steps may be in flight; one step can be
  * prepared at a time. CGR_ERROR_BUSY: the ring is full, or a backend plans with exact lengths (CGR_BACKEND_PLANS_BOUNDS) and a
- * row's guesses have no result; wait for a step. CGR_ERROR_CHANGES_PENDING: more changes than the ring carries, call
+ * row's guesses have no result, or it may have ended; wait for a step. CGR_ERROR_CHANGES_PENDING: more changes than the ring carries, call
  * cgr_runtime_flush. CGR_ERROR_STATE: no graph and no `record` can run it. After an error nothing has changed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);

@@ -31,6 +31,9 @@ typedef struct cgr_stops {
  * That is no error. The host takes such steps off the row's length when it takes the result that ended the row, in any later call
  * of cgr_step_prepare, _wait or cgr_runtime_flush.
  *
+ * Until then its length is a bound for backends that plan on the host (CGR_PLAN_BOUNDS): preparing a step of it ahead is
+ * CGR_ERROR_BUSY if one plans with exact lengths (CGR_BACKEND_PLANS_BOUNDS).
+ *
  * This call brings a row back that the host knows to have ended (cgr_request_info.ended); so does cgr_request_set_length, and a
  * row that opens has not ended. If a row ends in a step launched before this call and the host has not seen that yet, it stays
  * ended: call again. CGR_ERROR_INVALID_ARGUMENT: max_stop_tokens is 0, or a number is out of range. CGR_ERROR_STATE while the row

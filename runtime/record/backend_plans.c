@@ -226,7 +226,7 @@ static void fill_maxima(const cgr__batch_layout *batch, cgr_plan_step *step) {
 
 /* Whether the device may find the row shorter, by guesses that it has rejected, or ended. */
 static bool length_is_bound(const cgr__rows *rows, int32_t row) {
-  return rows->row[row].slack > 0 || (rows->has_notes && cgr__row_has_stops(rows, row));
+  return rows->row[row].slack > 0 || cgr__row_may_have_ended(rows, row);
 }
 
 /* The step as the host knows it, padded to the key's counts. */
@@ -264,10 +264,16 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
 /* A row's length is not exact yet, and this backend plans with exact ones. */
 static cgr_status refuse_bounds(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t backend) {
   int32_t i = 0;
-  while (rt->rows.row[batch->rows[i]].slack == 0)
+  while (!length_is_bound(&rt->rows, batch->rows[i]))
     i++;
   cgr__members_sync(&rt->rows, batch->rows[i]);
   const cgr__row *row = &rt->rows.row[batch->rows[i]];
+  if (row->slack == 0)
+    return cgr__fail(
+        CGR_ERROR_BUSY,
+        "cgr_step_prepare: backend %s: plan_host takes exact lengths (it lacks CGR_BACKEND_PLANS_BOUNDS), and row %d of %d "
+        "tokens may have ended, expected step %llu to be completed (cgr_step_wait)",
+        rt->setup.backend_names[backend], batch->rows[i], row->computed, (unsigned long long)row->last_seq);
   return cgr__fail(
       CGR_ERROR_BUSY,
       "cgr_step_prepare: backend %s: plan_host takes exact lengths (it lacks CGR_BACKEND_PLANS_BOUNDS), and row %d has "

@@ -225,22 +225,29 @@ struct Seen {
   int32_t seq_len;
 };
 
-TEST(StopPlans, AreToldOfBounds) {
-  HostDevice device(CGR_SCHEDULE_LATEST);
-  std::vector<Seen> seen;
-  cgr_backend backend = CGR_BACKEND_INIT;
-  backend.name = "that plans", backend.context = &seen, backend.plan_bytes = 64;
-  backend.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
-  backend.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
-  backend.plan_host = [](void *context, void *, const cgr_plan_step *step) {
-    if (!(step->flags & CGR_PLAN_CAPTURE))
-      static_cast<std::vector<Seen> *>(context)->push_back({ step->flags, step->seq_lens[0] });
-    return CGR_OK;
-  };
-  TinyOptions options;
-  options.layers = { { 1, 0 } };
-  options.adjust = [&](cgr_config *config) { config->max_stop_tokens = 1, config->backends = &backend; };
-  Captured<TinyEngine> engine(device, options);
+class StopPlans : public ::testing::TestWithParam<bool> {
+protected:
+  void SetUp() override {
+    backend_.name = "that plans", backend_.context = &seen_, backend_.plan_bytes = 64;
+    backend_.flags = GetParam() ? unsigned(CGR_BACKEND_PLANS_BOUNDS) : 0u;
+    backend_.support = [](void *, const cgr_device_info *, const cgr_group *) { return CGR_SUPPORT_ALWAYS; };
+    backend_.record = [](void *, cgr_recorder *, const cgr_attention *) { return CGR_OK; };
+    backend_.plan_host = [](void *context, void *, const cgr_plan_step *step) {
+      if (!(step->flags & CGR_PLAN_CAPTURE))
+        static_cast<std::vector<Seen> *>(context)->push_back({ step->flags, step->seq_lens[0] });
+      return CGR_OK;
+    };
+    options_.layers = { { 1, 0 } };
+    options_.adjust = [this](cgr_config *config) { config->max_stop_tokens = 1, config->backends = &backend_; };
+  }
+  HostDevice device_{ CGR_SCHEDULE_LATEST };
+  std::vector<Seen> seen_;
+  cgr_backend backend_ = CGR_BACKEND_INIT;
+  TinyOptions options_;
+};
+
+TEST_P(StopPlans, AreToldOfBounds) {
+  Captured<TinyEngine> engine(device_, options_);
   int32_t row = -1;
   const int32_t page = 5, token = 41;
   cgr_stops stops = CGR_STOPS_INIT;
@@ -252,21 +259,30 @@ TEST(StopPlans, AreToldOfBounds) {
   for (int s = 0; s < 4; s++) {
     cgr_step step = CGR_STEP_INIT;
     const cgr_batch batch = BatchOf(1, &row, &token);
-    if (s == 3)
+    const bool busy = !GetParam() && (s == 1 || s == 2);
+    if (busy)
+      ExpectMessage(cgr_step_prepare(engine.rt, &batch, &step), CGR_ERROR_BUSY,
+                    { "backend that plans: plan_host takes exact lengths",
+                      "row 0 of " + std::to_string(s) + " tokens may have ended",
+                      "expected step " + std::to_string(mark.seq) + " to be completed" });
+    if (s == 3 || busy)
       CGR_ASSERT_OK(cgr_step_wait(engine.rt, mark, -1, nullptr));
     CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
     CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
     mark = step.mark;
   }
   CGR_ASSERT_OK(cgr_step_wait(engine.rt, mark, -1, nullptr));
-  ASSERT_EQ(seen.size(), 4u);
-  const Seen want[] = { { 0, 1 }, { CGR_PLAN_BOUNDS, 2 }, { CGR_PLAN_BOUNDS, 3 }, { 0, 1 } };
+  ASSERT_EQ(seen_.size(), 4u);
+  const Seen bounds[] = { { 0, 1 }, { CGR_PLAN_BOUNDS, 2 }, { CGR_PLAN_BOUNDS, 3 }, { 0, 1 } };
+  const Seen exact[] = { { 0, 1 }, { 0, 2 }, { 0, 1 }, { 0, 1 } }, *want = GetParam() ? bounds : exact;
   for (size_t i = 0; i < 4; i++) {
-    EXPECT_EQ(seen[i].flags, want[i].flags) << i;
-    EXPECT_EQ(seen[i].seq_len, want[i].seq_len) << i;
+    EXPECT_EQ(seen_[i].flags, want[i].flags) << i;
+    EXPECT_EQ(seen_[i].seq_len, want[i].seq_len) << i;
   }
   CGR_ASSERT_OK(cgr_request_close(engine.rt, row));
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, StopPlans, ::testing::Bool());
 
 // Without max_stop_tokens there is nothing: no memory, no part of results.
 TEST(StopMemory, IsThereOnlyWithStops) {

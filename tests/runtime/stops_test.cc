@@ -375,14 +375,7 @@ TEST(StopsUnderTheValidationLayer, BreakNoRule) {
   }
 }
 
-// The model reads the device's memory, so it runs where that is the host's.
-std::vector<DeviceParam> DevicesOfTheHost() {
-  std::vector<DeviceParam> few = FewDevices();
-  few.erase(std::remove_if(few.begin(), few.end(), [](const DeviceParam &d) { return d.name != "host"; }), few.end());
-  return few;
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, StopsOnTheDevice, ::testing::ValuesIn(DevicesOfTheHost()), DeviceLabel);
+CGR_INSTANTIATE_OVER_FEW_DEVICES(StopsOnTheDevice);
 
 } // namespace
 } // namespace cgr_test

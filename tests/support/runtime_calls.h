@@ -125,8 +125,8 @@ inline std::set<std::string> FunctionsOf(const std::string &header, const std::s
 // Of all headers those whose first parameter is a runtime.
 inline std::set<std::string> RuntimeFunctions(const std::string &property) {
   std::set<std::string> names;
-  for (const char *header :
-       { "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h", "device.h" })
+  for (const char *header : { "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h",
+                              "device.h", "stops.h" })
     names.merge(FunctionsOf(header, property, "cgr_runtime *runtime"));
   EXPECT_FALSE(names.empty()) << property;
   return names;
