@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "requests/changes.h"
 #include "requests/data.h"
+#include "requests/ledger.h"
 #include "requests/members.h"
 
 #define FUNCTION "cgr_request_set_stops"
@@ -68,6 +69,8 @@ cgr_status cgr__rows_set_stops(cgr__rows *rows, int32_t row, const cgr_stops *st
 
 static void end_row(cgr__rows *rows, int32_t row, cgr_end end, int32_t length) {
   cgr__members_sync(rows, row);
+  if (rows->has_ledger)
+    cgr__ledger_reject(rows, row, rows->row[row].computed - length);
   rows->row[row].computed = length;
   rows->row[row].ended = (uint8_t)end & 3u;
   cgr__guesses_forget(rows, row);

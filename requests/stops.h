@@ -25,11 +25,12 @@ static inline bool cgr__row_has_stops(const cgr__rows *rows, int32_t row) {
   return words && (words[CGR__STOPS_MAX_LENGTH] > 0 || words[CGR__STOPS_COUNT] > 0);
 }
 
-/* Whether a step may have ended it whose result has not been taken. Of members the last step is not known here: any may have. */
+/* Whether a step may have ended it whose result has not been taken. */
 static inline bool cgr__row_may_have_ended(const cgr__rows *rows, int32_t row) {
   const cgr__row *entry = &rows->row[row];
-  return rows->has_notes && !entry->ended && (entry->place >= 0 || entry->last_seq > rows->guesses.taken) &&
-         cgr__row_has_stops(rows, row);
+  const cgr__members *members = &cgr__rows_batches_of(rows, row)->members;
+  const uint64_t last = entry->place >= 0 && entry->since != members->steps ? members->last_seq : entry->last_seq;
+  return rows->has_notes && last > rows->guesses.taken && !entry->ended && cgr__row_has_stops(rows, row);
 }
 
 /* Step `seq` was launched, in a runtime with stops: its result is to be taken. */

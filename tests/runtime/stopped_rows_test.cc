@@ -282,6 +282,44 @@ TEST_P(StopPlans, AreToldOfBounds) {
   CGR_ASSERT_OK(cgr_request_close(engine.rt, row));
 }
 
+// One that is in no step whose result is to come has its length, in batches that are given whole and in the standing one.
+TEST_P(StopPlans, AreExactForRowsOfNoStep) {
+  if (!GetParam())
+    return;
+  Captured<TinyEngine> engine(device_, options_);
+  int32_t rows[2];
+  const int32_t token = 41, pages[2] = { 5, 6 };
+  cgr_stops stops = CGR_STOPS_INIT;
+  stops.max_length = 9;
+  for (int32_t i = 0; i < 2; i++) {
+    CGR_ASSERT_OK(cgr_request_open(engine.rt, 1, &rows[i]));
+    CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, rows[i], 0, 0, &pages[i], 1));
+    CGR_ASSERT_OK(cgr_request_set_stops(engine.rt, rows[i], &stops));
+  }
+  cgr_step step = CGR_STEP_INIT;
+  for (int32_t row : { rows[0], rows[1], rows[1] }) {
+    const cgr_batch batch = BatchOf(1, &row, &token);
+    CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+  }
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
+  CGR_ASSERT_OK(cgr_standing_add(engine.rt, nullptr, rows[0], 1, &token, 0));
+  for (int s = 0; s < 2; s++) {
+    const cgr_batch batch = StandingBatch();
+    CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+    CGR_ASSERT_OK(cgr_standing_update(engine.rt, nullptr, rows[0], 1, &token, 0));
+  }
+  CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
+  std::vector<uint32_t> flags;
+  for (const Seen &seen : seen_)
+    flags.push_back(seen.flags);
+  EXPECT_EQ(flags, (std::vector<uint32_t>{ 0, 0, CGR_PLAN_BOUNDS, 0, CGR_PLAN_BOUNDS }));
+  CGR_ASSERT_OK(cgr_standing_remove(engine.rt, nullptr, rows[0]));
+  for (int32_t row : rows)
+    CGR_ASSERT_OK(cgr_request_close(engine.rt, row));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, StopPlans, ::testing::Bool());
 
 // Without max_stop_tokens there is nothing: no memory, no part of results.
