@@ -6,6 +6,7 @@
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
+#include "cgr/interop/nccl.h"
 #include "cgr/names.h"
 #include "cgr/tracing.h"
 
@@ -70,6 +71,16 @@ NAMES(cgr_graph_support, cgr_graph_support_name, { CGR_SUPPORT_DEFAULT, "default
       { CGR_SUPPORT_UNIFORM_SINGLE_TOKEN_DECODE, "uniform single token decode" }, { CGR_SUPPORT_UNIFORM_BATCH, "uniform batch" },
       { CGR_SUPPORT_ALWAYS, "always" })
 
+NAMES(cgr_fingerprint_part, cgr_fingerprint_part_name, { CGR_FINGERPRINT_KEY, "key" },
+      { CGR_FINGERPRINT_CONFIG, "configuration" }, { CGR_FINGERPRINT_SEQUENCE, "number" }, { CGR_FINGERPRINT_INPUTS, "inputs" })
+
+NAMES(cgr_nccl_kind, cgr_nccl_kind_name, { CGR_NCCL_ALL_REDUCE, "all-reduce" }, { CGR_NCCL_ALL_GATHER, "all-gather" },
+      { CGR_NCCL_REDUCE_SCATTER, "reduce-scatter" }, { CGR_NCCL_BROADCAST, "broadcast" }, { CGR_NCCL_SEND, "send" },
+      { CGR_NCCL_RECV, "recv" }, { CGR_NCCL_ALL_TO_ALL, "all-to-all" })
+NAMES(cgr_nccl_op, cgr_nccl_op_name, { CGR_NCCL_SUM, "sum" }, { CGR_NCCL_PRODUCT, "product" }, { CGR_NCCL_MAX, "max" },
+      { CGR_NCCL_MIN, "min" }, { CGR_NCCL_AVERAGE, "average" })
+NAMES(cgr_nccl_flag, cgr_nccl_flag_name, { CGR_NCCL_KEEP, "keep" }, { CGR_NCCL_MARKS, "marks" })
+
 NAMES(cgr_flashinfer_layout, cgr_flashinfer_layout_name, { CGR_FLASHINFER_V0_6_18, "v0.6.18" },
       { CGR_FLASHINFER_V0_7_1, "v0.7.1" })
 
@@ -77,7 +88,8 @@ NAMES(cgr_flashmla_layout, cgr_flashmla_layout_name, { CGR_FLASHMLA_CURRENT, "cu
 
 NAMES(cgr_guard_error, cgr_guard_error_name, { CGR_GUARD_NONE, "none" }, { CGR_GUARD_SEQUENCE, "sequence" },
       { CGR_GUARD_PAGE, "page" }, { CGR_GUARD_ROW, "row" }, { CGR_GUARD_COUNT, "count" }, { CGR_GUARD_LENGTH, "length" },
-      { CGR_GUARD_CHANGE, "change" }, { CGR_GUARD_ACCEPTED, "accepted count" }, { CGR_GUARD_TOKEN, "token" })
+      { CGR_GUARD_CHANGE, "change" }, { CGR_GUARD_ACCEPTED, "accepted count" }, { CGR_GUARD_TOKEN, "token" },
+      { CGR_GUARD_RANK, "rank" })
 
 NAMES(cgr_fa3_layout, cgr_fa3_layout_name, { CGR_FA3_UPSTREAM, "upstream" }, { CGR_FA3_VLLM, "vllm" })
 

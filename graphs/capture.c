@@ -186,6 +186,7 @@ cgr_status cgr__graphs_capture(cgr__graphs *graphs, cgr__graph_entry *entry, cud
   graphs->labelling = NULL;
   entry->held = c.held;
   entry->addresses = c.addresses;
+  entry->resources = c.resources;
   if (status != CGR_OK) {
     cgr__graph_drop(graphs, entry);
     cgr__graph_set_state(entry, CGR_GRAPH_FAILED);

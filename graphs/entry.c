@@ -203,6 +203,13 @@ int32_t cgr__graphs_count_addresses(const cgr__graphs *graphs, const void *base,
   return count;
 }
 
+int32_t cgr__graphs_count_resource(const cgr__graphs *graphs, int32_t resource) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < graphs->count; i++)
+    count += (int32_t)(graphs->entry[i].resources >> resource & 1);
+  return count;
+}
+
 /* ------------------------------------------------------------------------------------------------------------------ drop */
 
 static void destroy_exec(cgr__graphs *graphs, cgr__exec *exec) {
@@ -222,6 +229,7 @@ void cgr__graph_drop(cgr__graphs *graphs, cgr__graph_entry *entry) {
   entry->labels = NULL;
   free(entry->held.region);
   entry->held = (cgr__held){ false, 0, NULL };
+  entry->resources = 0;
   cgr__addresses_free(&entry->addresses);
   entry->exec = NULL;
   entry->breaks = NULL;

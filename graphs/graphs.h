@@ -97,7 +97,7 @@ typedef struct cgr__graph_entry {
   cgr__labels *labels;      /* of its nodes; NULL: captured without labels, or there was no memory */
   cgr__addresses addresses; /* that it may hold, sorted */
   cgr__record_calls calls;  /* in its capture; those at its breaks make more in each replay */
-  uint64_t spare_word;      /* it pads to whole cache lines */
+  uint64_t resources;       /* bits of the runtime's resources that it uses */
 } cgr__graph_entry;
 
 /* ------------------------------------------------------------------------------------------------------------------ keys */
@@ -218,6 +218,7 @@ void cgr__graphs_region_moved(cgr__graphs *graphs, int32_t region);
 bool cgr__holds(const cgr__held *held, int32_t region);
 /* How many graphs that can be replayed hold the region; or may hold the address of one of the bytes. Under the lock. */
 int32_t cgr__graphs_count_region(const cgr__graphs *graphs, int32_t region);
+int32_t cgr__graphs_count_resource(const cgr__graphs *graphs, int32_t resource); /* stale ones, too */
 int32_t cgr__graphs_count_addresses(const cgr__graphs *graphs, const void *base, size_t bytes);
 /* Adds the word to the set if it can be an address; false: there is no memory. */
 bool cgr__addresses_add(cgr__addresses *set, uint64_t word);
@@ -318,6 +319,7 @@ typedef struct cgr__open_capture {
   bool failed;                      /* what is captured from now on is dropped */
   cgr__held held;                   /* the regions that it holds so far */
   cgr__addresses addresses;         /* that it may hold */
+  uint64_t resources;               /* bits of the runtime's resources that it uses */
   int device_error;                 /* the device was lost at a break */
   struct cgr__labelling *labelling; /* NULL: the graph gets no labels */
   struct cgr__node_args *node_args; /* the pieces are listed here, and no graph is made; NULL: they become a graph */

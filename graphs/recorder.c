@@ -45,7 +45,20 @@ cgr_status cgr__recorder_latch_named(cgr_recorder *recorder, cgr_status status) 
 
 void cgr__recorder_open(cgr_recorder *recorder) { recorder->open = true; }
 
+/* Those that the engine's function has left. */
+static void end_ranges(cgr_recorder *recorder, const char *where) {
+  const int32_t left = recorder->ranges;
+  if (left == 0)
+    return;
+  for (; recorder->ranges > 0; recorder->ranges--)
+    cgr__recorder_range_end(recorder);
+  (void)cgr__recorder_latch(recorder,
+                            cgr__fail(CGR_ERROR_STATE, "%s: %d range%s not ended, expected cgr_record_range_end for each", where,
+                                      left, left == 1 ? " is" : "s are"));
+}
+
 cgr_status cgr__recorder_close(cgr_recorder *recorder, const char *where) {
+  end_ranges(recorder, where);
   recorder->open = false;
   if (recorder->failed == CGR_OK)
     return CGR_OK;

@@ -51,6 +51,7 @@ struct cgr_recorder {
   cgr__record_calls calls;                  /* so far */
   cgr_status failed;                        /* first failure, or CGR_OK */
   bool named;                               /* the message says whose it is: a backend's */
+  int32_t ranges;                           /* of cgr_record_range_begin that have not ended */
   char message[400];
 };
 

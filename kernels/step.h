@@ -41,7 +41,8 @@ CGR__HOST_DEVICE int64_t cgr__ring_slot_index(uint64_t seq, int32_t depth) {
  *     CGR_GUARD_ROW        -1    request                             the row
  *     CGR_GUARD_LENGTH     row   request                             the length
  *     CGR_GUARD_ACCEPTED   row   request                             num_accepted
- *     CGR_GUARD_TOKEN      row   request                             the token */
+ *     CGR_GUARD_TOKEN      row   request                             the token
+ *     CGR_GUARD_RANK       rank  cgr_fingerprint_part                a bit for each rank that differs */
 typedef struct cgr__step_error {
   int32_t error; /* cgr_guard_error */
   int32_t row, index, reserved;

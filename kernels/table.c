@@ -2,6 +2,7 @@
 #include "devices/enqueue.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/fingerprint.h"
 #include "kernels/gather.h"
 #include "kernels/measure.h"
 #include "kernels/merge.h"
@@ -24,22 +25,24 @@
 #endif
 
 /* X(name, its arguments) */
-#define KERNELS(X)                  \
-  X(prologue, cgr__step_args)       \
-  X(planner, cgr__planner_args)     \
-  X(fetch, cgr__step_args)          \
-  X(staged, cgr__staged_args)       \
-  X(on_demand, cgr__on_demand_args) \
-  X(epilogue, cgr__step_args)       \
-  X(append, cgr__append_args)       \
-  X(transform, cgr__transform_args) \
-  X(attention, cgr__attention_args) \
-  X(merge, cgr__merge_args)         \
-  X(measure, cgr__measure_args)     \
-  X(fill_pages, cgr__pages_args)    \
-  X(digest_pages, cgr__pages_args)  \
-  X(stamp, cgr__stamp_args)         \
-  X(check_values, cgr__check_values_args)
+#define KERNELS(X)                        \
+  X(prologue, cgr__step_args)             \
+  X(planner, cgr__planner_args)           \
+  X(fetch, cgr__step_args)                \
+  X(staged, cgr__staged_args)             \
+  X(on_demand, cgr__on_demand_args)       \
+  X(epilogue, cgr__step_args)             \
+  X(append, cgr__append_args)             \
+  X(transform, cgr__transform_args)       \
+  X(attention, cgr__attention_args)       \
+  X(merge, cgr__merge_args)               \
+  X(measure, cgr__measure_args)           \
+  X(fill_pages, cgr__pages_args)          \
+  X(digest_pages, cgr__pages_args)        \
+  X(stamp, cgr__stamp_args)               \
+  X(check_values, cgr__check_values_args) \
+  X(fingerprint, cgr__fingerprint_args)   \
+  X(compare_fingerprints, cgr__compare_fingerprints_args)
 
 /* Without a number: a runtime loads all of them when it is created. */
 #define DEFINE(name, args) \

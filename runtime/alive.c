@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/sized.h"
+#include "cgr/collectives.h"
 #include "runtime/runtime.h"
 
 bool cgr__runtime_is(const cgr_runtime *rt) { return rt && rt->magic == CGR__RUNTIME_MAGIC; }
@@ -99,13 +100,48 @@ cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t 
   return CGR_OK;
 }
 
-cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message) {
-  if (!rt->dead) {
-    snprintf(rt->dead_message, sizeof rt->dead_message, "%s", message);
-    rt->dead_code = device_code;
-    __atomic_store_n(&rt->dead, 1, __ATOMIC_RELEASE);
-    rt->at_return |= CGR__RETURN_DUMPS;
+/* Whoever is first writes why, on any thread; afterwards the runtime is dead. Returns whether this one was. */
+static bool write_death(cgr_runtime *rt, int device_code, const char *message) {
+  int before = 0;
+  if (!__atomic_compare_exchange_n(&rt->dying, &before, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE)) {
+    }
+    return false;
   }
+  snprintf(rt->dead_message, sizeof rt->dead_message, "%s", message);
+  rt->dead_code = device_code;
+  __atomic_store_n(&rt->dead, 1, __ATOMIC_RELEASE);
+  return true;
+}
+
+cgr_status cgr_runtime_abandon(cgr_runtime *runtime, const char *why) {
+  CGR__REQUIRE(runtime, "cgr_runtime_abandon");
+  CGR__REQUIRE(why, "cgr_runtime_abandon");
+  if (!cgr__runtime_is(runtime))
+    return cgr__runtime_check(runtime, "cgr_runtime_abandon");
+  char message[320];
+  snprintf(message, sizeof message, "abandoned: %.200s", why);
+  (void)write_death(runtime, 0, message);
+  return CGR_OK;
+}
+
+cgr_status cgr_runtime_progress(const cgr_runtime *runtime, cgr_progress *progress) {
+  CGR__REQUIRE(runtime, "cgr_runtime_progress");
+  CGR__TRY(cgr__sized_check("cgr_runtime_progress: progress", "CGR_PROGRESS_INIT", progress));
+  if (!cgr__runtime_is(runtime))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_runtime_progress: runtime is %p, expected one from cgr_runtime_create",
+                     (const void *)runtime);
+  cgr_progress full = CGR_PROGRESS_INIT;
+  full.completed = cgr__ring_completed(&runtime->lane.ring);
+  full.launched = __atomic_load_n(&runtime->lane.launched, __ATOMIC_ACQUIRE);
+  full.dead = __atomic_load_n(&runtime->dead, __ATOMIC_ACQUIRE);
+  cgr__sized_write(progress, &full, sizeof full);
+  return CGR_OK;
+}
+
+cgr_status cgr__runtime_die(cgr_runtime *rt, int device_code, const char *message) {
+  if (write_death(rt, device_code, message))
+    rt->at_return |= CGR__RETURN_DUMPS;
   cgr__set_device_code(rt->dead_code);
   return cgr__fail(CGR_ERROR_DEAD, "%s", rt->dead_message);
 }

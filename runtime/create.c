@@ -278,11 +278,11 @@ static cgr_status make_waiter(cgr_runtime *rt) {
 
 /* Modules are loaded now, so that no capture and no step ever does. */
 static cgr_status preload_kernels(cgr_runtime *rt) {
-  const cgr__kernel *kernels[] = { &cgr__kernel_prologue,    &cgr__kernel_planner,    &cgr__kernel_epilogue,
-                                   &cgr__kernel_append,      &cgr__kernel_transform,  &cgr__kernel_staged,
-                                   &cgr__kernel_fetch,       &cgr__kernel_fill_pages, &cgr__kernel_digest_pages,
-                                   &cgr__kernel_on_demand,   &cgr__kernel_merge,      &cgr__kernel_measure,
-                                   &cgr__kernel_check_values };
+  const cgr__kernel *kernels[] = { &cgr__kernel_prologue,     &cgr__kernel_planner,     &cgr__kernel_epilogue,
+                                   &cgr__kernel_append,       &cgr__kernel_transform,   &cgr__kernel_staged,
+                                   &cgr__kernel_fetch,        &cgr__kernel_fill_pages,  &cgr__kernel_digest_pages,
+                                   &cgr__kernel_on_demand,    &cgr__kernel_merge,       &cgr__kernel_measure,
+                                   &cgr__kernel_check_values, &cgr__kernel_fingerprint, &cgr__kernel_compare_fingerprints };
   int error = 0;
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !error; i++)
     error = rt->dev->ops->preload(rt->dev, kernels[i]);
@@ -424,6 +424,7 @@ static cgr_status build_runtime(cgr_runtime *rt, const cgr_config *config) {
 static void release_device(cgr_runtime *rt) {
   const cgr__device_ops *ops = rt->dev->ops;
   cgr__graphs_drop_all(&rt->graphs);
+  cgr__resources_end(rt);
   cgr__backend_plans_destroy_all(rt);
   if (rt->fork_event)
     ops->event_destroy(rt->dev, rt->fork_event);
@@ -491,7 +492,7 @@ static cgr_status wait_for_steps(cgr_runtime *rt) {
   const cgr__lane *lane = &rt->lane;
   const double deadline = cgr__wait_deadline(rt);
   int error = CGR__DEVICE_OK;
-  if (lane->last_stream && (rt->dead || cgr__ring_completed(&lane->ring) != lane->launched))
+  if (lane->last_stream && (cgr__runtime_is_dead(rt) || cgr__ring_completed(&lane->ring) != lane->launched))
     error = wait_for_stream(rt, lane->last_stream, deadline);
   if (error == CGR__DEVICE_OK)
     error = wait_for_stream(rt, rt->own_stream, deadline);
@@ -509,14 +510,14 @@ static cgr_status wait_for_steps(cgr_runtime *rt) {
 /* A device that is destroyed with its runtime must not leave streams, events or memory of the engine. */
 static cgr_status check_own_device(const cgr_runtime *rt) {
   const struct cgr__device_live *live = &rt->dev->live;
-  if (!rt->owns_device || live->streams + live->events + live->allocations == 0)
+  const int32_t allocations = live->allocations - cgr__resources_allocations(rt);
+  if (!rt->owns_device || live->streams + live->events + allocations == 0)
     return CGR_OK;
   return cgr__fail(
       CGR_ERROR_STATE,
       "cgr_runtime_destroy: %d stream%s, %d event%s and %d allocation%s of the runtime's own device are alive, expected "
       "none",
-      live->streams, cgr__plural(live->streams), live->events, cgr__plural(live->events), live->allocations,
-      cgr__plural(live->allocations));
+      live->streams, cgr__plural(live->streams), live->events, cgr__plural(live->events), allocations, cgr__plural(allocations));
 }
 
 cgr_status cgr_runtime_destroy(cgr_runtime *runtime) {

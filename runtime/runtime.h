@@ -9,7 +9,8 @@
  *
  *   create.c   makes and destroys                         alive.c    checks of handles, death
  *   owner.c    one thread at a time                       memory.c   regions, and memory that must not be freed
- *   buffers.c, views.c   what users query and make        gather.c   cgr_gather_build and _enqueue, which need no runtime */
+ *   buffers.c, views.c   what users query and make        gather.c   cgr_gather_build and _enqueue, which need no runtime
+ *   resources.c          what graphs use and must outlive them */
 #ifndef CGR_RUNTIME_RUNTIME_H
 #define CGR_RUNTIME_RUNTIME_H
 
@@ -23,6 +24,7 @@
 #include "buffers/regions.h"
 #include "buffers/ring.h"
 #include "cgr/cgr.h"
+#include "cgr/collectives.h"
 #include "devices/device.h"
 #include "devices/error.h"
 #include "devices/holders.h"
@@ -30,6 +32,7 @@
 #include "graphs/recorder.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/fingerprint.h"
 #include "kernels/measure.h"
 #include "kernels/merge.h"
 #include "kernels/on_demand.h"
@@ -97,6 +100,20 @@ typedef struct cgr__owner {
   int32_t depth;        /* of its calls, one inside the other */
 } cgr__owner;
 
+/* What graphs use and must outlive them (cgr/collectives.h). */
+typedef struct cgr__resources {
+  uint64_t used;       /* bits of those that are registered */
+  uint64_t registered; /* so far */
+  struct cgr__resource_entry {
+    uint64_t number;
+    uint64_t order; /* in which it was registered */
+    void (*gone)(void *context);
+    void *context;
+    int32_t allocations; /* that `gone` frees */
+    char name[48];
+  } entry[CGR_MAX_RESOURCES];
+} cgr__resources;
+
 /* An unchanged step touches only the first cache lines, those at which a member is aligned, and that of the rows
  * (tests/runtime/lines). */
 struct cgr_runtime {
@@ -139,11 +156,13 @@ struct cgr_runtime {
   void *host_block;     /* records and statistics, rows, batches, keys, what backends keep */
   cgr__holder holder;   /* asked before memory is freed */
   bool owns_device, owns_arena, owns_pinned;
+  int dying;     /* 1: someone writes why, or has written it. Atomic */
   int dead_code; /* of the device's API */
   char dead_message[320];
   cgr__owner owner;
   cgr__read_trash read_trash;
   cgr__starts starts;
+  cgr__resources resources;
 };
 
 static_assert(offsetof(struct cgr_runtime, lane) == CGR__CACHE_LINE_BYTES,
@@ -176,6 +195,7 @@ cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_ma
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq);
 /* Whether the handle is that of a runtime, dead or alive. */
 bool cgr__runtime_is(const cgr_runtime *rt);
+static inline bool cgr__runtime_is_dead(const cgr_runtime *rt) { return __atomic_load_n(&rt->dead, __ATOMIC_ACQUIRE) != 0; }
 
 /* The device is lost, or its counter and the host's have diverged: from now on every call returns CGR_ERROR_DEAD with the message
  * of the first call to this. A dump is due. */
@@ -226,6 +246,18 @@ static inline void cgr__log(const cgr_runtime *rt, cgr_log_level level, const ch
   if (rt->setup.config.log)
     rt->setup.config.log(rt->setup.config.log_context, level, text);
 }
+
+/* step/counts.c: of all keys, and of what dispatch chooses by; equal on ranks that choose alike. */
+uint64_t cgr__runtime_hash_all_keys(const cgr_runtime *rt);
+
+/* ------------------------------------------------------------------------------------------------------------ resources.c */
+
+/* The bit of a resource; -1, with a message that names `function`: the runtime has none of this number. */
+int32_t cgr__resources_find(const cgr_runtime *rt, const char *function, uint64_t number);
+/* Allocations of the device that go with them. */
+int32_t cgr__resources_allocations(const cgr_runtime *rt);
+/* Graphs are gone: tells the owners, the last one first. */
+void cgr__resources_end(cgr_runtime *rt);
 
 /* -------------------------------------------------------------------------------------------------------- memory.c, buffers.c */
 

@@ -135,6 +135,12 @@ bool cgr__nvtx_open(void) {
 
 static nvtxEventAttributes_t event_of(cgr__nvtx_range range) {
   nvtxEventAttributes_t event = { .version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE };
+  if ((int)range >= CGR__RANGE_COUNT) { /* the engine's: the tool copies the name */
+    event.category = CGR__CATEGORY_LAUNCH;
+    event.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    event.message.ascii = cgr__nvtx_range_name(range);
+    return event;
+  }
   event.category = category_of[range];
   event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
   event.message.registered = nvtx.name[range];

@@ -26,35 +26,36 @@ typedef enum cgr__category {
 
 /* Public calls first. Then what a call by the engine or a capture enqueues: tools find the range in which a node was captured, so
  * these say what a replayed kernel belongs to. */
-#define CGR__RANGE_LIST(X)                                                                                       \
-  X(CREATE, "cgr_runtime_create", NONE)                                                                          \
-  X(DESTROY, "cgr_runtime_destroy", NONE)                                                                        \
-  X(CAPTURE, "cgr_runtime_capture", CAPTURE)                                                                     \
-  X(ESTIMATE, "cgr_runtime_estimate_capture", CAPTURE)                                                           \
-  X(RELEASE, "cgr_runtime_release_graphs", CAPTURE)                                                              \
-  X(WARMUP, "cgr_runtime_warmup", CAPTURE)                                                                       \
-  X(SELF_TEST, "cgr_runtime_self_test", CAPTURE)                                                                 \
-  X(AUDIT, "cgr_runtime_audit", CAPTURE)                                                                         \
-  X(CHOOSE, "cgr_step_choose", PLAN)                                                                             \
-  X(PREPARE, "cgr_step_prepare", STAGE) /* ends with the step */                                                 \
-  X(LAUNCH, "cgr_step_launch", LAUNCH)  /* the step */                                                           \
-  X(CANCEL, "cgr_step_cancel", STAGE)   /* the step */                                                           \
-  X(FLUSH, "cgr_runtime_flush", LAUNCH)                                                                          \
-  X(WAIT, "cgr_step_wait", WAIT) /* the step's number */                                                         \
-  X(GRAPH, "graph", CAPTURE)     /* one key's: the key */                                                        \
-  X(PROLOGUE, "prologue", STAGE)                                                                                 \
-  X(STAGED, "staged", STAGE)        /* the engine's own buffers */                                               \
-  X(ON_DEMAND, "on demand", PLAN)   /* on-demand buffers */                                                      \
-  X(PLANNER, "planner", PLAN)       /* plans of backends, the library's own among them */                        \
-  X(RECORD, "record", LAUNCH)       /* the engine's function */                                                  \
-  X(LAYER, "layer", LAUNCH)         /* the layer: its attention, and what comes after it up to the next one's */ \
-  X(APPEND, "append", LAUNCH)       /* the layer */                                                              \
-  X(ATTENTION, "attention", LAUNCH) /* the layer */                                                              \
-  X(MERGE, "merge", LAUNCH)         /* of cgr_record_merge */                                                    \
-  X(MEASURE, "measure", LAUNCH)     /* of cgr_record_measure */                                                  \
-  X(BREAK, "break", LAUNCH)         /* between two pieces of a PIECEWISE step */                                 \
-  X(CALL, "call", LAUNCH)           /* a function of cgr_record_call, made at once */                            \
-  X(FETCH, "fetch", STAGE)          /* of the next step's slot */                                                \
+#define CGR__RANGE_LIST(X)                                                                                         \
+  X(CREATE, "cgr_runtime_create", NONE)                                                                            \
+  X(DESTROY, "cgr_runtime_destroy", NONE)                                                                          \
+  X(CAPTURE, "cgr_runtime_capture", CAPTURE)                                                                       \
+  X(ESTIMATE, "cgr_runtime_estimate_capture", CAPTURE)                                                             \
+  X(RELEASE, "cgr_runtime_release_graphs", CAPTURE)                                                                \
+  X(WARMUP, "cgr_runtime_warmup", CAPTURE)                                                                         \
+  X(SELF_TEST, "cgr_runtime_self_test", CAPTURE)                                                                   \
+  X(AUDIT, "cgr_runtime_audit", CAPTURE)                                                                           \
+  X(CHOOSE, "cgr_step_choose", PLAN)                                                                               \
+  X(PREPARE, "cgr_step_prepare", STAGE) /* ends with the step */                                                   \
+  X(LAUNCH, "cgr_step_launch", LAUNCH)  /* the step */                                                             \
+  X(CANCEL, "cgr_step_cancel", STAGE)   /* the step */                                                             \
+  X(FLUSH, "cgr_runtime_flush", LAUNCH)                                                                            \
+  X(WAIT, "cgr_step_wait", WAIT) /* the step's number */                                                           \
+  X(GRAPH, "graph", CAPTURE)     /* one key's: the key */                                                          \
+  X(PROLOGUE, "prologue", STAGE)                                                                                   \
+  X(STAGED, "staged", STAGE)          /* the engine's own buffers */                                               \
+  X(ON_DEMAND, "on demand", PLAN)     /* on-demand buffers */                                                      \
+  X(PLANNER, "planner", PLAN)         /* plans of backends, the library's own among them */                        \
+  X(RECORD, "record", LAUNCH)         /* the engine's function */                                                  \
+  X(LAYER, "layer", LAUNCH)           /* the layer: its attention, and what comes after it up to the next one's */ \
+  X(APPEND, "append", LAUNCH)         /* the layer */                                                              \
+  X(ATTENTION, "attention", LAUNCH)   /* the layer */                                                              \
+  X(MERGE, "merge", LAUNCH)           /* of cgr_record_merge */                                                    \
+  X(MEASURE, "measure", LAUNCH)       /* of cgr_record_measure */                                                  \
+  X(BREAK, "break", LAUNCH)           /* between two pieces of a PIECEWISE step */                                 \
+  X(CALL, "call", LAUNCH)             /* a function of cgr_record_call, made at once */                            \
+  X(COLLECTIVE, "collective", LAUNCH) /* of cgr_record_range_begin, after so many other names */                   \
+  X(FETCH, "fetch", STAGE)            /* of the next step's slot */                                                \
   X(EPILOGUE, "epilogue", LAUNCH)
 
 typedef enum cgr__nvtx_range {
@@ -64,7 +65,14 @@ typedef enum cgr__nvtx_range {
       CGR__RANGE_COUNT
 } cgr__nvtx_range;
 
+/* Of one of the engine's (cgr_record_range_begin), too. */
 const char *cgr__nvtx_range_name(cgr__nvtx_range range);
+
+/* The number of a range of the engine's with this name, CGR__RANGE_COUNT or more: the same for the same name in the whole
+ * process. After CGR__MAX_NAMED_RANGES of them all others are COLLECTIVE. Longer names are cut. Any thread; takes a lock. */
+#define CGR__MAX_NAMED_RANGES 1024
+#define CGR__NAMED_RANGE_BYTES 80
+cgr__nvtx_range cgr__nvtx_named_range(const char *name);
 
 /* What ranges carry; tools get the fields by their names. */
 typedef struct cgr__nvtx_range_key {

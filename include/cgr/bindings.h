@@ -5,12 +5,14 @@
 
 #include "cgr/ask.h"
 #include "cgr/cgr.h"
+#include "cgr/collectives.h"
 #include "cgr/gather.h"
 #include "cgr/inspect.h"
 #include "cgr/interop/block_table.h"
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
+#include "cgr/interop/nccl.h"
 #include "cgr/names.h"
 #include "cgr/planners.h"
 #include "cgr/ranks.h"
@@ -72,7 +74,15 @@ extern "C" {
   X(CGR_STRUCT_RANKS_CONFIG, 47, cgr_ranks_config, CGR_RANKS_CONFIG_INIT)                                     \
   X(CGR_STRUCT_RANK_PROPOSAL, 48, cgr_rank_proposal, CGR_RANK_PROPOSAL_INIT)                                  \
   X(CGR_STRUCT_AGREEMENT, 49, cgr_agreement, CGR_AGREEMENT_INIT)                                              \
-  X(CGR_STRUCT_STOPS, 50, cgr_stops, CGR_STOPS_INIT)
+  X(CGR_STRUCT_STOPS, 50, cgr_stops, CGR_STOPS_INIT)                                                          \
+  X(CGR_STRUCT_RESOURCE, 51, cgr_resource, CGR_RESOURCE_INIT)                                                 \
+  X(CGR_STRUCT_FINGERPRINT, 52, cgr_fingerprint, CGR_FINGERPRINT_INIT)                                        \
+  X(CGR_STRUCT_PROGRESS, 53, cgr_progress, CGR_PROGRESS_INIT)                                                 \
+  X(CGR_STRUCT_NCCL_FUNCTIONS, 54, cgr_nccl_functions, CGR_NCCL_FUNCTIONS_INIT)                               \
+  X(CGR_STRUCT_NCCL_CONFIG, 55, cgr_nccl_config, CGR_NCCL_CONFIG_INIT)                                        \
+  X(CGR_STRUCT_NCCL_INFO, 56, cgr_nccl_info, CGR_NCCL_INFO_INIT)                                              \
+  X(CGR_STRUCT_NCCL_CALL, 57, cgr_nccl_call, CGR_NCCL_CALL_INIT)                                              \
+  X(CGR_STRUCT_RANK_WATCH, 58, cgr_rank_watch, CGR_RANK_WATCH_INIT)
 
 typedef enum cgr_struct {
   CGR_STRUCT_KEY = 0, /* cgr_key, which has no size and begins with zeros */

@@ -21,7 +21,7 @@ enum {
 /* Something that graphs use and must outlive them: a communicator. */
 typedef struct cgr_resource {
   uint32_t size;
-  uint32_t reserved;           /* 0 */
+  int32_t allocations;         /* that `gone` frees of the runtime's device, so that they do not keep the runtime alive; 0 .. 1024 */
   const char *name;            /* for messages: 1 .. 47 characters; copied */
   void (*gone)(void *context); /* cgr_runtime_destroy calls it when steps and graphs have ended, in the reverse order of
                                   registration; it must not call the runtime. NULL: nothing is called */
@@ -46,6 +46,11 @@ CGR_API cgr_status cgr_resource_count_graphs(cgr_runtime *runtime, uint64_t numb
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_record_use_resource(cgr_recorder *recorder, uint64_t number);
 
+/* Gives up the step or the capture, as a failed cgr_record_ call does, for calls of other libraries in functions that `record`
+ * may ignore: `status` is not CGR_OK (CGR_ERROR_INVALID_ARGUMENT) and is returned; the thread's last message is the cause.
+ * Threads one · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_record_fail(cgr_recorder *recorder, cgr_status status);
+
 /* ---------------------------------------------------------------------------------------------------------------- ranges */
 
 /* What is enqueued between these two bears `name` in a profiler's ranges and among the labels of graphs: 1 .. 79 characters, none
@@ -64,6 +69,10 @@ typedef enum cgr_fingerprint_part {
   CGR_FINGERPRINT_SEQUENCE = 2, /* the number that the engine gives the step */
   CGR_FINGERPRINT_INPUTS = 3    /* numbers of requests and tokens, input ids or positions */
 } cgr_fingerprint_part;
+
+/* Name ("key"); static storage, never NULL.
+ * Threads any · Capture ok · Sync never · Alloc never */
+CGR_API const char *cgr_fingerprint_part_name(cgr_fingerprint_part part);
 
 /* What a step writes down of itself, for ranks that compare it on their devices. */
 typedef struct cgr_fingerprint {

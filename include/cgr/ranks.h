@@ -35,7 +35,9 @@ typedef struct cgr_exchange {
   /* Shows this rank's state to whoever asks, and reads that of a rank, at any time and without waiting: `bytes` is at most
    * CGR_EXCHANGE_BYTES. Used for reports; both NULL: a report knows of other ranks what they said at their last agreement. */
   void (*show)(void *context, const void *state, size_t bytes);
-  cgr_status (*look)(void *context, int32_t rank, void *state, size_t bytes); /* CGR_NOT_READY: it has shown nothing */
+  /* CGR_NOT_READY: it has shown nothing. CGR_ERROR_RANK: `state` is the last that it will show, since it has left or ended. Any
+   * thread, while `show` runs, too. */
+  cgr_status (*look)(void *context, int32_t rank, void *state, size_t bytes);
 } cgr_exchange;
 #define CGR_EXCHANGE_INIT { (uint32_t)sizeof(cgr_exchange), 0, 0, 0, NULL, NULL, NULL, NULL }
 
@@ -192,6 +194,40 @@ CGR_API cgr_status cgr_ranks_note(cgr_ranks *ranks, const char *text);
  * that of the whole text without its end, of which at most capacity - 1 characters and a 0 are written.
  * Threads one · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_ranks_report(cgr_ranks *ranks, char *out, size_t capacity, size_t *length);
+
+/* ----------------------------------------------------------------------------------------------------------------- watch */
+
+/* What hangs, and who is told. All ranks watch: each shows how far its own device is. */
+typedef struct cgr_rank_watch {
+  uint32_t size;
+  int32_t timeout_ms;  /* a step that the device has not completed for so long hangs, and so does a rank that waits for others for so
+                          long; 0: the ranks' timeout_ms, which then is not -1 */
+  int32_t interval_ms; /* of a watchdog, between two looks; 0: a fourth of the timeout, at most 1000 */
+  int32_t reserved;    /* 0 */
+  /* What the device is in, as text of at most 79 characters: cgr_nccl_where. Called by whoever looks, without waiting for the
+   * device; NULL: it is not known. */
+  cgr_status (*where)(void *context, char *out, size_t capacity);
+  void *where_context;
+  void (*hangs)(void *context, const char *report); /* of a watchdog: called on its thread, once until what hung goes on */
+  void *hangs_context;
+} cgr_rank_watch;
+#define CGR_RANK_WATCH_INIT { (uint32_t)sizeof(cgr_rank_watch), 0, 0, 0, NULL, NULL, NULL, NULL }
+
+/* One look, for a thread of the engine's that makes one every so often, while another thread is inside the runtime or in calls of
+ * the ranks. CGR_OK: nothing hangs. CGR_NOT_READY: something does; the message, and the first line of the report at `out`, say
+ * which ranks, since when, in which step, key and collective, and who is behind; after it comes a line for each rank, as in
+ * cgr_ranks_report. `*length` as there; 0 if nothing hangs.
+ * Threads any, one at a time · Capture ok · Sync never · Alloc never */
+CGR_API cgr_status cgr_ranks_look(cgr_ranks *ranks, const cgr_rank_watch *watch, char *out, size_t capacity, size_t *length);
+
+/* A thread that looks. The runtime must not be destroyed, nor the ranks, before it is stopped. */
+typedef struct cgr_watchdog cgr_watchdog;
+/* CGR_ERROR_NULL_POINTER: no `hangs`. CGR_ERROR_OUT_OF_MEMORY: no thread.
+ * Threads any · Capture ok · Sync never · Alloc cold */
+CGR_API cgr_status cgr_ranks_watch(cgr_ranks *ranks, const cgr_rank_watch *watch, cgr_watchdog **watchdog);
+/* Waits for the thread's end, and so for `hangs` if it is running: not to be called there. NULL is legal.
+ * Threads any · Capture ok · Sync waits · Alloc never */
+CGR_API cgr_status cgr_watchdog_stop(cgr_watchdog *watchdog);
 
 #ifdef __cplusplus
 }

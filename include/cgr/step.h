@@ -189,7 +189,8 @@ typedef enum cgr_guard_error {
   CGR_GUARD_ACCEPTED = 7, /* CGR_BUFFER_NUM_ACCEPTED of request `index` is `value`, which is not 0 .. its guesses: none counts as
                              accepted, and what the request sampled cannot be trusted: set its length back */
   CGR_GUARD_TOKEN = 8,    /* request `index` sampled token `value`, outside 0 .. vocab_size - 1: the row goes on with token 0, and
-                             what the request sampled cannot be trusted: set its length back */
+                             what the request sampled cannot be trusted: set its length back. Or `value` is a guess that the
+                             row's last step left on the device: the step verified token 0 in its place */
   CGR_GUARD_RANK = 9      /* collectives.h: the steps of ranks differ. row: the first rank whose step is another one than this
                              rank's; value: a bit for each such rank; index: what of it differs (cgr_fingerprint_part). The ranks
                              have parted; nothing that they sample together can be trusted */

@@ -66,6 +66,12 @@ int cgr__cuda_stamp_preload(void);
 int cgr__cuda_check_values(const void *args, cudaStream_t stream); /* cgr__check_values_args */
 int cgr__cuda_check_values_preload(void);
 
+int cgr__cuda_fingerprint(const void *args, cudaStream_t stream); /* cgr__fingerprint_args */
+int cgr__cuda_fingerprint_preload(void);
+
+int cgr__cuda_compare_fingerprints(const void *args, cudaStream_t stream); /* cgr__compare_fingerprints_args */
+int cgr__cuda_compare_fingerprints_preload(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -168,7 +168,7 @@ static cgr_status capture_entry(cgr_runtime *rt, const char *function, cgr__grap
     warn_of_labels(rt, entry);
     return CGR_OK;
   }
-  if (rt->dead)
+  if (cgr__runtime_is_dead(rt))
     cgr__failure_keep(rt, 0, &entry->key, CGR_ERROR_DEAD);
   cgr__backend_plans_destroy(rt, entry);
   char text[480];
@@ -253,7 +253,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
   CGR__TRY(cgr__capture_start(runtime, "cgr_runtime_capture", capture, &c));
   cgr__graphs *graphs = &runtime->graphs;
   cgr__budget_begin(&budget, c.max_ms, c.max_bytes);
-  for (int32_t i = 0; i < cgr__capture_count(runtime, &c) && !runtime->dead; i++) {
+  for (int32_t i = 0; i < cgr__capture_count(runtime, &c) && !cgr__runtime_is_dead(runtime); i++) {
     cgr__graph_entry *entry = cgr__capture_entry(runtime, &c, i);
     given_up += is_given_up(&c, entry);
     if (!cgr__capture_wants(runtime, &c, entry) || !cgr__budget_allows(&budget, graphs, entry))
@@ -267,7 +267,7 @@ static cgr_status capture_list(cgr_runtime *runtime, const cgr_capture *capture)
     snprintf(message, sizeof message, "%s", cgr_last_message());
   }
   cgr__backend_plans_sweep(runtime); /* a graph that has cost more than the budget is gone */
-  if (runtime->dead)
+  if (cgr__runtime_is_dead(runtime))
     return cgr__runtime_check(runtime, "cgr_runtime_capture");
   tell_budget(runtime, &c, &budget);
   tell_estimated(runtime, &budget);

@@ -5,7 +5,8 @@
  *   measure.c        cgr_record_measure                       transform.c    cgr_attention.transform
  *   native.c         the library's own backend                buffer.c       cgr_record_buffer, cgr_record_use
  *   bounds.c         a step's longest lengths, its decodes    view_check.c   what views must hold, which may share memory
- *   backend_plans.c  plans, states of all backends            scales.c       the scales that an attention call names */
+ *   backend_plans.c  plans, states of all backends            scales.c       the scales that an attention call names
+ *   collectives.c    what collectives of other libraries need */
 #ifndef CGR_RUNTIME_RECORD_RECORD_H
 #define CGR_RUNTIME_RECORD_RECORD_H
 

@@ -110,7 +110,7 @@ size_t cgr__dump(cgr_runtime *rt, char *out, size_t capacity) {
                                 .launched = rt->lane.launched,
                                 .completed = completed,
                                 .guard_errors = cgr__ring_errors(&rt->lane.ring),
-                                .dead = rt->dead ? rt->dead_message : NULL,
+                                .dead = cgr__runtime_is_dead(rt) ? rt->dead_message : NULL,
                                 .dead_code = rt->dead_code,
                                 .failure = &rt->failure,
                                 .incomplete = incomplete ? completed + 1 : 0,

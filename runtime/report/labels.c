@@ -14,7 +14,9 @@ static bool is_same(const cgr__labelled_node *a, const cgr__labelled_node *b) {
 }
 
 static void write_label(const cgr_runtime *rt, cgr__text *text, const cgr__node_label *label) {
-  cgr__text_add(text, "{\"phase\": \"%s\", ", label->range >= 0 ? cgr__nvtx_range_name((cgr__nvtx_range)label->range) : "none");
+  cgr__text_add(text, "{\"phase\": ");
+  cgr__text_add_json(text, label->range >= 0 ? cgr__nvtx_range_name((cgr__nvtx_range)label->range) : "none");
+  cgr__text_add(text, ", ");
   if (label->layer >= 0)
     cgr__text_add(text, "\"layer\": %d, \"backend\": ", label->layer);
   else

@@ -115,7 +115,7 @@ cgr_status cgr__text_check(cgr_runtime *rt, const char *function, const char *ou
 static cgr__report report_of(cgr_runtime *rt) {
   cgr__report report = { .device = rt->setup.device.name,
                          .mode = cgr_graph_mode_name(rt->setup.mode),
-                         .dead = rt->dead ? rt->dead_message : NULL,
+                         .dead = cgr__runtime_is_dead(rt) ? rt->dead_message : NULL,
                          .num_keys = rt->graphs.count,
                          .context = rt,
                          .get_key = get_key_stats };

@@ -4,7 +4,7 @@
 #include "tracing/events.h"
 
 /* Whether the device is asked: a dead one answers nothing. */
-static bool asks_device(const cgr_runtime *rt) { return cgr__is_timed(rt) && !rt->dead; }
+static bool asks_device(const cgr_runtime *rt) { return cgr__is_timed(rt) && !cgr__runtime_is_dead(rt); }
 
 /* Whether the spans under the record's number are the record's own: an abandoned step's number may have gone to the next step. */
 static bool has_run(const cgr_flight_record *record) {

@@ -54,6 +54,18 @@ cgr_status cgr_step_choose_counts(cgr_runtime *runtime, const cgr_batch_counts *
   return CGR_OK;
 }
 
+uint64_t cgr__runtime_hash_all_keys(const cgr_runtime *rt) {
+  const cgr__graphs *graphs = &rt->graphs;
+  const int32_t limits[] = { rt->setup.config.max_requests, rt->setup.config.max_tokens };
+  uint64_t hash = cgr__hash(CGR__HASH_BEGIN, limits, sizeof limits);
+  hash = cgr__hash(hash, &graphs->max_padding, sizeof graphs->max_padding);
+  hash = cgr__hash(hash, &graphs->exact_lengths, sizeof graphs->exact_lengths);
+  hash = cgr__hash(hash, &graphs->strict, sizeof graphs->strict);
+  for (int32_t i = 0; i < graphs->count; i++)
+    hash = cgr__hash(hash, &graphs->entry[i].key, sizeof graphs->entry[i].key);
+  return hash;
+}
+
 cgr_status cgr_runtime_hash_keys(cgr_runtime *runtime, uint64_t *keys, uint64_t *usable) {
   CGR__ONE_THREAD(runtime, "cgr_runtime_hash_keys");
   CGR__TRY(cgr__runtime_check_outside(runtime, "cgr_runtime_hash_keys"));
@@ -63,15 +75,7 @@ cgr_status cgr_runtime_hash_keys(cgr_runtime *runtime, uint64_t *keys, uint64_t 
   for (int32_t i = 0; i < graphs->count; i++)
     hash = (hash << 1 | hash >> 63) * 0x9e3779b97f4a7c15u + cgr__graph_is_usable(graphs, &graphs->entry[i]);
   *usable = hash;
-  if (!keys)
-    return CGR_OK;
-  const int32_t limits[] = { runtime->setup.config.max_requests, runtime->setup.config.max_tokens };
-  hash = cgr__hash(CGR__HASH_BEGIN, limits, sizeof limits);
-  hash = cgr__hash(hash, &graphs->max_padding, sizeof graphs->max_padding);
-  hash = cgr__hash(hash, &graphs->exact_lengths, sizeof graphs->exact_lengths);
-  hash = cgr__hash(hash, &graphs->strict, sizeof graphs->strict);
-  for (int32_t i = 0; i < graphs->count; i++)
-    hash = cgr__hash(hash, &graphs->entry[i].key, sizeof graphs->entry[i].key);
-  *keys = hash;
+  if (keys)
+    *keys = cgr__runtime_hash_all_keys(runtime);
   return CGR_OK;
 }

@@ -61,7 +61,7 @@ static cgr_status die_waiting(cgr_runtime *rt, const cause *c, cudaStream_t stre
 
 static cgr_status recover_launch(cgr_runtime *rt, const cause *c, cudaStream_t stream, bool nothing_enqueued,
                                  cgr__launch_error *failure) {
-  if (rt->dead)
+  if (cgr__runtime_is_dead(rt))
     return fail_with(c);
   int error = nothing_enqueued ? CGR__DEVICE_OK : wait_for_streams(rt, stream);
   if (error)

@@ -87,6 +87,11 @@ static cgr_status fail_of_guard(uint64_t seq, const cgr__result_record *record) 
   const unsigned long long step = seq;
   const long long value = record->error_value;
   const int32_t row = record->error_row, index = record->error_index;
+  if (record->error == CGR_GUARD_RANK)
+    return cgr__fail(CGR_ERROR_STEP,
+                     "step %llu: rank %d differs from this rank in the %s of its step, expected the same on all (bits of the "
+                     "ranks that differ from this one: %#llx)",
+                     step, row, cgr_fingerprint_part_name((cgr_fingerprint_part)index), (unsigned long long)value);
   if (record->error != CGR_GUARD_COUNT)
     return cgr__fail(CGR_ERROR_STEP, REFUSED "%lld", step, name, row, index, value);
   if (index < 2)
@@ -130,6 +135,8 @@ static cgr_status wait_for_step(cgr_runtime *rt, uint64_t seq, int32_t timeout_m
     CGR__TRY(cgr__sized_check("cgr_step_wait: result", "CGR_STEP_RESULT_INIT", result));
   CGR__TRY(cgr__check_seq(rt, "cgr_step_wait", seq));
   CGR__TRY(cgr__wait_completed(rt, "cgr_step_wait", seq, timeout_ms));
+  if (cgr__runtime_is_dead(rt)) /* another thread has abandoned it, which may be why the step has completed */
+    return cgr__runtime_check(rt, "cgr_step_wait");
   if (rt->checks) {
     cgr__read_trash_look(rt);
     cgr__starts_look(rt);

@@ -49,7 +49,7 @@ cgr_status cgr__order_stream(cgr_runtime *rt, cudaStream_t stream) {
 }
 
 void cgr__launched(cgr_runtime *rt, uint64_t seq, cudaStream_t stream, cgr__batch_layout *batch) {
-  rt->lane.launched = seq;
+  __atomic_store_n(&rt->lane.launched, seq, __ATOMIC_RELEASE); /* another thread may look how far it is */
   rt->lane.last_stream = stream;
   cgr__batch_layouts_launch(&rt->lane.batches.layouts, seq, batch);
 }

@@ -100,6 +100,8 @@ static cgr_status wait_until_completed(cgr_runtime *rt, const char *function, ui
     now = cgr__now_ms();
     if (!asks && now < ask_at && now < deadline)
       continue;
+    if (cgr__runtime_is_dead(rt)) /* another thread has abandoned it */
+      return cgr__runtime_check(rt, function);
     CGR__TRY(ask_device_progress(rt, seq));
     ask_at = now + MS_BEFORE_QUERY;
   }

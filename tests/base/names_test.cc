@@ -40,7 +40,7 @@ namespace {
   X(CGR_SUPPORT_ALWAYS)
 #define GUARD_ERRORS(X)                                                                                                       \
   X(CGR_GUARD_NONE) X(CGR_GUARD_SEQUENCE) X(CGR_GUARD_PAGE) X(CGR_GUARD_ROW) X(CGR_GUARD_COUNT) X(CGR_GUARD_LENGTH)           \
-  X(CGR_GUARD_CHANGE) X(CGR_GUARD_ACCEPTED) X(CGR_GUARD_TOKEN)
+  X(CGR_GUARD_CHANGE) X(CGR_GUARD_ACCEPTED) X(CGR_GUARD_TOKEN) X(CGR_GUARD_RANK)
 #define PLAN_FLAGS(X) X(CGR_PLAN_CAPTURE) X(CGR_PLAN_FAST) X(CGR_PLAN_BOUNDS)
 #define FA3_LAYOUTS(X) X(CGR_FA3_UPSTREAM) X(CGR_FA3_VLLM)
 #define FLASHINFER_LAYOUTS(X) X(CGR_FLASHINFER_V0_6_18) X(CGR_FLASHINFER_V0_7_1)
@@ -64,7 +64,9 @@ namespace {
   X(CGR_STRUCT_FLASHMLA_INPUT) X(CGR_STRUCT_BLOCK_TABLE_INPUT) X(CGR_STRUCT_BLOCK_TABLE_LAYOUT) X(CGR_STRUCT_KEY_ADVICE)       \
   X(CGR_STRUCT_MEASURE) X(CGR_STRUCT_GATHER) X(CGR_STRUCT_BACKEND_NEEDS) X(CGR_STRUCT_QKV_TRANSFORM)                          \
   X(CGR_STRUCT_EXCHANGE) X(CGR_STRUCT_BATCH_COUNTS) X(CGR_STRUCT_RANKS_CONFIG) X(CGR_STRUCT_RANK_PROPOSAL)                    \
-  X(CGR_STRUCT_AGREEMENT) X(CGR_STRUCT_STOPS)
+  X(CGR_STRUCT_AGREEMENT) X(CGR_STRUCT_STOPS)                                                                                 \
+  X(CGR_STRUCT_RESOURCE) X(CGR_STRUCT_FINGERPRINT) X(CGR_STRUCT_PROGRESS) X(CGR_STRUCT_NCCL_FUNCTIONS)                        \
+  X(CGR_STRUCT_NCCL_CONFIG) X(CGR_STRUCT_NCCL_INFO) X(CGR_STRUCT_NCCL_CALL) X(CGR_STRUCT_RANK_WATCH)
 #define BUFFERS(X)                                                                                                            \
   X(CGR_BUFFER_INPUT_IDS) X(CGR_BUFFER_POSITIONS) X(CGR_BUFFER_SLOT_MAPPING) X(CGR_BUFFER_QUERY_START_LOC)                    \
   X(CGR_BUFFER_SEQ_LENS) X(CGR_BUFFER_REQUEST_ROWS) X(CGR_BUFFER_PAGE_TABLE) X(CGR_BUFFER_KV_INDPTR)                          \
@@ -93,6 +95,13 @@ namespace {
 #define FLIGHT_OUTCOMES(X)                                                                                                    \
   X(CGR_FLIGHT_PREPARED) X(CGR_FLIGHT_LAUNCHED) X(CGR_FLIGHT_CANCELLED) X(CGR_FLIGHT_ABANDONED) X(CGR_FLIGHT_REFUSED)         \
   X(CGR_FLIGHT_INTERNAL)
+#define FINGERPRINT_PARTS(X)                                                                                                  \
+  X(CGR_FINGERPRINT_KEY) X(CGR_FINGERPRINT_CONFIG) X(CGR_FINGERPRINT_SEQUENCE) X(CGR_FINGERPRINT_INPUTS)
+#define NCCL_KINDS(X)                                                                                                         \
+  X(CGR_NCCL_ALL_REDUCE) X(CGR_NCCL_ALL_GATHER) X(CGR_NCCL_REDUCE_SCATTER) X(CGR_NCCL_BROADCAST) X(CGR_NCCL_SEND)             \
+  X(CGR_NCCL_RECV) X(CGR_NCCL_ALL_TO_ALL)
+#define NCCL_OPS(X) X(CGR_NCCL_SUM) X(CGR_NCCL_PRODUCT) X(CGR_NCCL_MAX) X(CGR_NCCL_MIN) X(CGR_NCCL_AVERAGE)
+#define NCCL_FLAGS(X) X(CGR_NCCL_KEEP) X(CGR_NCCL_MARKS)
 #define TIMING_MODES(X) X(CGR_TIMING_OFF) X(CGR_TIMING_PHASES) X(CGR_TIMING_LAYERS)
 #define PHASES(X)                                                                                                             \
   X(CGR_PHASE_STEP) X(CGR_PHASE_PROLOGUE) X(CGR_PHASE_STAGED) X(CGR_PHASE_PLAN_FIRST) X(CGR_PHASE_ON_DEMAND)                  \
@@ -117,6 +126,10 @@ namespace {
   LIST(cgr_plan_flag, cgr_plan_flag_name, , PLAN_FLAGS)                         \
   LIST(cgr_graph_support, cgr_graph_support_name, , SUPPORTS)                   \
   LIST(cgr_guard_error, cgr_guard_error_name, , GUARD_ERRORS)                   \
+  LIST(cgr_fingerprint_part, cgr_fingerprint_part_name, , FINGERPRINT_PARTS)    \
+  LIST(cgr_nccl_kind, cgr_nccl_kind_name, , NCCL_KINDS)                         \
+  LIST(cgr_nccl_op, cgr_nccl_op_name, , NCCL_OPS)                               \
+  LIST(cgr_nccl_flag, cgr_nccl_flag_name, , NCCL_FLAGS)                         \
   LIST(cgr_fa3_layout, cgr_fa3_layout_name, , FA3_LAYOUTS)                      \
   LIST(cgr_flashinfer_layout, cgr_flashinfer_layout_name, , FLASHINFER_LAYOUTS) \
   LIST(cgr_flashmla_layout, cgr_flashmla_layout_name, , FLASHMLA_LAYOUTS)       \

@@ -11,23 +11,25 @@
 #include "tests/support/devices.h"
 
 // X(name) for each emulated kernel.
-#define EMULATED(X) \
-  X(append)         \
-  X(attention)      \
-  X(block_table)    \
-  X(check_values)   \
-  X(on_demand)      \
-  X(digest_pages)   \
-  X(epilogue)       \
-  X(fetch)          \
-  X(fill_pages)     \
-  X(gather)         \
-  X(measure)        \
-  X(merge)          \
-  X(planner)        \
-  X(prologue)       \
-  X(staged)         \
-  X(stamp)          \
+#define EMULATED(X)       \
+  X(append)               \
+  X(attention)            \
+  X(block_table)          \
+  X(check_values)         \
+  X(compare_fingerprints) \
+  X(fingerprint)          \
+  X(on_demand)            \
+  X(digest_pages)         \
+  X(epilogue)             \
+  X(fetch)                \
+  X(fill_pages)           \
+  X(gather)               \
+  X(measure)              \
+  X(merge)                \
+  X(planner)              \
+  X(prologue)             \
+  X(staged)               \
+  X(stamp)                \
   X(transform)
 
 extern "C" {

@@ -22,10 +22,12 @@
   X(stops)                \
   X(gather)               \
   X(ranks)                \
+  X(collectives)          \
   X(bindings)             \
   X(interop_block_table)  \
   X(interop_fa3)          \
   X(interop_flashinfer)   \
-  X(interop_flashmla)
+  X(interop_flashmla)     \
+  X(interop_nccl)
 
 #endif

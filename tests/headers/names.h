@@ -6,6 +6,7 @@
 #include "cgr/interop/fa3.h"
 #include "cgr/interop/flashinfer.h"
 #include "cgr/interop/flashmla.h"
+#include "cgr/interop/nccl.h"
 #include "cgr/ranks.h"
 #include "cgr/tracing.h"
 #include "tests/headers/check.h"
@@ -26,7 +27,11 @@
   X(cgr_planned, CGR_PLANNED_GROUP, CGR_PLANNED_SOFTCAP, *2)                        \
   X(cgr_plan_flag, CGR_PLAN_CAPTURE, CGR_PLAN_BOUNDS, *2)                           \
   X(cgr_graph_support, CGR_SUPPORT_DEFAULT, CGR_SUPPORT_ALWAYS, +1)                 \
-  X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_TOKEN, +1)                           \
+  X(cgr_guard_error, CGR_GUARD_NONE, CGR_GUARD_RANK, +1)                            \
+  X(cgr_fingerprint_part, CGR_FINGERPRINT_KEY, CGR_FINGERPRINT_INPUTS, +1)          \
+  X(cgr_nccl_kind, CGR_NCCL_ALL_REDUCE, CGR_NCCL_ALL_TO_ALL, +1)                    \
+  X(cgr_nccl_op, CGR_NCCL_SUM, CGR_NCCL_AVERAGE, +1)                                \
+  X(cgr_nccl_flag, CGR_NCCL_KEEP, CGR_NCCL_MARKS, *2)                               \
   X(cgr_fa3_layout, CGR_FA3_UPSTREAM, CGR_FA3_VLLM, +1)                             \
   X(cgr_flashinfer_layout, CGR_FLASHINFER_V0_6_18, CGR_FLASHINFER_V0_7_1, +1)       \
   X(cgr_flashmla_layout, CGR_FLASHMLA_CURRENT, CGR_FLASHMLA_V1, +1)                 \
@@ -46,7 +51,7 @@
   X(cgr_flight_outcome, CGR_FLIGHT_PREPARED, CGR_FLIGHT_INTERNAL, +1)               \
   X(cgr_timing_mode, CGR_TIMING_OFF, CGR_TIMING_LAYERS, +1)                         \
   X(cgr_phase, CGR_PHASE_STEP, CGR_PHASE_ATTENTION, +1)                             \
-  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_STOPS, +1)
+  X(cgr_struct, CGR_STRUCT_KEY, CGR_STRUCT_RANK_WATCH, +1)
 
 #define CHECK_NAMES(type, first, last, step)                          \
   for (int i = (int)(first); i <= (int)(last); i = i step) {          \

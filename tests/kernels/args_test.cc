@@ -7,6 +7,7 @@
 #include "interop/formats.h"
 #include "kernels/append.h"
 #include "kernels/attention.h"
+#include "kernels/fingerprint.h"
 #include "kernels/gather.h"
 #include "kernels/measure.h"
 #include "kernels/merge.h"
@@ -52,6 +53,8 @@ TEST(KernelArguments, HaveNoHoles) {
   EXPECT_EQ(FirstHole<cgr__measure_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__pages_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__stamp_args>(), -1);
+  EXPECT_EQ(FirstHole<cgr__fingerprint_args>(), -1);
+  EXPECT_EQ(FirstHole<cgr__compare_fingerprints_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__fa3_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__flashmla_args>(), -1);
   EXPECT_EQ(FirstHole<cgr__block_table_args>(), -1);

@@ -125,7 +125,7 @@ TEST(Hashes, TellConfigurationsApart) {
                              [](cgr_config *c) { c->strict = 1; } };
   std::set<uint64_t> hashes;
   for (const Adjust &adjust : adjusts) {
-    TinyEngine engine(device, TinyOptions{ CGR_MODE_FULL, 0, 0, { {} }, {}, 0, false, adjust });
+    TinyEngine engine(device, TinyOptions{ CGR_MODE_FULL, 0, 0, { {} }, {}, 0, false, adjust, nullptr });
     hashes.insert(HashesOf(engine.rt).keys);
   }
   EXPECT_EQ(hashes.size(), 5u);

@@ -12,9 +12,10 @@ class RankEngine {
 public:
   // `adjust`: of the configuration of this rank alone.
   RankEngine(const std::string &name, int rank, int num_ranks, cgr_ranks_rule rule = CGR_RANKS_LARGEST, int timeout_ms = 20000,
-             std::function<void(cgr_config *)> adjust = nullptr, cgr_graph_mode mode = CGR_MODE_FULL)
+             std::function<void(cgr_config *)> adjust = nullptr, cgr_graph_mode mode = CGR_MODE_FULL,
+             std::function<cgr_status(cgr_recorder *)> also = nullptr)
       : place(name, rank, num_ranks), device(CGR_SCHEDULE_ASYNC),
-        engine(device, TinyOptions{ mode, 0, 0, { {} }, {}, 0, false, std::move(adjust) }) {
+        engine(device, TinyOptions{ mode, 0, 0, { {} }, {}, 0, false, std::move(adjust), std::move(also) }) {
     cgr_ranks_config config = CGR_RANKS_CONFIG_INIT;
     config.rule = rule;
     config.exchange = &place.exchange;

@@ -77,6 +77,7 @@ struct TinyOptions {
   uint32_t backend_flags = 0;
   bool backend_plans = false;
   std::function<void(cgr_config *)> adjust;
+  std::function<cgr_status(cgr_recorder *)> also; // called last in `record`
 };
 
 class TinyEngine {
@@ -84,7 +85,7 @@ public:
   enum { kRequests = 3, kTokens = 8, kPages = 7, kDim = 16, kMemory = kPages * 16 * kDim * 4 };
 
   TinyEngine(cgr_device *device, cgr_graph_mode mode, int32_t nvtx = 0, int32_t timing = 0)
-      : TinyEngine(device, TinyOptions{ mode, nvtx, timing, { {} }, {}, 0, false, nullptr }) {}
+      : TinyEngine(device, TinyOptions{ mode, nvtx, timing, { {} }, {}, 0, false, nullptr, nullptr }) {}
   TinyEngine(cgr_device *device, TinyOptions options) : dev(device), options_(std::move(options)) {
     CGR_EXPECT_OK(cgr_stream_create(dev, &stream));
     for (int32_t l = 0; options_.calls.empty() && l < int32_t(options_.layers.size()); l++)
@@ -245,7 +246,9 @@ private:
       if (status == CGR_OK)
         status = cgr_record_attention(recorder, &a);
     }
-    return status == CGR_OK ? cgr_launch_host(self.dev, Sample, &args, sizeof args, info.stream) : status;
+    if (status == CGR_OK)
+      status = cgr_launch_host(self.dev, Sample, &args, sizeof args, info.stream);
+    return status == CGR_OK && self.options_.also ? self.options_.also(recorder) : status;
   }
 
   TinyOptions options_;

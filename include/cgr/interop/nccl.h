@@ -188,13 +188,15 @@ CGR_API cgr_status cgr_nccl_abort(cgr_nccl *nccl, const char *why);
 
 /* The collective that the device is in, or has been in last, as text: "in tp all-reduce logits" or "after ...". With
  * CGR_NCCL_MARKS by what the device has noted; without, the last that the host has enqueued, and no graph tells of its own. For
- * cgr_watch.where, which has this type; `nccl` is a cgr_nccl.
+ * cgr_rank_watch.where, which has this type; `nccl` is a cgr_nccl.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_nccl_where(void *nccl, char *out, size_t capacity);
 
-/* Name ("all-reduce"); static storage, never NULL.
+/* Name ("all-reduce", "max", "keep"); static storage, never NULL.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API const char *cgr_nccl_kind_name(cgr_nccl_kind kind);
+CGR_API const char *cgr_nccl_op_name(cgr_nccl_op op);
+CGR_API const char *cgr_nccl_flag_name(cgr_nccl_flag flag);
 
 #ifdef __cplusplus
 }
