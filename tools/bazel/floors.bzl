@@ -13,6 +13,7 @@ FLOORS = [
     "planners/attention/: include/ base/",
     "planners/metadata/: include/ base/",
     "kernels/: include/ base/ devices/ buffers/ planners/",
+    "interop/nccl/: include/ base/ runtime/",
     "interop/: include/ base/ devices/",
     "tracing/: include/ base/",
     "graphs/: include/ base/ devices/ buffers/ tracing/",
