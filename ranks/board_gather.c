@@ -79,6 +79,10 @@ static void show(void *context, const void *state, size_t bytes) {
   __atomic_store_n(&own->shown, version + 2, __ATOMIC_RELEASE);
 }
 
+static bool is_gone(const cgr__board_place *place) {
+  return __atomic_load_n(&place->left, __ATOMIC_ACQUIRE) || !cgr__process_runs(__atomic_load_n(&place->owner, __ATOMIC_ACQUIRE));
+}
+
 static cgr_status look(void *context, int32_t rank, void *state, size_t bytes) {
   cgr_board *b = context;
   const cgr__board_place *place = &b->memory->place[rank];
@@ -92,7 +96,7 @@ static cgr_status look(void *context, int32_t rank, void *state, size_t bytes) {
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     if (before % 2 == 0 && __atomic_load_n(&place->shown, __ATOMIC_RELAXED) == before)
-      return CGR_OK;
+      return is_gone(place) ? CGR_ERROR_RANK : CGR_OK;
   }
   return CGR_NOT_READY; /* its process has ended while it wrote */
 }

@@ -39,10 +39,12 @@ static cgr_status read_records(cgr_ranks *k, int32_t *count, bool *complete) {
 }
 
 static void note_record(cgr_ranks *k, const cgr_flight_record *r) {
+  cgr__ranks_lock(k);
   if (r->seq > k->state.launched)
     k->state.launched = r->seq;
   if (r->completed && r->seq > k->state.completed)
     k->state.completed = r->seq;
+  cgr__ranks_unlock(k);
 }
 
 cgr_status cgr__ranks_look_at_runtime(cgr_ranks *k) {

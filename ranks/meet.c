@@ -1,4 +1,5 @@
 /* Meetings: every rank sends a block and gets those of all. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,16 +19,29 @@ const char *cgr__rank_call_name(int32_t call) {
   return call >= 0 && call < (int32_t)(sizeof names / sizeof names[0]) ? names[call] : "an unknown call";
 }
 
+void cgr__ranks_lock(cgr_ranks *k) {
+  while (__atomic_exchange_n(&k->locked, 1, __ATOMIC_ACQUIRE))
+    sched_yield();
+}
+
+void cgr__ranks_unlock(cgr_ranks *k) { __atomic_store_n(&k->locked, 0, __ATOMIC_RELEASE); }
+
 void cgr__ranks_show(cgr_ranks *k, cgr__rank_call call, uint64_t missing) {
+  cgr__ranks_lock(k);
   if (k->state.call != (int32_t)call)
     k->state.since_ns = cgr__now_ns();
   k->state.call = (int32_t)call;
   k->state.missing = missing;
+  if (k->state.agreement != k->agreed.number) {
+    k->state.before = k->state.key;
+    k->state.launched_before = k->state.launched;
+  }
   k->state.agreement = k->agreed.number;
   k->state.key = k->agreed.key;
   memcpy(k->state.name, k->mine.name, sizeof k->state.name);
   if (k->exchange.show)
     k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+  cgr__ranks_unlock(k);
 }
 
 cgr_status cgr__ranks_check(const cgr_ranks *k, const char *function) {

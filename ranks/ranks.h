@@ -5,12 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/status.h"
 #include "cgr/ranks.h"
 #include "cgr/tracing.h"
 
 #define CGR__RANKS_MAGIC 0x43475252u /* "CGRR" */
 #define CGR__RANKS_NAME_BYTES 32
 #define CGR__RANKS_NOTE_BYTES 48
+#define CGR__RANKS_WHERE_BYTES 80
 #define CGR__RANKS_RECORDS 256 /* of the flight recorder that are read at most: the fewest that it keeps */
 
 /* Calls in which ranks meet. */
@@ -48,7 +50,12 @@ typedef struct cgr__rank_state {
   uint64_t noted_ns;  /* when the note was made */
   cgr_key key;        /* of the last agreement */
   char name[CGR__RANKS_NAME_BYTES];
-  char note[CGR__RANKS_NOTE_BYTES]; /* "": none */
+  char note[CGR__RANKS_NOTE_BYTES];   /* "": none */
+  cgr_key before;                     /* of the agreement before the last */
+  uint64_t launched_before;           /* seq of the last step when the last agreement was made */
+  uint64_t blames;                    /* ranks that it has found behind when it last looked; 0: nothing hung */
+  uint64_t stalled_ns;                /* since when its device has completed no step, though one is launched; 0: it is not so */
+  char where[CGR__RANKS_WHERE_BYTES]; /* that the device was in then; "": not known */
 } cgr__rank_state;
 _Static_assert(sizeof(cgr__rank_state) <= CGR_EXCHANGE_BYTES, "a state fits an exchange");
 
@@ -57,14 +64,16 @@ struct cgr_ranks {
   int32_t rule, timeout_ms;
   cgr_runtime *runtime;
   cgr_exchange exchange;
-  cgr__rank_block mine;       /* that others get, or have got */
-  bool waits;                 /* the last call has not met all others: it goes on with `mine` */
-  bool parted;                /* nothing is agreed any more: `why` */
-  char why[256];              /* or, if they have not, why this rank's own batch was refused */
-  uint64_t keys;              /* hash of the runtime's and the model */
-  uint64_t last_seq;          /* up to which the history counts */
-  cgr_agreement agreed, next; /* the last, and the one under way */
-  cgr__rank_state state;
+  cgr__rank_block mine;                      /* that others get, or have got */
+  bool waits;                                /* the last call has not met all others: it goes on with `mine` */
+  bool parted;                               /* nothing is agreed any more: `why` */
+  char why[256];                             /* or, if they have not, why this rank's own batch was refused */
+  uint64_t keys;                             /* hash of the runtime's and the model */
+  uint64_t last_seq;                         /* up to which the history counts */
+  cgr_agreement agreed, next;                /* the last, and the one under way */
+  cgr__rank_state state;                     /* under the lock below */
+  int locked;                                /* atomic: this rank's own thread, or one that looks, is at the state */
+  uint64_t seen_ns, seen_completed;          /* of looks: the last step that was seen completed, and when it was new */
   cgr__rank_block all[CGR_MAX_RANKS];        /* of the last meeting */
   cgr_rank_proposal proposal[CGR_MAX_RANKS]; /* of the last agreement */
   cgr_flight_record records[CGR__RANKS_RECORDS];
@@ -81,6 +90,24 @@ cgr_status cgr__ranks_part(cgr_ranks *ranks);
 void cgr__ranks_keep_message(cgr_ranks *ranks);
 void cgr__ranks_show(cgr_ranks *ranks, cgr__rank_call call, uint64_t missing);
 const char *cgr__rank_call_name(int32_t call);
+/* For some instructions: a thread that looks and the rank's own share the state. */
+void cgr__ranks_lock(cgr_ranks *ranks);
+void cgr__ranks_unlock(cgr_ranks *ranks);
+
+/* report.c: a text that grows as by snprintf. */
+typedef struct cgr__report_text {
+  char *out;
+  size_t capacity, length;
+} cgr__report_text;
+void cgr__report_add(cgr__report_text *text, const char *format, ...) CGR__FORMAT(2, 3);
+/* What a rank has shown, and whether it has left or ended. False: nothing. Of this rank its own. */
+bool cgr__ranks_read_state(cgr_ranks *ranks, int32_t rank, cgr__rank_state *state, bool *gone);
+void cgr__report_add_rank(cgr__report_text *text, cgr_ranks *ranks, int32_t rank, uint64_t now);
+/* "step 5 (full 1r 1t q1 v0)": the first that the device has not completed. */
+typedef struct cgr__step_text {
+  char text[96];
+} cgr__step_text;
+cgr__step_text cgr__ranks_step_text(const cgr__rank_state *state);
 
 /* decide.c: CGR_ERROR_RANK for the first number that is not the same on all ranks. What they have launched is not compared when
  * one cannot run its batch, or does not know it. */
