@@ -42,8 +42,10 @@ static void note_record(cgr_ranks *k, const cgr_flight_record *r) {
   cgr__ranks_lock(k);
   if (r->seq > k->state.launched)
     k->state.launched = r->seq;
-  if (r->completed && r->seq > k->state.completed)
+  if (r->completed && r->seq > k->state.completed) {
     k->state.completed = r->seq;
+    k->state.stalled_ns = 0; /* until the next look */
+  }
   cgr__ranks_unlock(k);
 }
 

@@ -128,7 +128,7 @@ static uint64_t ranks_behind(const cgr_ranks *k, const sight *s) {
   if (late)
     return late;
   if (waiting && unlaunched)
-    return unlaunched;
+    return unlaunched & ~waiting & ~s->stalled ? unlaunched & ~waiting & ~s->stalled : unlaunched;
   return free ? free : blamed;
 }
 

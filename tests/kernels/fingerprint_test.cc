@@ -3,6 +3,7 @@
 #include <map>
 
 #include "kernels/fingerprint.h"
+#include "tests/emulation/device.h"
 #include "tests/support/device_memory.h"
 #include "tests/support/seed.h"
 

@@ -103,7 +103,7 @@ struct Fault {
 const Fault kFaults[] = {
   // It agrees, and then waits for the next agreement.
   { "SkipsAStep",
-    300,
+    1000,
     [](Rank *r, bool) {
       CGR_EXPECT_OK(r->Agree());
       (void)r->Agree();
@@ -122,7 +122,7 @@ const Fault kFaults[] = {
     { "rank 1 differs from this rank in the key of its step" } },
   // After it has agreed, so that the others wait for it on their devices.
   { "Ends",
-    300,
+    1000,
     [](Rank *r, bool process) {
       CGR_EXPECT_OK(r->Agree());
       if (process)

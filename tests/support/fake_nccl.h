@@ -141,6 +141,7 @@ private:
     std::lock_guard<std::mutex> guard(lock);
     Comm *comm = &comms.emplace_back();
     comm->world = world, comm->device = device, comm->rank = rank, comm->num_ranks = num_ranks;
+    comm->number = world->place[rank].taken; // goes on where a communicator before it has ended
     return comm;
   }
   static int Init(ncclComm_t *comm, int num_ranks, const cgr_nccl_id &id, int rank) {
