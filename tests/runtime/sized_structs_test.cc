@@ -2,6 +2,7 @@
 #include <set>
 
 #include "cgr/bindings.h"
+#include "cgr/interop/nccl.h"
 #include "cgr/ranks.h"
 #include "cgr/stops.h"
 #include "tests/support/refused.h"
@@ -61,6 +62,7 @@ protected:
   void TryConfig();
   void TrySteps();
   void TryRanks();
+  void TryNccl();
   void TryReports();
   void TryPlanners();
   void TryRecord();
@@ -108,6 +110,40 @@ void SizedStructs::TrySteps() {
   }
 }
 
+// Of a communicator that is never used.
+void SizedStructs::TryNccl() {
+  cgr_runtime *rt = engine_->rt;
+  cgr_nccl_functions functions = CGR_NCCL_FUNCTIONS_INIT;
+  const auto find = [](void *, const char *name) -> void * {
+    const std::string asked = name;
+    int (*one)(const ncclComm_t, int *) = [](const ncclComm_t, int *value) { return *value = 1, 0; };
+    int (*zero)(const ncclComm_t, int *) = [](const ncclComm_t, int *value) { return *value = 0, 0; };
+    int (*version)(int *) = [](int *value) { return *value = 1, 0; };
+    if (asked == "ncclGetVersion")
+      return reinterpret_cast<void *>(version);
+    return reinterpret_cast<void *>(asked == "ncclCommCount" ? one : zero);
+  };
+  CGR_ASSERT_OK(cgr_nccl_find(find, nullptr, &functions));
+  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
+  config.functions = &functions;
+  config.comm = reinterpret_cast<ncclComm_t>(&functions);
+  config.flags = CGR_NCCL_KEEP;
+  cgr_nccl *nccl = nullptr, *other = nullptr;
+  CGR_ASSERT_OK(cgr_nccl_create(rt, &config, &nccl));
+  TryAll({
+      { "CGR_NCCL_CONFIG_INIT", true, [&](Given given) { return cgr_nccl_create(rt, given, &other); } },
+      { "CGR_NCCL_FUNCTIONS_INIT", true,
+        [&](Given given) {
+          cgr_nccl_config c = config;
+          c.functions = given;
+          return cgr_nccl_create(rt, &c, &other);
+        } },
+      { "CGR_NCCL_FUNCTIONS_INIT", false, [&](Given given) { return cgr_nccl_find(find, nullptr, given); } },
+      { "CGR_NCCL_INFO_INIT", false, [&](Given given) { return cgr_nccl_get_info(nccl, given); } },
+  });
+  CGR_EXPECT_OK(cgr_nccl_destroy(nccl));
+}
+
 // Of one rank, whose own block is all that it gets.
 void SizedStructs::TryRanks() {
   cgr_runtime *rt = engine_->rt;
@@ -136,7 +172,19 @@ void SizedStructs::TryRanks() {
       { "CGR_RANK_PROPOSAL_INIT", true, [&](Given given) { return cgr_ranks_decide(given, 1, CGR_RANKS_LARGEST, &counts); } },
       { "CGR_RANK_PROPOSAL_INIT", false, [&](Given given) { return cgr_ranks_proposal(ranks, 0, given); } },
       { "CGR_AGREEMENT_INIT", false, [&](Given given) { return cgr_ranks_agree(ranks, &batch, given); } },
+      { "CGR_RANK_WATCH_INIT", true,
+        [&](Given given) {
+          size_t length = 0;
+          return cgr_ranks_look(ranks, given, nullptr, 0, &length);
+        } },
+      { "CGR_PROGRESS_INIT", false, [&](Given given) { return cgr_runtime_progress(rt, given); } },
+      { "CGR_RESOURCE_INIT", true,
+        [&](Given given) {
+          uint64_t number = 0;
+          return cgr_resource_register(rt, given, &number);
+        } },
   });
+  TryNccl();
   CGR_EXPECT_OK(cgr_ranks_destroy(ranks));
 }
 
@@ -207,6 +255,7 @@ void SizedStructs::TryRecord() {
     { "CGR_ATTENTION_INIT", true, [](Given given) { return cgr_record_attention(given.recorder, given); } },
     { "CGR_MERGE_INIT", true, [](Given given) { return cgr_record_merge(given.recorder, given); } },
     { "CGR_MEASURE_INIT", true, [](Given given) { return cgr_record_measure(given.recorder, given); } },
+    { "CGR_FINGERPRINT_INIT", true, [](Given given) { return cgr_record_fingerprint(given.recorder, given); } },
     { "CGR_VALUE_CHECK_INIT", true, [](Given given) { return cgr_record_check_values(given.recorder, given); } },
     { "CGR_RECORD_INFO_INIT", false, [](Given given) { return cgr_record_get_info(given.recorder, given); } },
     { "CGR_BUFFER_VIEW_INIT", false,
@@ -240,6 +289,7 @@ TEST_P(SizedStructs, OfAWrongSizeAreRefusedWithTheirMacro) {
 #undef ADD
   all.erase("CGR_PLAN_KEY_INIT"); // a backend's functions get these; no call takes one
   all.erase("CGR_PLAN_STEP_INIT");
+  all.erase("CGR_NCCL_CALL_INIT"); // tests/ranks/nccl_test.cc
   EXPECT_EQ(tried_, all);
 }
 

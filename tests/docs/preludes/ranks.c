@@ -1,4 +1,7 @@
 /* In an engine of several ranks. */
+#include <dlfcn.h>
+
+#include "cgr/interop/nccl.h"
 #include "cgr/ranks.h"
 #include "tests/docs/preludes/common.h"
 
@@ -6,6 +9,9 @@ extern cgr_step step;
 extern cudaStream_t stream;
 extern cgr_ranks *ranks;
 extern cgr_board *board;
+extern cgr_nccl *nccl;
+extern cgr_watchdog *watchdog;
+extern void *fingerprints;
 extern int32_t rank, num_ranks;
 extern const char *name;
 extern uint64_t hash_of_weights;
