@@ -165,12 +165,13 @@ static void add_verdict(cgr__report_text *t, const sight *s, uint64_t behind) {
 }
 
 cgr_status cgr_ranks_look(cgr_ranks *ranks, const cgr_rank_watch *watch, char *out, size_t capacity, size_t *length) {
+  static const char function[] = "cgr_ranks_look";
   CGR__REQUIRE(ranks && ranks->magic == CGR__RANKS_MAGIC ? ranks : NULL, "cgr_ranks_look");
   CGR__REQUIRE(length, "cgr_ranks_look");
   if (!out && capacity > 0)
-    return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_ranks_look: out is NULL, expected %zu bytes", capacity);
+    return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: out is NULL, expected %zu bytes", function, capacity);
   cgr_rank_watch w;
-  CGR__TRY(read_watch(ranks, "cgr_ranks_look", watch, &w));
+  CGR__TRY(read_watch(ranks, function, watch, &w));
   sight s = { .now = cgr__now_ns(), .timeout_ns = (uint64_t)w.timeout_ms * 1000000u };
   *length = 0;
   CGR__TRY(show_progress(ranks, &w, s.now));
@@ -188,7 +189,7 @@ cgr_status cgr_ranks_look(cgr_ranks *ranks, const cgr_rank_watch *watch, char *o
     cgr__report_add_rank(&t, ranks, r, s.now);
   *length = t.length;
   verdict[strcspn(verdict, "\n")] = '\0';
-  return cgr__fail(CGR_NOT_READY, "cgr_ranks_look: %s", verdict);
+  return cgr__fail(CGR_NOT_READY, "%s: %s", function, verdict);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- watchdog */

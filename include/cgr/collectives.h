@@ -1,7 +1,7 @@
 /* What a runtime knows of the collectives that another library runs in its steps: resources that graphs hold, as a communicator
  * is, ranges around them, the fingerprints of steps that ranks compare on the device, how far its device has come, and the end
- * of a runtime whose device waits for a rank that does not come. An adapter for NCCL is in interop/nccl.h; it uses no more than
- * this. Not included by cgr.h. */
+ * of a runtime whose device waits for a rank that does not come. An adapter for NCCL is in cgr/interop/nccl.h; it uses no more
+ * than this. Not included by cgr.h. */
 #ifndef CGR_COLLECTIVES_H
 #define CGR_COLLECTIVES_H
 

@@ -23,7 +23,7 @@ static cgr_status check_buffer(const cgr_nccl *n, const void *base, size_t bytes
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: NCCL %d has no ncclCommWindowRegister, expected symmetric to be 0", function,
                      n->version);
   if (!symmetric && (!f->comm_register || !f->comm_deregister))
-    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: NCCL %d has no ncclCommRegister", function, n->version);
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: NCCL %d has no ncclCommRegister, expected no call", function, n->version);
   return CGR_OK;
 }
 
