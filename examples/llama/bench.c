@@ -35,6 +35,7 @@ typedef struct bench {
   int32_t *prompts;               /* [max_requests][max_seq_len] */
   int32_t *generated;             /* [max_requests][tokens_kept] */
   llama_meter untimed;
+  double sum_us;                   /* of one all-reduce; 0: not measured */
   float rate;                      /* of the coin, for requests that are added */
   row rows[LLAMA_BENCH_MAX_CASES]; /* of the cases */
   guesses guesses[LLAMA_BENCH_MAX_CASES];
@@ -297,6 +298,27 @@ static cJSON *json_case(const bench *b, int32_t index) {
   return item;
 }
 
+/* With several ranks: what the sums of one decode step of one request take by themselves. */
+static int measure_sums(bench *b) {
+  enum { LAUNCHES = 32 };
+  const llama_engine *e = b->engine;
+  const llama_config *c = &b->weights->config;
+  llama_series series = { 0 };
+  float values[LAUNCHES];
+  if (!e->team || !e->ops->sums)
+    return 0;
+  const int32_t sums = 2 * c->num_layers;
+  if (e->ops->sums(e->ops, e->team, e->normed, (uint64_t)c->hidden_size, sums, LAUNCHES, values, e->stream) != CGR_OK)
+    return llama_fail("a graph of %d all-reduces cannot be launched", sums);
+  for (int i = 0; i < LAUNCHES; i++)
+    TRY(llama_series_add(&series, 1e-6 * (double)values[i]));
+  b->sum_us = (double)llama_quantile(&series, 0.5);
+  printf("# %d all-reduces of %zu bytes alone in a graph: %.2f us each\n", sums,
+         (size_t)c->hidden_size * cgr_dtype_size((cgr_dtype)b->weights->dtype), b->sum_us);
+  free(series.values);
+  return 0;
+}
+
 static int write_json(const bench *b, const cgr_device_info *info) {
   const char *mode, *commit = getenv("CGR_COMMIT");
   llama_output *out = b->config->json;
@@ -313,6 +335,8 @@ static int write_json(const bench *b, const cgr_device_info *info) {
   cJSON_AddStringToObject(page, "dtype", cgr_dtype_name((cgr_dtype)b->weights->dtype));
   cJSON_AddStringToObject(page, "kv_dtype", cgr_dtype_name(llama_cache_dtype(&b->limits, b->weights)));
   cJSON_AddStringToObject(page, "mode", mode);
+  cJSON_AddNumberToObject(page, "ranks", b->weights->split.ranks);
+  cJSON_AddNumberToObject(page, "all_reduce_us", b->sum_us);
   for (int32_t i = 0; i < b->plan->num_cases; i++)
     cJSON_AddItemToArray(cases, json_case(b, i));
   char *text = cJSON_Print(page);
@@ -329,12 +353,13 @@ static int write_json(const bench *b, const cgr_device_info *info) {
 /* ------------------------------------------------------------------------------------------------------ making, ending */
 
 /* Sizes of the runtime, from the cases that fit next to the weights. */
-static int set_limits(bench *b, const cgr_device_info *info) {
+static int set_limits(bench *b, const llama_ranks *ranks, const cgr_device_info *info) {
   llama_limits *n = &b->limits;
   llama_bench_needs needs;
   const size_t element = cgr_dtype_size(llama_cache_dtype(n, b->weights));
   uint64_t room = llama_room(info), activations = llama_engine_activations(n, b->weights);
   room = room > activations ? room - activations : 0;
+  TRY(llama_ranks_least(ranks, &room)); /* all run the same cases */
   const llama_bench_bounds bounds = { n->page_size, b->config->pages, element, room, n->draft.count };
   TRY(llama_bench_plan_fit(b->plan, &b->weights->config, &bounds, &needs));
   n->max_requests = needs.requests;
@@ -377,7 +402,7 @@ static int make_engine(bench *b, llama_ops *ops, cudaStream_t stream) {
 static int run_cases(bench *b, llama_ops *ops, cudaStream_t stream) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
   TRY_CGR(cgr_device_get_info(ops->device, &info));
-  TRY(set_limits(b, &info));
+  TRY(set_limits(b, ops->ranks, &info));
   print_head(b, &info);
   TRY(make_engine(b, ops, stream));
   for (int32_t i = 0; i < b->plan->num_cases; i++) {
@@ -392,6 +417,7 @@ static int run_cases(bench *b, llama_ops *ops, cudaStream_t stream) {
     TRY(run_guesses(b, c, &b->guesses[i]));
     TRY(print_guesses(b, c, &b->rows[i], &b->guesses[i]));
   }
+  TRY(measure_sums(b));
   return write_json(b, &info);
 }
 

@@ -115,7 +115,7 @@ static int same_tokens(const check *c, const cgr_step_result *a, const cgr_step_
 }
 
 static int same_logits(const check *c, size_t n) {
-  size_t vocab = (size_t)c->engines[0]->weights->config.vocab_size;
+  size_t vocab = (size_t)c->engines[0]->weights->vocab.count;
   for (size_t i = 0; i < n * vocab; i++)
     if (!isfinite(c->logits[1][i]))
       return llama_fail("step %lld, row %zu of %zu, logit %zu is %g, expected a finite number", (long long)c->counts.steps,
@@ -141,7 +141,7 @@ static int run(check *c, int which, const llama_work *work, const cgr_key *force
   TRY(llama_step(e, &batch, step, &cost));
   if (step->state != CGR_STEP_LAUNCHED)
     return llama_fail("%s", cgr_last_message());
-  size_t bytes = logit_rows(c, batch.num_requests, &step->key) * (size_t)e->weights->config.vocab_size * sizeof(float);
+  size_t bytes = logit_rows(c, batch.num_requests, &step->key) * (size_t)e->weights->vocab.count * sizeof(float);
   TRY_CGR(cgr_copy(e->device, c->logits[which], e->logits, bytes, e->stream));
   return 0;
 }
@@ -276,7 +276,7 @@ static int make(check *c, const llama_check_config *config, const llama_limits *
     c->measured[i] = stats.real_tokens;
     void *rows = NULL;
     size_t rows_each = 1 + (size_t)limits->draft.count;
-    size_t bytes = (size_t)limits->max_requests * rows_each * (size_t)weights->config.vocab_size * sizeof(float);
+    size_t bytes = (size_t)limits->max_requests * rows_each * (size_t)weights->vocab.count * sizeof(float);
     TRY_CGR(cgr_memory_alloc_pinned(ops->device, bytes, &rows));
     c->logits[i] = rows;
   }

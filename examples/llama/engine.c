@@ -42,7 +42,11 @@ static void lay_out_activations(llama_engine *e) {
   e->gate_up = llama_arena_take(arena, tokens * 2 * inner, element);
   e->inner = llama_arena_take(arena, tokens * inner, element);
   e->last = llama_arena_take(arena, requests * hidden, element);
-  e->logits = llama_arena_take(arena, requests * (size_t)c->vocab_size, sizeof(float));
+  e->logits = llama_arena_take(arena, requests * (size_t)e->weights->vocab.count, sizeof(float));
+  if (e->weights->split.ranks > 1) {
+    e->best = llama_arena_take(arena, (size_t)n->max_requests * width, sizeof(*e->best));
+    e->all_best = llama_arena_take(arena, (size_t)n->max_requests * width * (size_t)e->weights->split.ranks, sizeof(*e->best));
+  }
   e->angles = llama_arena_take(arena, (size_t)n->max_seq_len * head_dim, sizeof(float));
   if (width > 1)
     lay_out_guessing(e, arena, (size_t)n->max_requests * width);
@@ -278,7 +282,7 @@ int llama_engine_create(const llama_limits *limits, const llama_weights *weights
   e->ops = ops;
   e->device = ops->device;
   e->stream = stream;
-  if (make_memory(e) != 0 || make_runtime(e) != 0) {
+  if (make_memory(e) != 0 || make_runtime(e) != 0 || llama_team_open(ops->ranks, e->runtime, &e->team) != 0) {
     llama_engine_destroy(e);
     return -1;
   }
@@ -298,6 +302,8 @@ int llama_engine_capture(llama_engine *e) {
   capture.engine = e;
   if (e->factors)
     TRY(llama_factors_measure(e, &capture));
+  if (e->team)
+    return llama_team_capture(e->team, &capture);
   TRY_CGR(cgr_runtime_warmup(e->runtime, &capture));
   TRY_CGR(cgr_runtime_capture(e->runtime, &capture));
   return 0;
@@ -306,7 +312,9 @@ int llama_engine_capture(llama_engine *e) {
 void llama_engine_destroy(llama_engine *e) {
   if (!e)
     return;
+  llama_team_leave(e->team);
   cgr_runtime_destroy(e->runtime);
+  llama_team_close(e->team);
   if (e->stream)
     cgr_stream_synchronize(e->device, e->stream);
   cgr_memory_free(e->device, e->activations.base);

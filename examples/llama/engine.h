@@ -8,6 +8,7 @@
 #include "examples/llama/error.h"
 #include "examples/llama/model.h"
 #include "examples/llama/ops.h"
+#include "examples/llama/team.h"
 
 /* A call of cgr: 0, or -1 and a message with the call's name and cgr's own message. */
 int llama_cgr(cgr_status status, const char *call);
@@ -36,17 +37,22 @@ typedef struct llama_layer_weights {
 } llama_layer_weights;
 
 typedef struct llama_weights {
-  llama_config config;
+  llama_config config; /* of the rank's part */
+  llama_split split;
+  llama_span vocab; /* tokens of the head */
+  bool tied;        /* the head is in the embedding */
   int32_t dtype;
   llama_arena arena;
   void *embedding, *norm, *head;
   llama_layer_weights *layers;
 } llama_weights;
 
-/* Memory for the weights of a model of this shape, without values. `tied`: the output projection is the embedding. */
-int llama_weights_allocate(const llama_config *config, bool tied, cgr_device *device, int32_t dtype, llama_weights **weights);
+/* Memory for a rank's part of the weights of a model of this shape, without values. `tied`: the output projection is the
+ * embedding. */
+int llama_weights_allocate(const llama_config *config, llama_split split, bool tied, cgr_device *device, int32_t dtype,
+                           llama_weights **weights);
 /* Converts a model's tensors to the compute dtype and brings them to the device. */
-int llama_weights_load(const llama_model *model, cgr_device *device, int32_t dtype, llama_weights **weights);
+int llama_weights_load(const llama_model *model, llama_split split, cgr_device *device, int32_t dtype, llama_weights **weights);
 void llama_weights_free(cgr_device *device, llama_weights *weights);
 
 typedef struct llama_limits {
@@ -89,17 +95,20 @@ typedef struct llama_engine {
   llama_ops *ops;
   const llama_weights *weights;
   cgr_runtime *runtime;
+  llama_team *team; /* NULL: alone */
   cudaStream_t stream;
 
   llama_arena activations, cache;
-  void *x;                  /* [tokens, hidden] the residual stream */
-  void *normed;             /* [tokens, hidden] */
-  void *qkv;                /* [tokens, q heads + 2 * kv heads, head_dim] */
-  void *attended;           /* [tokens, q heads, head_dim] */
-  void *gate_up;            /* [tokens, 2, intermediate] */
-  void *inner;              /* [tokens, intermediate] */
-  void *last;               /* [requests, hidden]; with guesses W rows for each request, as its logits */
-  float *logits;            /* [requests, vocab] */
+  void *x;          /* [tokens, hidden] the residual stream */
+  void *normed;     /* [tokens, hidden] */
+  void *qkv;        /* [tokens, q heads + 2 * kv heads, head_dim] */
+  void *attended;   /* [tokens, q heads, head_dim] */
+  void *gate_up;    /* [tokens, 2, intermediate] */
+  void *inner;      /* [tokens, intermediate] */
+  void *last;       /* [requests, hidden]; with guesses W rows for each request, as its logits */
+  float *logits;    /* [requests, tokens of the head] */
+  llama_best *best; /* as its logits: of this rank, and [ranks] of all; NULL: it is alone */
+  llama_best *all_best;
   float *angles;            /* [max_seq_len, head_dim] cos and sin of the rotary embedding */
   void **caches;            /* [layers] */
   llama_factors *factors;   /* [layers]; NULL: the cache has none */

@@ -12,6 +12,7 @@
   } while (0)
 
 typedef struct pass {
+  cgr_recorder *recorder;
   const llama_engine *engine;
   const llama_config *config;
   llama_ops *ops;
@@ -24,7 +25,8 @@ typedef struct pass {
 static cgr_status begin(cgr_recorder *recorder, const llama_engine *e, pass *p) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
   PASS(cgr_record_get_info(recorder, &info));
-  *p = (pass){ e,
+  *p = (pass){ recorder,
+               e,
                &e->weights->config,
                e->ops,
                e->weights->dtype,
@@ -60,14 +62,20 @@ static cgr_status gemm(const pass *p, projection by, void *out, const void *x, i
   return p->ops->gemm(p->ops, &args, p->stream);
 }
 
-/* out += x * weight^T: a projection back into the residual stream. */
+/* out += x * weight^T: a projection back into the residual stream. Each rank has some columns of x; their products are added up,
+ * and the first rank's has the stream and the bias in it. */
 static cgr_status gemm_add(const pass *p, projection by, void *out, const void *x, int32_t k) {
-  llama_gemm_args args = { .out = out, .x = x, .weight = by.weight, .bias = by.bias, .k = k, .matrix = by.matrix };
+  const llama_engine *e = p->engine;
+  const bool first = e->weights->split.rank == 0;
+  llama_gemm_args args = { .out = out, .x = x, .weight = by.weight, .k = k, .matrix = by.matrix };
+  args.bias = first ? by.bias : NULL;
   args.rows = p->tokens;
   args.n = p->config->hidden_size;
   args.dtype = args.out_dtype = p->dtype;
-  args.add = 1;
-  return p->ops->gemm(p->ops, &args, p->stream);
+  args.add = first;
+  PASS(p->ops->gemm(p->ops, &args, p->stream));
+  const char *what = by.matrix == LLAMA_O ? "attention" : "mlp";
+  return e->team ? llama_team_sum(e->team, p->recorder, what, out, (uint64_t)p->tokens * (uint64_t)args.n, p->dtype) : CGR_OK;
 }
 
 static cgr_status rope(const pass *p, void *qkv, const llama_layer_weights *w) {
@@ -109,12 +117,22 @@ static cgr_status gather(const pass *p, void *out, const void *in) {
 
 static cgr_status head(const pass *p, float *logits, const void *x) {
   llama_gemm_args args = { .out = logits, .x = x, .weight = p->engine->weights->head, .rows = p->requests * p->width };
-  args.n = p->config->vocab_size;
+  args.n = (int32_t)p->engine->weights->vocab.count;
   args.k = p->config->hidden_size;
   args.dtype = p->dtype;
   args.out_dtype = CGR_DTYPE_FP32;
   args.matrix = LLAMA_HEAD;
   return p->ops->gemm(p->ops, &args, p->stream);
+}
+
+/* The best of all ranks: each has sampled from the tokens that it has logits of. */
+static cgr_status pick(const pass *p, int32_t *out) {
+  const llama_engine *e = p->engine;
+  const llama_pick_args args = { out, e->all_best, p->requests * p->width, e->weights->split.ranks };
+  if (!e->team)
+    return CGR_OK;
+  PASS(llama_team_gather(e->team, p->recorder, e->best, e->all_best, (uint64_t)args.rows * sizeof(*e->best)));
+  return p->ops->pick(p->ops, &args, p->stream);
 }
 
 /* The arguments are copied with the call, so they hold the engine's address. */
@@ -159,10 +177,14 @@ static cgr_status sample(cgr_recorder *recorder, const void *pointer) {
                              e->positions,
                              g->places ? g->places : e->logits_indices,
                              p.requests * p.width,
-                             p.config->vocab_size,
+                             (int32_t)e->weights->vocab.count,
                              e->limits.max_requests + 1,
-                             p.tokens };
+                             p.tokens,
+                             (int32_t)e->weights->vocab.first,
+                             0,
+                             e->best };
   PASS(p.ops->sample(p.ops, &args, p.stream));
+  PASS(pick(&p, args.out));
   return verify(&p);
 }
 

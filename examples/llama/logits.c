@@ -7,7 +7,7 @@ int llama_logits_open(FILE *file, const char *path, const llama_engine *engine, 
   if (!file)
     return 0;
   l->device = engine->device;
-  l->vocab = engine->weights->config.vocab_size;
+  l->vocab = (int32_t)engine->weights->vocab.count;
   size_t bytes = (size_t)engine->limits.max_requests * (size_t)l->vocab * sizeof(float);
   void *rows = NULL;
   TRY_CGR(cgr_memory_alloc_pinned(l->device, bytes, &rows));

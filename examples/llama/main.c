@@ -42,7 +42,14 @@ typedef struct program {
   double start; /* of the program */
   llama_bench_plan bench;
   llama_output json, logits, metrics, trace;
+  llama_place place;
+  llama_ranks *ranks;
 } program;
+
+static llama_split split_of(const program *p) { return (llama_split){ p->place.rank, p->place.ranks }; }
+
+/* On a terminal; one rank does. */
+static bool shows_progress(const program *p) { return isatty(STDERR_FILENO) && p->place.rank == 0; }
 
 /* ------------------------------------------------------------------------------------------------------------ settings */
 
@@ -71,12 +78,41 @@ static int introduce(const program *p) {
   return 0;
 }
 
+/* With ranks, each has a GPU of its own. */
+static void name_device(const program *p, char *gpu, size_t size, const char **name) {
+  if (p->place.ranks == 1 || (*name && strcmp(*name, "host") == 0))
+    return;
+  snprintf(gpu, size, "cuda:%d", p->place.local);
+  *name = gpu;
+}
+
+/* The part of the weights that this rank has. */
+static int load_weights(program *p) {
+  const llama_options *o = &p->options;
+  if (o->random_weights)
+    return llama_weights_random(&p->model->config, split_of(p), p->ops, p->dtype, (uint64_t)o->seed, p->stream, &p->weights);
+  return llama_weights_load(p->model, split_of(p), p->device, p->dtype, &p->weights);
+}
+
+/* In a step. */
+static int32_t most_samples(const program *p) { return p->limits.max_requests * (2 + p->limits.draft.count); }
+
+/* What the ranks' collectives are. In each of them at most a step's hidden states are moved. */
+static int find_collectives(program *p) {
+  const size_t hidden = (size_t)p->model->config.hidden_size * cgr_dtype_size((cgr_dtype)p->dtype);
+  const size_t states = (size_t)p->limits.max_tokens * hidden, samples = (size_t)most_samples(p) * sizeof(llama_best);
+  p->ops->ranks = p->ranks;
+  return p->ranks ? llama_ranks_find(p->ranks, p->device, p->on_host, states > samples ? states : samples, p->options.nccl) : 0;
+}
+
 static int open_device(program *p) {
   cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  char gpu[32];
   const char *name = p->options.device;
 #ifndef LLAMA_CUDA
   name = name ? name : "host";
 #endif
+  name_device(p, gpu, sizeof(gpu), &name);
   TRY_CGR(cgr_device_open(name, NULL, &p->device));
   TRY_CGR(cgr_device_get_info(p->device, &info));
   TRY_CGR(cgr_stream_create(p->device, &p->stream));
@@ -95,9 +131,10 @@ static int open_device(program *p) {
 #else
     return llama_fail("--device: this program was built without cuBLASLt, for the host alone");
 #endif
-  if (p->options.random_weights)
-    return llama_weights_random(&p->model->config, p->ops, p->dtype, (uint64_t)p->options.seed, p->stream, &p->weights);
-  return llama_weights_load(p->model, p->device, p->dtype, &p->weights);
+  TRY(find_collectives(p));
+  if (!p->options.bench)
+    llama_ranks_introduce(stdout, p->ranks);
+  return load_weights(p);
 }
 
 /* Limits of the runtime, from the options and the longest sequence that will run. */
@@ -176,6 +213,26 @@ static int make_scheduler(program *p) {
 
 /* -------------------------------------------------------------------------------------------------------------- output */
 
+/* "out.json" becomes "out.json.1": ranks but the first write files of their own. */
+static int number_path(program *p, const char **path) {
+  if (!*path)
+    return 0;
+  size_t size = strlen(*path) + 12;
+  char *numbered = malloc(size);
+  if (!numbered)
+    return llama_fail("no memory");
+  snprintf(numbered, size, "%s.%d", *path, p->place.rank);
+  *path = numbered;
+  return llama_options_keep(&p->options, numbered);
+}
+
+static void close_outputs(program *p) {
+  llama_output_close(&p->json);
+  llama_output_close(&p->logits);
+  llama_output_close(&p->metrics);
+  llama_output_close(&p->trace);
+}
+
 /* Before anything is loaded or run. */
 static int open_outputs(program *p) {
   const llama_options *o = &p->options;
@@ -192,6 +249,16 @@ static int open_outputs(program *p) {
       TRY(llama_output_differ(outputs[k], outputs[i]));
   }
   return 0;
+}
+
+static int number_outputs(program *p) {
+  llama_options *o = &p->options;
+  close_outputs(p);
+  TRY(number_path(p, &o->json));
+  TRY(number_path(p, &o->logits));
+  TRY(number_path(p, &o->metrics));
+  TRY(number_path(p, &o->trace));
+  return open_outputs(p);
 }
 
 static int write_json(program *p) {
@@ -237,7 +304,7 @@ static int serve(program *p) {
   if (result == 0 && traced == 0) {
     if (!quiet)
       llama_text_begin(stdout, &p->requests[0], p->prompts.bytes, &text);
-    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, &trace, &text, quiet && isatty(STDERR_FILENO));
+    result = llama_serve(p->engine, p->scheduler, &p->meter, &logits, &trace, &text, quiet && shows_progress(p));
   }
   llama_text_end(&text);
   llama_logits_close(&logits);
@@ -264,19 +331,36 @@ static int report_drafts(program *p) {
   return p->options.draft_compare ? llama_gain_measure(stdout, p->engine, &s, &p->meter, p->requests, p->num_requests) : 0;
 }
 
+/* Of each rank, one after the other. */
+static int report_tables(program *p) {
+  FILE *out = p->place.out ? p->place.out : stdout;
+  for (int32_t r = 0; r < p->place.ranks; r++) {
+    if (r == p->place.rank) {
+      if (p->place.ranks > 1)
+        fprintf(out, "\nrank %d of %d\n", r, p->place.ranks);
+      TRY(llama_report_tables(out, &p->meter, p->engine->runtime));
+      fflush(out);
+    }
+    TRY(llama_ranks_barrier(p->ranks));
+  }
+  return 0;
+}
+
 /* The steps of the comparison are none of the requests': what counts those is read before. */
 static int report(program *p) {
   for (int32_t i = 0; i < p->num_requests; i++)
     p->meter.generated += (uint64_t)p->requests[i].num_generated;
   if (p->options.stats) {
-    TRY(llama_report_tables(stdout, &p->meter, p->engine->runtime));
+    TRY(report_tables(p));
     const llama_sizes sizes = { (int32_t)cgr_dtype_size((cgr_dtype)p->dtype),
                                 (int32_t)cgr_dtype_size(llama_cache_dtype(&p->limits, p->weights)) };
-    TRY(llama_report_overlap(stdout, &p->meter, p->engine->runtime, p->model, sizes));
+    if (p->place.ranks == 1) /* of whole weights */
+      TRY(llama_report_overlap(stdout, &p->meter, p->engine->runtime, p->model, sizes));
   }
   TRY(write_metrics(p));
   TRY_CGR(cgr_runtime_stats(p->engine->runtime, &p->stats));
-  TRY(llama_host_time_measure(p->engine, p->num_requests, p->on_host, &p->host_time));
+  if (p->place.ranks == 1) /* it takes as many steps as there is time for, and ranks must take the same */
+    TRY(llama_host_time_measure(p->engine, p->num_requests, p->on_host, &p->host_time));
   printf("\n");
   llama_summary_print(stdout, &p->meter, &p->host_time, p->on_host);
   TRY(report_drafts(p));
@@ -305,7 +389,7 @@ static int run_check(program *p) {
                                           CGR_MODE_FULL_DECODE_ONLY };
   TRY(set_limits(p, LLAMA_CHECK_MAX_PROMPT + LLAMA_CHECK_MAX_NEW));
   TRY(open_device(p));
-  const llama_check_config config = { p->options.steps, p->options.chunk, (uint64_t)p->options.seed, isatty(STDERR_FILENO) };
+  const llama_check_config config = { p->options.steps, p->options.chunk, (uint64_t)p->options.seed, shows_progress(p) };
   if (p->options.mode)
     return llama_check(&config, &p->limits, p->weights, p->ops, p->stream);
   for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
@@ -327,7 +411,7 @@ static int run_bench(program *p) {
     .repetitions = o->bench_repetitions ? o->bench_repetitions : 5,
     .seed = (uint64_t)o->seed,
     .json = &p->json,
-    .show_progress = !o->quiet && isatty(STDERR_FILENO),
+    .show_progress = !o->quiet && shows_progress(p),
   };
   p->limits.max_requests = p->bench.most_requests;
   p->limits.max_tokens = p->bench.most_requests * (1 + p->limits.draft.count);
@@ -352,21 +436,27 @@ static int run(program *p, int argc, char **argv) {
   TRY(llama_bench_plan_make(&p->options, &p->bench));
   TRY(open_outputs(p));
   TRY(open_model(p));
-  if (p->options.bench)
-    return run_bench(p);
-  return p->options.check ? run_check(p) : generate(p);
+  if (p->options.tp)
+    TRY(llama_split_check(&p->model->config, p->options.tp));
+  TRY(llama_launch(argc, argv, &p->options, &p->place));
+  if (p->place.is_parent)
+    return 0;
+  TRY(llama_split_check(&p->model->config, p->place.ranks)); /* which may come from the environment */
+  if (p->place.rank > 0)
+    TRY(number_outputs(p));
+  TRY(llama_ranks_join(&p->place, p->options.rank_timeout, &p->ranks));
+  TRY(p->options.bench ? run_bench(p) : p->options.check ? run_check(p) : generate(p));
+  return llama_ranks_barrier(p->ranks); /* none leaves before all are done */
 }
 
 static void finish(program *p) {
-  llama_output_close(&p->json);
-  llama_output_close(&p->logits);
-  llama_output_close(&p->metrics);
-  llama_output_close(&p->trace);
+  close_outputs(p);
   llama_scheduler_destroy(p->scheduler);
   llama_engine_destroy(p->engine);
   llama_weights_free(p->device, p->weights);
   if (p->ops)
     p->ops->close(p->ops);
+  llama_ranks_leave(p->ranks);
   if (p->stream)
     cgr_stream_destroy(p->device, p->stream);
   cgr_device_close(p->device);
@@ -386,8 +476,12 @@ int main(int argc, char **argv) {
   int result = run(&p, argc, argv);
   if (fflush(stdout) != 0 || ferror(stdout))
     result = result == 0 ? llama_fail("standard output cannot be written") : result;
-  if (result != 0)
+  if (result != 0 && p.place.ranks > 1 && !p.place.is_parent) {
+    fprintf(stderr, "llama: rank %d: %s\n", p.place.rank, llama_message());
+    llama_ranks_linger(p.ranks);
+  } else if (result != 0) {
     fprintf(stderr, "llama: %s\n", llama_message());
+  }
   finish(&p);
   return result == 0 ? 0 : 1;
 }

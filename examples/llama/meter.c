@@ -73,6 +73,7 @@ int llama_meter_results(llama_meter *meter, const llama_work *work, const cgr_st
 
 void llama_meter_free(llama_meter *meter) {
   free(meter->intervals.values);
+  free(meter->agreements.values);
   free(meter->first_token.values);
   free(meter->between_tokens.values);
   for (int phase = 0; phase < LLAMA_NUM_PHASES; phase++)

@@ -29,6 +29,7 @@ typedef struct llama_meter {
   llama_series first_token;              /* of each request: from when it was added to its first token */
   llama_series between_tokens;           /* of each request: from one token to the next */
   llama_series intervals;                /* from one step's results to the next one's */
+  llama_series agreements;               /* of ranks, one for each step: waits for others included */
   double completed;                      /* when results were read last; before the first step, when the loop began */
 } llama_meter;
 

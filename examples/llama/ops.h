@@ -49,10 +49,12 @@ typedef struct llama_gather_args {
   int32_t rows, hidden, tokens, dtype;
 } llama_gather_args;
 
+/* Part of a matrix of random numbers: rows of `row` elements, whose first ones are `first`, first + stride, .. of the matrix. */
 typedef struct llama_fill_args {
-  void *out;      /* [count] = std * llama_random_normal(seed, i), or `constant` when std is 0 */
-  uint64_t count; /* a multiple of 8 */
+  void *out;      /* [count]: std * llama_random_normal(seed, its number in the matrix), or `constant` when std is 0 */
+  uint64_t count; /* a multiple of 8, and of `row` */
   uint64_t seed;
+  uint64_t first, row, stride; /* row: a multiple of 8 */
   float std, constant;
   int32_t dtype, reserved;
 } llama_fill_args;
@@ -60,17 +62,25 @@ typedef struct llama_fill_args {
 /* What sample returns for a row with a NaN or an Inf in it; embed treats such an id as 0. */
 #define LLAMA_NOT_FINITE (-1)
 
+/* The best token of some: the value that decided, and its number, or LLAMA_NOT_FINITE. */
+typedef struct llama_best {
+  float value;
+  int32_t token;
+} llama_best;
+
 /* argmax(logits + temperature * noise), which is argmax(logits / temperature + noise) without a division by 0: temperature 0
  * takes the likeliest token. The noise is that of noise.h, for the position of the token that the logits were computed from. */
 typedef struct llama_sample_args {
   int32_t *out;                /* [rows]: the first of equals, or LLAMA_NOT_FINITE */
-  const float *logits;         /* [rows, vocab] */
+  const float *logits;         /* [rows, vocab] of the tokens from `first` on */
   const int32_t *request_rows; /* [rows] where a request's data is */
   const int32_t *noise;        /* [num_data, 2] seed and request */
   const float *temperatures;   /* [num_data] */
   const int32_t *positions;    /* [tokens] */
   const int32_t *indices;      /* [rows] the token that the logits were computed from */
   int32_t rows, vocab, num_data, tokens;
+  int32_t first, reserved; /* first: a multiple of 4 */
+  llama_best *best;        /* [rows] in place of `out`; NULL: none */
 } llama_sample_args;
 
 /* With guesses: the tokens whose logits a step needs (verify.h), `width` for each request. */
@@ -97,6 +107,13 @@ typedef struct llama_verify_args {
   int32_t requests, width, stride, num_data, tokens, vocab;
 } llama_verify_args;
 
+/* The best of what ranks have sampled from different tokens, in their order; with equal values, the first rank's. */
+typedef struct llama_pick_args {
+  int32_t *out;           /* [rows]; LLAMA_NOT_FINITE if a rank's is that */
+  const llama_best *best; /* [ranks, rows] */
+  int32_t rows, ranks;
+} llama_pick_args;
+
 /* The model's matrices. Each has one shape, so a library's choice for it can be kept. */
 typedef enum llama_matrix { LLAMA_QKV, LLAMA_O, LLAMA_GATE_UP, LLAMA_DOWN, LLAMA_HEAD, LLAMA_NUM_MATRICES } llama_matrix;
 
@@ -115,10 +132,13 @@ typedef struct llama_gemm_args {
 /* A GEMM may compute up to this many rows: buffers of activations have room for them. */
 static inline int32_t llama_gemm_rows(int32_t rows) { return rows <= 256 ? (rows + 15) & ~15 : (rows + 63) & ~63; }
 
+struct llama_ranks;
+struct llama_team;
 typedef struct llama_ops llama_ops;
 struct llama_ops {
   cgr_device *device;
-  void *workspace; /* device memory of the operations' own, or NULL */
+  const struct llama_ranks *ranks; /* that share the model (ranks.h); NULL: there are no others. Set by the caller */
+  void *workspace;                 /* device memory of the operations' own, or NULL */
   size_t workspace_bytes;
   cgr_status (*embed)(llama_ops *ops, const llama_embed_args *args, cudaStream_t stream);
   cgr_status (*rmsnorm)(llama_ops *ops, const llama_rmsnorm_args *args, cudaStream_t stream);
@@ -128,9 +148,13 @@ struct llama_ops {
   cgr_status (*sample)(llama_ops *ops, const llama_sample_args *args, cudaStream_t stream);
   cgr_status (*places)(llama_ops *ops, const llama_places_args *args, cudaStream_t stream);
   cgr_status (*verify)(llama_ops *ops, const llama_verify_args *args, cudaStream_t stream);
+  cgr_status (*pick)(llama_ops *ops, const llama_pick_args *args, cudaStream_t stream);
   cgr_status (*gemm)(llama_ops *ops, const llama_gemm_args *args, cudaStream_t stream);
   /* Launches a graph of `nodes` empty kernels without cgr: what each of the calls took. NULL: the device has no such graphs. */
   cgr_status (*bare_launch)(llama_ops *ops, int32_t nodes, int32_t launches, float *microseconds, cudaStream_t stream);
+  /* Launches a graph of `sums` all-reduces of the team's, of data [count] in the compute dtype: what each took. NULL as above. */
+  cgr_status (*sums)(llama_ops *ops, const struct llama_team *team, void *data, uint64_t count, int32_t sums, int32_t launches,
+                     float *microseconds, cudaStream_t stream);
   cgr_status (*fill)(llama_ops *ops, const llama_fill_args *args, cudaStream_t stream); /* of weights, before the first step */
   void (*close)(llama_ops *ops);
 };

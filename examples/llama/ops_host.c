@@ -136,7 +136,7 @@ static void gather(const void *pointer) {
     memcpy((char *)a->out + (size_t)r * row, (const char *)a->in + (size_t)clamp(a->indices[r], a->tokens) * row, row);
 }
 
-static int32_t sample_row(const llama_sample_args *a, int64_t r) {
+static llama_best sample_row(const llama_sample_args *a, int64_t r) {
   const float *logits = a->logits + r * a->vocab;
   int32_t data = clamp(a->request_rows[r], a->num_data), position = a->positions[clamp(a->indices[r], a->tokens)], best = 0;
   float temperature = a->temperatures[data], most = -INFINITY;
@@ -144,9 +144,9 @@ static int32_t sample_row(const llama_sample_args *a, int64_t r) {
   for (int32_t i = 0; i < a->vocab; i++) {
     float value = logits[i];
     if (!isfinite(value))
-      return LLAMA_NOT_FINITE;
+      return (llama_best){ 0.0f, LLAMA_NOT_FINITE };
     if (temperature > 0.0f && i % 4 == 0)
-      llama_noise(a->noise[2 * data], a->noise[2 * data + 1], position, i / 4, words);
+      llama_noise(a->noise[2 * data], a->noise[2 * data + 1], position, (a->first + i) / 4, words);
     if (temperature > 0.0f)
       value += temperature * llama_gumbel(words[i % 4]);
     if (value > most) {
@@ -154,13 +154,31 @@ static int32_t sample_row(const llama_sample_args *a, int64_t r) {
       best = i;
     }
   }
-  return best;
+  return (llama_best){ most, a->first + best };
 }
 
 static void sample(const void *pointer) {
   const llama_sample_args *a = pointer;
-  for (int64_t r = 0; r < a->rows; r++)
-    a->out[r] = sample_row(a, r);
+  for (int64_t r = 0; r < a->rows; r++) {
+    const llama_best best = sample_row(a, r);
+    if (a->best)
+      a->best[r] = best;
+    else
+      a->out[r] = best.token;
+  }
+}
+
+static void pick(const void *pointer) {
+  const llama_pick_args *a = pointer;
+  for (int r = 0; r < a->rows; r++) {
+    llama_best best = a->best[r];
+    for (int k = 1; k < a->ranks && best.token != LLAMA_NOT_FINITE; k++) {
+      const llama_best *other = &a->best[k * a->rows + r];
+      if (other->token == LLAMA_NOT_FINITE || other->value > best.value)
+        best = *other;
+    }
+    a->out[r] = best.token;
+  }
 }
 
 static void places(const void *pointer) {
@@ -180,8 +198,10 @@ static void fill(const void *pointer) {
   float x[BLOCK];
   for (uint64_t first = 0; first < a->count; first += BLOCK) {
     int n = a->count - first < BLOCK ? (int)(a->count - first) : BLOCK;
-    for (int i = 0; i < n; i++)
-      x[i] = a->std > 0.0f ? a->std * llama_random_normal(a->seed, first + (uint64_t)i) : a->constant;
+    for (int i = 0; i < n; i++) {
+      const uint64_t at = first + (uint64_t)i, number = a->first + at / a->row * a->stride + at % a->row;
+      x[i] = a->std > 0.0f ? a->std * llama_random_normal(a->seed, number) : a->constant;
+    }
     store(a->out, (int64_t)first, x, n, a->dtype);
   }
 }
@@ -277,6 +297,7 @@ ENQUEUE(gather)
 ENQUEUE(sample)
 ENQUEUE(places)
 ENQUEUE(verify)
+ENQUEUE(pick)
 ENQUEUE(gemm)
 ENQUEUE(fill)
 
@@ -295,6 +316,7 @@ int llama_ops_host(cgr_device *device, llama_ops **out) {
                       .sample = enqueue_sample,
                       .places = enqueue_places,
                       .verify = enqueue_verify,
+                      .pick = enqueue_pick,
                       .gemm = enqueue_gemm,
                       .fill = enqueue_fill,
                       .close = close_host };

@@ -71,6 +71,14 @@ static const struct option {
   { "--batch-invariant", NULL, SWITCH, FIELD(batch_invariant), 0, 0, NULL,
     "attention has the same bits alone and in any batch, at some cost" },
 
+  { "Several GPUs", NULL, GROUP, 0, 0, 0, NULL, NULL },
+  { "--tp", NULL, NUMBER, FIELD(tp), 1, 64, "N", "ranks that share the model, a process and a GPU each; default: 1" },
+  { "--nccl", NULL, PATH, FIELD(nccl), 0, 0, "FILE", "NCCL's shared library; default: libnccl.so.2, as the loader finds it" },
+  { "--join", NULL, TEXT, FIELD(join), 0, 0, "NAME", "be one rank of those that meet under this name; torchrun starts it, say" },
+  { "--rank", NULL, NUMBER, FIELD(rank), 0, 63, "N", "of --join; default: RANK in the environment (--tp: WORLD_SIZE)" },
+  { "--rank-timeout", NULL, NUMBER, FIELD(rank_timeout), 100, 1 << 30, "MS",
+    "for how long a step waits for other ranks; default: 30000" },
+
   { "Speed", NULL, GROUP, 0, 0, 0, NULL, NULL },
   { "--bench", NULL, SWITCH, FIELD(bench), 0, 0, NULL, "measure a prompt of 512 tokens and 128 decode steps; print a table" },
   { "--random-weights", NULL, TEXT, FIELD(random_weights), 0, 0, "SHAPE",
@@ -129,6 +137,13 @@ static int add_string(llama_strings *strings, const char *text) {
   return 0;
 }
 
+static int keep(llama_strings *paths, char *value) {
+  if (add_string(paths, value) == 0)
+    return 0;
+  free(value);
+  return -1;
+}
+
 /* `bazel run` starts programs in a folder of its own, and names the folder that the user is in. */
 static int parse_path(const char *text, const char **path, llama_strings *paths) {
   const char *folder = getenv("BUILD_WORKING_DIRECTORY");
@@ -141,10 +156,7 @@ static int parse_path(const char *text, const char **path, llama_strings *paths)
     return llama_fail("no memory");
   snprintf(whole, size, "%s/%s", folder, text);
   *path = whole;
-  if (add_string(paths, whole) == 0)
-    return 0;
-  free(whole);
-  return -1;
+  return keep(paths, whole);
 }
 
 static int apply_option(const struct option *o, const char *value, llama_options *options) {
@@ -183,7 +195,7 @@ static const struct option *find_option(const char *text, size_t length) {
 
 /* --name value, --name=value and -n value. */
 int llama_options_parse(int argc, char **argv, llama_options *options) {
-  *options = (llama_options){ .steps = 500, .seed = 1, .temperature = -1, .draft_tokens = 3 };
+  *options = (llama_options){ .steps = 500, .seed = 1, .temperature = -1, .draft_tokens = 3, .rank = -1, .rank_timeout = 30000 };
   for (int i = 1; i < argc; i++) {
     const char *equals = strchr(argv[i], '=');
     const struct option *o = find_option(argv[i], equals ? (size_t)(equals - argv[i]) : strlen(argv[i]));
@@ -205,6 +217,8 @@ int llama_options_parse(int argc, char **argv, llama_options *options) {
     options->temperature = options->bench ? 0 : 0.7f;
   return 0;
 }
+
+int llama_options_keep(llama_options *options, char *value) { return keep(&options->paths, value); }
 
 void llama_options_free(llama_options *options) {
   for (int i = 0; i < options->paths.count; i++)

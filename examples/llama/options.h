@@ -21,10 +21,14 @@ typedef struct llama_options {
   int32_t draft_tokens, draft_compare, overcommit, batch_invariant;
   const char *random_weights, *bench_requests, *bench_contexts;
   int32_t bench, bench_repetitions;
+  const char *join, *nccl;
+  int32_t tp, rank, rank_timeout; /* rank -1: not given */
 } llama_options;
 
 /* Relative paths are resolved against BUILD_WORKING_DIRECTORY, if it is set: `bazel run` sets it. */
 int llama_options_parse(int argc, char **argv, llama_options *options);
+/* Memory of an option's value, to be freed with them. */
+int llama_options_keep(llama_options *options, char *value);
 void llama_options_free(llama_options *options);
 void llama_options_help(void);
 

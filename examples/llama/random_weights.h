@@ -4,8 +4,9 @@
 
 #include "examples/llama/engine.h"
 
-/* For a Llama without biases and head norms. The same seed gives the same values on every device. */
-int llama_weights_random(const llama_config *config, llama_ops *ops, int32_t dtype, uint64_t seed, cudaStream_t stream,
-                         llama_weights **weights);
+/* For a Llama without biases and head norms. The same seed gives the same values on every device, and each rank has its part of
+ * what one alone would have. */
+int llama_weights_random(const llama_config *config, llama_split split, llama_ops *ops, int32_t dtype, uint64_t seed,
+                         cudaStream_t stream, llama_weights **weights);
 
 #endif

@@ -24,6 +24,9 @@ static void print_steps(FILE *out, llama_meter *meter) {
               (unsigned long long)(k->bytes_staged / k->steps));
     }
   fprintf(out, "host times are medians; staged: bytes that a step sends, on average\n");
+  if (meter->agreements.count)
+    fprintf(out, "ranks agree in %.2f us (p99 %.2f us) before each step, waits for others included\n",
+            (double)llama_quantile(&meter->agreements, 0.5), (double)llama_quantile(&meter->agreements, 0.99));
 }
 
 static void print_reasons(FILE *out, const cgr_stats *stats) {

@@ -3,15 +3,27 @@
 #include <stdio.h>
 
 int llama_step(llama_engine *e, const cgr_batch *batch, cgr_step *step, llama_cost *cost) {
+  double begin = llama_now();
+  cgr_key key;
+  cgr_batch agreed = *batch;
+  if (e->team) {
+    TRY(llama_team_agree(e->team, batch, &key));
+    agreed.forced_key = batch->forced_key ? batch->forced_key : &key;
+  }
   double start = llama_now();
-  cgr_status status = cgr_step_prepare_wait(e->runtime, batch, step, -1, e->stream);
+  cgr_status status = cgr_step_prepare_wait(e->runtime, &agreed, step, -1, e->stream);
   if (status == CGR_ERROR_CHANGES_PENDING)
     return 0;
   TRY(llama_cgr(status, "cgr_step_prepare_wait"));
   double prepared = llama_now();
   TRY_CGR(cgr_step_launch(e->runtime, step, e->stream));
-  *cost = (llama_cost){ prepared - start, llama_now() - prepared };
+  *cost = (llama_cost){ start - begin, prepared - start, llama_now() - prepared };
   return 0;
+}
+
+int llama_wait(const llama_engine *e, cgr_mark mark, cgr_step_result *result) {
+  return e->team ? llama_team_wait(e->team, mark, result)
+                 : llama_cgr(cgr_step_wait(e->runtime, mark, -1, result), "cgr_step_wait");
 }
 
 /* Ten times a second at most. */
@@ -29,7 +41,7 @@ static int collect(llama_loop *l) {
   cgr_step_result result = CGR_STEP_RESULT_INIT;
   if (!l->in_flight.seq)
     return 0;
-  TRY_CGR(cgr_step_wait(l->engine->runtime, l->in_flight, -1, &result));
+  TRY(llama_wait(l->engine, l->in_flight, &result));
   TRY(llama_trace_step(l->trace, l->in_flight));
   l->in_flight = (cgr_mark){ 0, 0, 0 };
   TRY(llama_logits_write(l->logits, &result));
@@ -49,6 +61,10 @@ static int turn(llama_loop *l, const llama_work *work) {
   if (step.state != CGR_STEP_LAUNCHED) /* this may end a request: the step is composed again */
     return l->in_flight.seq ? collect(l) : llama_fail("%s", cgr_last_message());
   TRY(llama_meter_add(l->meter, work->phase, &step, cost.prepare, cost.launch));
+  if (l->engine->team)
+    TRY(llama_series_add(&l->meter->agreements, cost.agree));
+  if (l->logits->file && l->engine->team) /* fetching waits for the device, but not for ranks that end meanwhile */
+    TRY(llama_wait(l->engine, step.mark, NULL));
   TRY(llama_logits_fetch(l->logits, l->engine, work->batch.num_requests));
   TRY(llama_scheduler_launched(l->scheduler, &step.mark.seq));
   TRY(collect(l));

@@ -13,6 +13,7 @@
 
 /* What a step cost the host, in seconds. */
 typedef struct llama_cost {
+  double agree; /* with other ranks, whom it waits for; 0: there are none */
   double prepare, launch;
 } llama_cost;
 
@@ -38,6 +39,9 @@ typedef struct llama_loop {
 int llama_loop_turn(llama_loop *loop, bool *idle);
 /* Runs `steps` steps, or fewer if no request is left, and reads their results. */
 int llama_loop_steps(llama_loop *loop, uint64_t steps);
+
+/* Waits for a step, and as long for other ranks as they may take. */
+int llama_wait(const llama_engine *engine, cgr_mark mark, cgr_step_result *result);
 
 /* Runs until no request is left. With `logits` each step is waited for. `text` grows as its request's tokens come. */
 int llama_serve(llama_engine *engine, llama_scheduler *scheduler, llama_meter *meter, llama_logits *logits, llama_trace *trace,

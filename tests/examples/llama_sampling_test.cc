@@ -10,6 +10,23 @@
 #include "examples/llama/ops.h"
 #include "tests/support/seed.h"
 
+// The kernel that picks, with a grid as a loop over its blocks and threads.
+namespace {
+struct Place {
+  unsigned x;
+} blockIdx, threadIdx;
+template <class Args> void LaunchAsLoop(void (*kernel)(Args), int blocks, int threads, const Args &args) {
+  for (blockIdx.x = 0; blockIdx.x < static_cast<unsigned>(blocks); blockIdx.x++)
+    for (threadIdx.x = 0; threadIdx.x < static_cast<unsigned>(threads); threadIdx.x++)
+      kernel(args);
+}
+int cudaGetLastError() { return 0; }
+} // namespace
+#define __global__
+#define LLAMA_LAUNCH(kernel, blocks, threads, args, stream) \
+  (static_cast<void>(stream), LaunchAsLoop(kernel, blocks, threads, args))
+#include "examples/llama/cuda/pick.cu"
+
 namespace {
 
 using Words = std::array<uint32_t, 4>;
@@ -55,37 +72,74 @@ struct Draws {
     temperatures.push_back(temperature);
   }
 
-  std::vector<int32_t> Run() const {
-    const size_t rows = request_rows.size(), vocab = logits.size();
+  // In parts, as ranks do that have a part of the vocabulary each.
+  std::vector<int32_t> Run(size_t parts = 1) const {
+    const size_t rows = request_rows.size(), vocab = logits.size() / parts;
     std::vector<int32_t> out(rows, -7);
-    std::vector<float> all;
-    for (size_t i = 0; i < rows; i++)
-      all.insert(all.end(), logits.begin(), logits.end());
+    std::vector<llama_best> best(parts * rows);
+    std::vector<std::vector<float>> all(parts);
     cgr_device *device = nullptr;
     cudaStream_t stream = nullptr;
     llama_ops *ops = nullptr;
     EXPECT_EQ(cgr_device_open("host", nullptr, &device), CGR_OK);
     EXPECT_EQ(cgr_stream_create(device, &stream), CGR_OK);
     EXPECT_EQ(llama_ops_host(device, &ops), 0) << llama_message();
-    const llama_sample_args args = { out.data(),
-                                     all.data(),
-                                     request_rows.data(),
-                                     noise.data(),
-                                     temperatures.data(),
-                                     positions.data(),
-                                     indices.data(),
-                                     static_cast<int32_t>(rows),
-                                     static_cast<int32_t>(vocab),
-                                     static_cast<int32_t>(temperatures.size()),
-                                     static_cast<int32_t>(positions.size()) };
-    EXPECT_EQ(ops->sample(ops, &args, stream), CGR_OK);
+    for (size_t part = 0; part < parts; part++) {
+      for (size_t i = 0; i < rows; i++)
+        all[part].insert(all[part].end(), &logits[part * vocab], &logits[part * vocab] + vocab);
+      const llama_sample_args args = { out.data(),
+                                       all[part].data(),
+                                       request_rows.data(),
+                                       noise.data(),
+                                       temperatures.data(),
+                                       positions.data(),
+                                       indices.data(),
+                                       static_cast<int32_t>(rows),
+                                       static_cast<int32_t>(vocab),
+                                       static_cast<int32_t>(temperatures.size()),
+                                       static_cast<int32_t>(positions.size()),
+                                       static_cast<int32_t>(part * vocab),
+                                       0,
+                                       parts > 1 ? &best[part * rows] : nullptr };
+      EXPECT_EQ(ops->sample(ops, &args, stream), CGR_OK);
+    }
+    const llama_pick_args args = { out.data(), best.data(), static_cast<int32_t>(rows), static_cast<int32_t>(parts) };
+    if (parts > 1) {
+      EXPECT_EQ(ops->pick(ops, &args, stream), CGR_OK);
+    }
     EXPECT_EQ(cgr_stream_synchronize(device, stream), CGR_OK);
+    if (parts > 1) { // the kernel comes to the same
+      std::vector<int32_t> picked(rows, -7);
+      llama_pick_args kernel = args;
+      kernel.out = picked.data();
+      EXPECT_EQ(llama_cuda_pick(&kernel, nullptr), 0);
+      EXPECT_EQ(picked, out);
+    }
     ops->close(ops);
     EXPECT_EQ(cgr_stream_destroy(device, stream), CGR_OK);
     EXPECT_EQ(cgr_device_close(device), CGR_OK);
     return out;
   }
 };
+
+// ------------------------------------------------------------------------------------------------------------------- parts
+
+// Whatever has the vocabulary: equal logits, no temperature or one, and numbers that are none.
+TEST(LlamaParts, DrawTheTokensOfTheWhole) {
+  cgr_test::SeededRandom random;
+  for (int time = 0; time < 50 && !::testing::Test::HasFailure(); time++) {
+    Draws draws;
+    for (int i = 0; i < 32; i++)
+      draws.logits.push_back(0.25f * static_cast<float>(random.Pick(-4, 4)));
+    if (random.OneIn(4))
+      draws.logits[static_cast<size_t>(random.Pick(0, 31))] = std::nanf("");
+    for (int32_t i = 0; i < 40; i++)
+      draws.Add(random.Pick32(0, 1 << 30), random.Pick32(0, 100), random.Pick32(0, 1000), random.OneIn(2) ? 0.0f : 0.7f);
+    const std::vector<int32_t> whole = draws.Run();
+    for (const size_t parts : { 2, 4, 8 })
+      EXPECT_EQ(draws.Run(parts), whole) << parts << " parts";
+  }
+}
 
 // ------------------------------------------------------------------------------------------------------------ distribution
 

@@ -164,7 +164,7 @@ __global__ void Sample(llama_sample_args a) {
   for (int first = 4 * threadIdx.x; first < a.vocab; first += 4 * kThreads) {
     uint32_t words[4];
     if (temperature > 0.0f)
-      llama_noise(seed, request, position, first / 4, words);
+      llama_noise(seed, request, position, (a.first + first) / 4, words);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       if (first + j >= a.vocab)
@@ -186,8 +186,13 @@ __global__ void Sample(llama_sample_args a) {
     if (threadIdx.x < half)
       Better(&values[threadIdx.x], &indices[threadIdx.x], values[threadIdx.x + half], indices[threadIdx.x + half]);
   }
-  if (threadIdx.x == 0)
-    a.out[blockIdx.x] = broken ? LLAMA_NOT_FINITE : indices[0];
+  if (threadIdx.x != 0)
+    return;
+  int token = broken ? LLAMA_NOT_FINITE : a.first + indices[0];
+  if (a.best)
+    a.best[blockIdx.x] = { values[0], token };
+  else
+    a.out[blockIdx.x] = token;
 }
 
 __global__ void Empty() {}
@@ -197,9 +202,10 @@ __global__ void Fill(llama_fill_args a) {
   Vector *out = static_cast<Vector *>(a.out);
   float x[kWidth];
   for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < vectors; i += stride) {
+    const uint64_t at = i * kWidth, number = a.first + at / a.row * a.stride + at % a.row; // a vector is in one row
 #pragma unroll
     for (int j = 0; j < kWidth; j++)
-      x[j] = a.std > 0.0f ? a.std * llama_random_normal(a.seed, i * kWidth + j) : a.constant;
+      x[j] = a.std > 0.0f ? a.std * llama_random_normal(a.seed, number + j) : a.constant;
     out[i] = Pack(x);
   }
 }

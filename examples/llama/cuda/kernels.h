@@ -17,6 +17,7 @@ int llama_cuda_empty(cudaStream_t stream); /* a kernel that does nothing */
 int llama_cuda_sample(const llama_sample_args *args, cudaStream_t stream);
 int llama_cuda_places(const llama_places_args *args, cudaStream_t stream);
 int llama_cuda_verify(const llama_verify_args *args, cudaStream_t stream);
+int llama_cuda_pick(const llama_pick_args *args, cudaStream_t stream);
 int llama_cuda_fill(const llama_fill_args *args, cudaStream_t stream);
 
 #ifdef __cplusplus
