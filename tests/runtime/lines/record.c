@@ -141,6 +141,7 @@ void __tsan_func_exit(void) {}
 ATOMICS(8)
 ATOMICS(32)
 ATOMICS(64)
+ATOMIC_EXCHANGE(32)
 ATOMIC_EXCHANGE(64)
 
 #endif
