@@ -41,6 +41,7 @@ typedef struct cgr__nccl_buffer {
 typedef struct cgr__nccl_marks {
   const uint32_t *numbers; /* device, [2 * CGR__NCCL_MAX_TEXTS] */
   uint32_t *word;          /* pinned: i, it is in text i; CGR__NCCL_MAX_TEXTS + i, after it */
+  bool by_host;            /* the device is the host: functions write it, as one word */
 } cgr__nccl_marks;
 
 struct cgr_nccl {

@@ -55,6 +55,9 @@ static cgr_status send_numbers(cgr_nccl *n, void *numbers, uint32_t *pinned) {
 
 cgr_status cgr__nccl_make_marks(cgr_nccl *n) {
   void *numbers = NULL, *pinned = NULL;
+  cgr_device_info info = CGR_DEVICE_INFO_INIT;
+  CGR__TRY(cgr_device_get_info(n->device, &info));
+  n->marks.by_host = info.kind == CGR_DEVICE_KIND_HOST;
   CGR__TRY(cgr_memory_alloc(n->device, NUM_NUMBERS * sizeof(uint32_t), &numbers));
   n->marks.numbers = numbers;
   CGR__TRY(cgr_memory_alloc_pinned(n->device, NUM_NUMBERS * sizeof(uint32_t), &pinned));
@@ -69,7 +72,18 @@ void cgr__nccl_free_marks(cgr_nccl *n) {
     (void)cgr_memory_free(n->device, (void *)(uintptr_t)n->marks.numbers);
   if (n->marks.word)
     (void)cgr_memory_free_pinned(n->device, n->marks.word);
-  n->marks = (cgr__nccl_marks){ NULL, NULL };
+  n->marks = (cgr__nccl_marks){ NULL, NULL, false };
+}
+
+/* A copy of the host device's is not one store. */
+typedef struct word_to_write {
+  uint32_t *word;
+  uint32_t number, reserved;
+} word_to_write;
+
+static void write_word(const void *args) {
+  const word_to_write *w = args;
+  __atomic_store_n(w->word, w->number, __ATOMIC_RELAXED);
 }
 
 cgr_status cgr__nccl_mark(cgr_nccl *n, int32_t text, bool after, cudaStream_t stream) {
@@ -77,8 +91,10 @@ cgr_status cgr__nccl_mark(cgr_nccl *n, int32_t text, bool after, cudaStream_t st
     __atomic_store_n(&n->enqueued, (uint32_t)text + 1, __ATOMIC_RELAXED);
   if (!n->marks.word)
     return CGR_OK;
-  const uint32_t *number = &n->marks.numbers[text + (after ? CGR__NCCL_MAX_TEXTS : 0)];
-  return cgr_copy(n->device, n->marks.word, number, sizeof *number, stream);
+  const uint32_t i = (uint32_t)text + (after ? CGR__NCCL_MAX_TEXTS : 0);
+  if (n->marks.by_host)
+    return cgr_launch_host(n->device, write_word, &(word_to_write){ n->marks.word, i, 0 }, sizeof(word_to_write), stream);
+  return cgr_copy(n->device, n->marks.word, &n->marks.numbers[i], sizeof n->marks.numbers[i], stream);
 }
 
 cgr_status cgr_nccl_where(void *nccl, char *out, size_t capacity) {

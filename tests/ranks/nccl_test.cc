@@ -6,6 +6,12 @@
 namespace cgr_test {
 namespace {
 
+cgr_nccl_info InfoOfComm(cgr_nccl *nccl) {
+  cgr_nccl_info info = CGR_NCCL_INFO_INIT;
+  CGR_EXPECT_OK(cgr_nccl_get_info(nccl, &info));
+  return info;
+}
+
 enum { kCount = 24 };
 
 float Share(int rank, int64_t i, int32_t token) { return 0.1f * float(i + 1) + 0.37f * float(token) + 1.3f * float(rank); }
@@ -145,8 +151,12 @@ TEST_P(Collectives, GiveTheSameBitsInGraphsPiecesAndEagerSteps) {
       branch.reset(new Branch(e.engine->device));
       CGR_ASSERT_OK(e.engine->Capture());
       *memory.bad = *memory.runs = 0, *memory.bits = 0;
+      FakeNccl::Comm *comm = FakeNccl::Of(InfoOfComm(e.nccl).comm);
+      const int before = comm->calls;
       for (int s = 0; s < steps; s++)
         CGR_ASSERT_OK(e.Step());
+      // A replay enqueues what is between pieces, an eager step all: seven calls or groups.
+      EXPECT_EQ(comm->calls - before, m == 0 ? 0 : m == 1 ? steps : 7 * steps);
       EXPECT_EQ(*memory.bad, 0);
       EXPECT_EQ(*memory.runs, steps) << "each replay runs them once";
       EXPECT_EQ(e.engine->agreed.key.kind, m == 0 ? CGR_KIND_FULL : m == 1 ? CGR_KIND_PIECEWISE : CGR_KIND_NONE);
@@ -170,12 +180,6 @@ cgr_status OneReduce(cgr_recorder *recorder, NcclEngine *e) {
       NcclEngine::Call(CGR_NCCL_ALL_REDUCE, next, next, uint64_t(InfoOf(recorder).num_requests), "next", CGR_DTYPE_I32);
   call.op = CGR_NCCL_MAX;
   return status == CGR_OK ? cgr_nccl_record(recorder, e->nccl, &call, 1) : status;
-}
-
-cgr_nccl_info InfoOfComm(cgr_nccl *nccl) {
-  cgr_nccl_info info = CGR_NCCL_INFO_INIT;
-  CGR_EXPECT_OK(cgr_nccl_get_info(nccl, &info));
-  return info;
 }
 
 TEST(Communicator, IsHeldByGraphsAndEndsAfterThem) {
@@ -213,7 +217,7 @@ TEST(Communicator, StaysTheEnginesIfItIsKept) {
   CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &kept));
   EXPECT_EQ(InfoOfComm(kept).comm, comm);
   CGR_EXPECT_OK(cgr_nccl_destroy(kept));
-  EXPECT_EQ(functions.comm_destroy(comm), 0) << "it is still there";
+  EXPECT_EQ(FakeNccl::Of(comm)->ends, 0) << "it is still there";
 }
 
 // Graphs hold NCCL's communicator, so ncclCommAbort ends only after them.
@@ -401,7 +405,7 @@ TEST_P(RefusedConfig, MakesNothing) {
   cgr_nccl *nccl = nullptr;
   ExpectMessage(cgr_nccl_create(engine.rt, &config, &nccl), GetParam().status, { "cgr_nccl_create: ", GetParam().says });
   EXPECT_EQ(nccl, nullptr);
-  EXPECT_EQ(FakeNccl::Functions().comm_destroy(comm), 0) << "it is still there";
+  EXPECT_EQ(FakeNccl::Of(comm)->ends, 0) << "it is still there";
 }
 INSTANTIATE_TEST_SUITE_P(Of, RefusedConfig, ::testing::ValuesIn(kBadConfigs),
                          [](const auto &bad) { return std::string(bad.param.name); });

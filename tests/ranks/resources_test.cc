@@ -261,7 +261,36 @@ TEST_F(Resources, ARuntimeIsAbandonedByAnotherThread) {
   gate = 1;
 }
 
-// A step that has completed because of what ended the wait is no good one.
+// A step that completes because of what ended the wait is no good one, whatever the thread that waits sees first.
+TEST_F(Resources, AStepThatEndsAfterTheRuntimeIsAbandonedHasNoResult) {
+  for (int time = 0; time < 40; time++) {
+    std::atomic<int> gate{ 0 };
+    std::atomic<int> *address = &gate;
+    Make(CGR_MODE_NONE, [&](cgr_recorder *recorder) {
+      return cgr_launch_host(
+          device_,
+          [](const void *args) {
+            while (**static_cast<std::atomic<int> *const *>(args) == 0)
+              std::this_thread::yield();
+          },
+          &address, sizeof address, InfoOf(recorder).stream);
+    });
+    CGR_ASSERT_OK(engine_->Capture());
+    cgr_batch batch = CGR_BATCH_INIT;
+    cgr_step step = CGR_STEP_INIT;
+    CGR_ASSERT_OK(cgr_step_prepare(rt(), &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(rt(), &step, engine_->stream));
+    std::thread other([&] {
+      usleep(500);
+      CGR_EXPECT_OK(cgr_runtime_abandon(rt(), "of the test"));
+      gate = 1;
+    });
+    EXPECT_EQ(cgr_step_wait(rt(), step.mark, 20000, nullptr), CGR_ERROR_DEAD);
+    other.join();
+    engine_.reset(); // before the gate goes
+  }
+}
+
 TEST_F(Resources, AStepOfAnAbandonedRuntimeHasNoResult) {
   Make(CGR_MODE_NONE, nullptr);
   CGR_ASSERT_OK(engine_->Capture());
