@@ -67,6 +67,7 @@ TEST_F(Resources, OfAnotherRuntimeAreRefused) {
   Make(CGR_MODE_NONE, [&](cgr_recorder *recorder) { return cgr_record_use_resource(recorder, number); });
   TinyEngine other(device_, CGR_MODE_NONE);
   number = Register(other.rt, Resource("of the other"));
+  EXPECT_NE(Register(rt(), Resource("its own, in the same place")), number);
   ExpectMessage(engine_->Capture(), CGR_OK, {});
   int32_t row = -1;
   const int32_t page = 5, token = 1;
