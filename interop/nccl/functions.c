@@ -33,7 +33,7 @@
   X(mem_alloc, "ncclMemAlloc", 1)                          \
   X(mem_free, "ncclMemFree", 1)
 
-cgr_status cgr_nccl_find(void *(*find)(void *library, const char *name), void *library, cgr_nccl_functions *functions) {
+cgr_status cgr_nccl_find(cgr_nccl_find_function find, void *library, cgr_nccl_functions *functions) {
   if (!find)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "cgr_nccl_find: find is NULL, expected a function: dlsym");
   CGR__TRY(cgr__sized_check("cgr_nccl_find: functions", "CGR_NCCL_FUNCTIONS_INIT", functions));

@@ -58,7 +58,8 @@ typedef struct cgr_nccl_functions {
  * if the engine is linked with NCCL. The library must stay open. CGR_ERROR_UNSUPPORTED names the function that is not there,
  * unless it is an optional one.
  * Threads any · Capture ok · Sync never · Alloc never */
-CGR_API cgr_status cgr_nccl_find(void *(*find)(void *library, const char *name), void *library, cgr_nccl_functions *functions);
+typedef void *(*cgr_nccl_find_function)(void *library, const char *name);
+CGR_API cgr_status cgr_nccl_find(cgr_nccl_find_function find, void *library, cgr_nccl_functions *functions);
 
 /* --------------------------------------------------------------------------------------------------------- communicators */
 
