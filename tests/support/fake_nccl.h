@@ -56,7 +56,7 @@ public:
     std::atomic<int> running{ 0 };   // collectives under way
     std::atomic<int> error{ 0 };     // that ncclCommGetAsyncError tells
     std::atomic<int> fail_next{ 0 }; // result of the next call
-    std::atomic<int> ends{ 0 };      // times that it was destroyed or aborted
+    std::atomic<int> ends{ 0 };      // how often it was destroyed or aborted
     std::atomic<int> calls{ 0 };     // collectives that were enqueued
     std::vector<Operation> group;
     cudaStream_t group_stream = nullptr;
