@@ -56,6 +56,7 @@ static const nvtxPayloadSchemaEntry_t fields[] = {
   FIELD(num_requests, NVTX_PAYLOAD_ENTRY_TYPE_INT32, "real requests"),
   FIELD(num_tokens, NVTX_PAYLOAD_ENTRY_TYPE_INT32, "real tokens"),
   FIELD(reason, CGR__SCHEMA_REASON, "why the step runs as it does"),
+  FIELD(drafts, NVTX_PAYLOAD_ENTRY_TYPE_INT32, "guesses that the step verifies"),
   FIELD(seq, NVTX_PAYLOAD_ENTRY_TYPE_UINT64, "number of the step"),
   FIELD(bytes_staged, NVTX_PAYLOAD_ENTRY_TYPE_UINT64, "bytes that the device reads for the step"),
 };

@@ -86,7 +86,7 @@ typedef struct cgr__nvtx_range_step {
   cgr__nvtx_range_key key;
   int32_t num_requests, num_tokens; /* real */
   int32_t reason;                   /* cgr_reason */
-  int32_t reserved;
+  int32_t drafts;                   /* guesses that it verifies */
   uint64_t seq;
   uint64_t bytes_staged;
 } cgr__nvtx_range_step;

@@ -1,6 +1,8 @@
 /* What NVTX ranges say about a runtime. Cold: nothing here runs unless a tool listens, or a graph is captured with labels. */
 #include "runtime/report/ranges.h"
 
+#include "requests/guesses.h"
+
 /* Attention and plans belong to a backend. */
 static cgr__node_label label_of(const cgr_runtime *rt, cgr__nvtx_range range, int32_t layer) {
   bool is_backends = range == CGR__RANGE_ATTENTION || range == CGR__RANGE_PLANNER;
@@ -56,12 +58,20 @@ static cgr__nvtx_range_key nvtx_key_of(const cgr_key *key, const cgr__graph_entr
                                 .variant = key->variant };
 }
 
+static int32_t count_drafts(const cgr__batch_layout *batch) {
+  int32_t drafts = 0;
+  for (int32_t i = 0; i < batch->num_requests; i++)
+    drafts += cgr__flags_guesses(batch->flags[i]);
+  return drafts;
+}
+
 static cgr__nvtx_range_step prepared_step(const cgr_runtime *rt) {
   const cgr__prepared *p = &rt->lane.prepared;
   return (cgr__nvtx_range_step){ .key = nvtx_key_of(&p->choice.key, p->choice.entry),
                                  .num_requests = p->batch.num_requests,
                                  .num_tokens = p->batch.num_tokens,
                                  .reason = (int32_t)p->choice.reason,
+                                 .drafts = count_drafts(p->batch.batch_layout),
                                  .seq = p->seq,
                                  .bytes_staged = p->bytes };
 }

@@ -75,6 +75,7 @@ protected:
     want["num_requests"] = std::to_string(step.num_requests);
     want["num_tokens"] = std::to_string(step.num_tokens);
     want["reason"] = cgr_reason_name(cgr_reason(step.reason));
+    want["drafts"] = "0";
     want["seq"] = std::to_string(step.mark.seq);
     want["bytes_staged"] = std::to_string(step.bytes_staged);
     EXPECT_EQ(PayloadOf("cgr_step_prepare", false), want);
@@ -110,6 +111,43 @@ TEST_P(Ranges, OfAFullStep) {
   EXPECT_EQ(tool_.Find("cgr_step_prepare")->domain, "cgr");
   EXPECT_EQ(tool_.Find("cgr_step_prepare")->category, "stage");
   EXPECT_EQ(tool_.Find("cgr_step_launch")->category, "launch");
+}
+
+TEST_P(Ranges, OfAStepThatVerifiesGuesses) {
+  if (GetParam().IsCuda())
+    GTEST_SKIP() << "of host functions";
+  HostDevice device;
+  TinyOptions options;
+  options.nvtx = 1;
+  options.adjust = [](cgr_config *config) { config->num_draft_tokens = 2; };
+  Captured<TinyEngine> engine(device, options);
+  std::vector<int32_t> rows(3), lens = { 3, 1, 2 };
+  const int32_t tokens[6] = { 1, 2, 3, 4, 5, 6 };
+  for (int32_t i = 0; i < 3; i++) {
+    const int32_t page = 2 + i;
+    CGR_ASSERT_OK(cgr_request_open(engine.rt, 1, &rows[size_t(i)]));
+    CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, rows[size_t(i)], 0, 0, &page, 1));
+  }
+  const uint32_t flags[3] = { CGR_REQUEST_DRAFTS(2), 0, CGR_REQUEST_DRAFTS(1) };
+  cgr_batch batch = BatchOf(3, rows.data(), tokens, lens.data());
+  batch.flags = flags;
+  for (bool standing : { false, true }) {
+    cgr_step step = CGR_STEP_INIT;
+    for (int32_t i = 0; standing && i < 3; i++)
+      CGR_ASSERT_OK(cgr_standing_add(engine.rt, nullptr, rows[size_t(i)], lens[size_t(i)], tokens, flags[i]));
+    const cgr_batch members = StandingBatch();
+    tool_.Clear();
+    CGR_ASSERT_OK(cgr_step_prepare(engine.rt, standing ? &members : &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+    EXPECT_EQ(PayloadOf("cgr_step_prepare", false)["drafts"], "3");
+    EXPECT_EQ(PayloadOf("cgr_step_launch")["drafts"], "3");
+    EXPECT_EQ(PayloadOf("cgr_step_launch")["num_tokens"], "6");
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
+  }
+  for (int32_t row : rows) {
+    CGR_ASSERT_OK(cgr_standing_remove(engine.rt, nullptr, row));
+    CGR_ASSERT_OK(cgr_request_close(engine.rt, row));
+  }
 }
 
 TEST_P(Ranges, OfAnEagerStep) {
@@ -353,9 +391,8 @@ TEST(Payloads, HoldWholeNumbers) {
   ASSERT_TRUE(cgr__nvtx_open());
   tool.Clear();
   const cgr__nvtx_range_key key = { -1, CGR_KIND_PIECEWISE, 0x70000001, 0x70000002, 0x70000003, 0xf0000004u };
-  const cgr__nvtx_range_step step = {
-    key, 0x70000005, 0x70000006, CGR_REASON_BUDGET, 0, 0xf000000000000007u, 0xf000000000000008u
-  };
+  const cgr__nvtx_range_step step = { key,        0x70000005,          0x70000006,         CGR_REASON_BUDGET,
+                                      0x70000007, 0xf000000000000007u, 0xf000000000000008u };
   cgr__nvtx_begin_step(CGR__RANGE_LAUNCH, &step);
   cgr__nvtx_begin_key(CGR__RANGE_GRAPH, &key);
   cgr__nvtx_begin_number(CGR__RANGE_WAIT, step.seq);
@@ -372,6 +409,7 @@ TEST(Payloads, HoldWholeNumbers) {
   want["num_requests"] = std::to_string(0x70000005);
   want["num_tokens"] = std::to_string(0x70000006);
   want["reason"] = "budget";
+  want["drafts"] = std::to_string(0x70000007);
   want["seq"] = std::to_string(step.seq);
   want["bytes_staged"] = std::to_string(step.bytes_staged);
   EXPECT_EQ(tool.Find("cgr_step_launch")->payload, want);
