@@ -109,8 +109,8 @@ TEST(GuessFront, IsSeenFromTheLowerBound) {
   EXPECT_EQ(differ, after - before) << "a page that was not needed is not needed later";
 }
 
-// Members that decode by themselves are looked at when the schedule says so: not before guesses of an earlier step are settled,
-// if the lower bound still sees a page that is gone.
+// Members that decode by themselves are looked at when the schedule says so: not before the result of an earlier step with
+// guesses is there, if the lower bound still sees a page that is gone.
 TEST(GuessFront, OfMembersThatDecodeOn) {
   int64_t refused = 0, steps = 0;
   for (const Layers &layers : kKinds)

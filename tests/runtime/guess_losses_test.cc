@@ -1,4 +1,4 @@
-// One request whose steps have guesses, step by step: when results settle them, and what a loss does to them.
+// One request whose steps have guesses, step by step: when their results are taken, and what a loss does to them.
 #include "tests/support/guess_engine.h"
 
 namespace cgr_test {

@@ -354,7 +354,7 @@ private:
     }
     Launch(works, &step);
   }
-  // Whether nobody looks at the oldest result, whose place in the ring the next step takes as soon as it can.
+  // Whether the oldest result is left alone, whose place in the ring the next step takes as soon as it can.
   bool MaySkip() {
     return options_.schedule == CGR_SCHEDULE_ASYNC && !Chance(5) &&
            std::none_of(in_flight_.begin(), in_flight_.end(), [](const Launched &step) { return step.fails; });
