@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ struct ncclComm {
 static struct {
   cgr_device *device;
   size_t most;
-  uint32_t ids;
+  int file;           /* of the last id, until all have its memory */
   ncclComm_t aborted; /* streams may still be in calls of them, and graphs hold their addresses: they stay */
 } own;
 
@@ -196,10 +197,12 @@ static int get_version(int *version) {
   return SUCCESS;
 }
 
+/* Memory without a name that others find through this process, and that no end of a process leaves behind. */
 static int get_unique_id(cgr_nccl_id *id) {
   memset(id, 0, sizeof(*id));
-  snprintf(id->internal, sizeof(id->internal), "/llama.%lld.%u", (long long)getpid(), own.ids++);
-  return SUCCESS;
+  own.file = (int)syscall(SYS_memfd_create, "llama", 1u /* closed in other programs */);
+  snprintf(id->internal, sizeof(id->internal), "/proc/%lld/fd/%d", (long long)getpid(), own.file);
+  return own.file < 0 ? SYSTEM_ERROR : SUCCESS;
 }
 
 static void close_memory(ncclComm_t c) {
@@ -220,9 +223,9 @@ static bool map(ncclComm_t c, int file) {
   return true;
 }
 
-/* Rank 0 makes the memory, all of it, so that no rank is stopped by a signal when it writes. */
+/* Rank 0 gives it its pages, all of them, so that no rank is stopped by a signal when it writes. */
 static bool open_memory(ncclComm_t c, const char *name, bool *refused) {
-  int file = shm_open(name, c->rank == 0 ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
+  int file = open(name, O_RDWR | O_CLOEXEC);
   struct stat status;
   if (file < 0)
     return false;
@@ -241,7 +244,7 @@ static bool all_have_come(ncclComm_t c) {
   return true;
 }
 
-/* The memory has its name until all have come. */
+/* The memory can be found until all have come. */
 static int meet(ncclComm_t c, const char *name) {
   const time_t end = time(NULL) + MEET_S;
   bool refused = false;
@@ -251,7 +254,7 @@ static int meet(ncclComm_t c, const char *name) {
     nanosleep(&(struct timespec){ 0, NAP_NS }, NULL);
   }
   if (c->rank == 0)
-    shm_unlink(name);
+    close(own.file);
   return c->places && all_have_come(c) ? SUCCESS : SYSTEM_ERROR;
 }
 
@@ -301,7 +304,7 @@ static int comm_user_rank(const ncclComm_t c, int *rank) {
 
 static const char *get_error_string(int result) {
   return result == SUCCESS            ? "no error"
-         : result == SYSTEM_ERROR     ? "no shared memory (is /dev/shm large enough?), or a rank does not come"
+         : result == SYSTEM_ERROR     ? "no memory to share, or a rank does not come"
          : result == INVALID_ARGUMENT ? "a type, an operation or a size that the host's collectives do not have"
          : result == REMOTE_ERROR     ? "a rank has ended"
                                       : "a collective that the host's do not have";

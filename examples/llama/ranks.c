@@ -9,8 +9,8 @@
 #include "examples/llama/engine.h"
 #include "examples/llama/nccl_host.h"
 
-#define MEET_MS 120000      /* for ranks that are still being started */
-#define LINGER_NS 300000000 /* more than the others take to look who has ended */
+#define MEET_MS 120000 /* for ranks that are still being started */
+#define LINGER_S 1     /* more than the others take to look who has ended */
 
 int llama_ranks_exchange(const llama_ranks *k, const void *mine, size_t bytes, void *all) {
   uint64_t missing = 0;
@@ -60,7 +60,7 @@ int llama_ranks_join(const llama_place *place, int32_t timeout_ms, llama_ranks *
 }
 
 void llama_ranks_linger(const llama_ranks *k) {
-  const struct timespec pause = { 0, LINGER_NS };
+  const struct timespec pause = { LINGER_S, 0 };
   if (k)
     nanosleep(&pause, NULL);
 }
