@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* "full 8r 8t q1 v0": kind, padded requests and tokens, query length, variant. */
+/* "full 8r 8t q1 v0": kind, padded requests and tokens, query length, variant; and " p1" for a program after the first. */
 typedef struct cgr__key_text {
   char text[64];
 } cgr__key_text;

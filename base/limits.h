@@ -22,6 +22,7 @@
 #define CGR__MAX_QUERY_LENS 8      /* captured uniform ones */
 #define CGR__MAX_BACKENDS 8        /* of the engine */
 #define CGR__MAX_VARIANTS 16       /* of steps, such as with and without adapters */
+#define CGR__MAX_PROGRAMS 4        /* the target and its drafts */
 #define CGR__MAX_DECLARED 64       /* buffers of the engine, workspaces and plans of backends */
 #define CGR__MAX_REGIONS 8192      /* the runtime's own are 4 for each layer at most, and a few */
 #define CGR__MAX_CHANGES (1 << 20) /* words of changed tables in one ring slot */

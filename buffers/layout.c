@@ -13,7 +13,7 @@
 _Static_assert(sizeof(cgr__ring_slot_header) == 64 && sizeof(cgr__result_record) == 64, "records are one cache line");
 _Static_assert(sizeof(cgr__change) == 16 && sizeof(cgr__edit) == 16, "the device reads each in one load");
 _Static_assert(sizeof(cgr__completion) == 128, "the completion record is two cache lines");
-_Static_assert(sizeof(cgr__limits) == (8 + CGR__MAX_SETS + 3 * CGR__MAX_GROUPS) * sizeof(int32_t) + 8 * sizeof(int64_t),
+_Static_assert(sizeof(cgr__limits) == (10 + CGR__MAX_SETS + 3 * CGR__MAX_GROUPS) * sizeof(int32_t) + 8 * sizeof(int64_t),
                "the hash reads every byte of the limits: none is between the fields");
 
 static const struct {
@@ -98,6 +98,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
     [CGR__SHAPE_REQUESTS_1] = { (int64_t)l->max_requests + 1, 1 },
     [CGR__SHAPE_REQUEST_TOKENS] = { l->max_requests, l->token_stride },
     [CGR__SHAPE_ROWS] = { (int64_t)l->max_rows + 1, 1 },
+    [CGR__SHAPE_PROGRAM_ROWS] = { ((int64_t)l->max_rows + 1) * (l->num_programs > 1 ? l->num_programs : 1), 1 },
     [CGR__SHAPE_ROW_TOKENS] = { (int64_t)l->max_rows + 1, l->token_stride },
     [CGR__SHAPE_REQUEST_DRAFTS] = { l->max_requests, l->token_stride - 1 },
     [CGR__SHAPE_ROW_DRAFTS] = { (int64_t)l->max_rows + 1, l->token_stride - 1 },
@@ -118,6 +119,7 @@ cgr__buffer_shape cgr__buffer_shape_of(const cgr__limits *l, int id, int32_t cop
   shape.rows = sizes[table[id].shape].rows;
   shape.columns = sizes[table[id].shape].columns;
   shape.copies = num_copies(l, id);
+  shape.of_groups = table[id].copies == CGR__COPIES_GROUP;
   return shape;
 }
 

@@ -3,6 +3,7 @@
 #ifndef CGR_BUFFERS_LAYOUT_H
 #define CGR_BUFFERS_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,8 @@ typedef struct cgr__limits {
   int32_t pages_each[CGR__MAX_GROUPS];    /* n: pages of backends in one of a group's; 0: 1 */
   int32_t token_stride;                   /* 1 + k: tokens that a request can sample in one step */
   int32_t ring_depth, max_changes;
+  int32_t num_programs; /* 0: 1 */
+  int32_t reserved;
   int64_t stamp_stride;                 /* words of the timestamps of a step (kernels/stamp.h); 0: none are taken */
   int64_t plan_words, plan_counters;    /* as the plans ask */
   int64_t partial_vectors, partial_dim; /* fp32 partial outputs: vectors, and elements of each */
@@ -71,6 +74,7 @@ typedef struct cgr__buffer_shape {
   int64_t rows, columns;
   int32_t copies;  /* 0: it was not asked for */
   int32_t padding; /* a number or CGR__PADDING_* */
+  bool of_groups;  /* one for each group */
 } cgr__buffer_shape;
 /* Pages of a row for backends: P * n. */
 int64_t cgr__limits_kernel_pages(const cgr__limits *limits, int32_t group);

@@ -35,7 +35,8 @@ typedef struct cgr__ring_slot_header { /* 64 bytes */
 
 enum cgr__change_kind {
   CGR__CHANGE_PAGE = 1,     /* page_table[row][index] = value, of group (kind >> 8) */
-  CGR__CHANGE_COMPUTED = 2, /* row_computed[row] = value (with CGR__ROW_ENDED: the row has ended), row_num_accepted[row] = 0 */
+  CGR__CHANGE_COMPUTED = 2, /* row_computed[row] = value of program (kind >> 8); of the first, row_num_accepted[row] = 0, too, and
+                               the value may have CGR__ROW_ENDED: the row has ended */
   CGR__CHANGE_DATA = 3      /* word `index` of the row in declared buffer (kind >> 8) = value */
 };
 

@@ -6,6 +6,7 @@
  * - id, field: enumerator and name; a public buffer has the same id in cgr_buffer.
  * - type: I32, I64, FP32.
  * - shape: SCALARS [16], TOKENS [T], REQUESTS [R], REQUESTS_1 [R+1], REQUEST_TOKENS [R][1+k], ROWS [M+1], ROW_TOKENS [M+1][1+k],
+ *   PROGRAM_ROWS [programs * (M+1)],
  *   REQUEST_DRAFTS [R][k], ROW_DRAFTS [M+1][k], in a runtime that has guesses; ROW_PAGES [M+1][P], REQUEST_PAGES [R][P * n],
  * BATCH_PAGES [R * P * n]; PLAN, PLAN_COUNTERS, PARTIAL_OUT, PARTIAL_STATE as the plans ask; RING_SLOT, a ring slot without the
  * sections of declared buffers; STAMPS, a row of timestamps for each step of the ring and one more, in a runtime that is timed;
@@ -40,6 +41,7 @@ enum cgr__shape {
   CGR__SHAPE_REQUESTS_1,
   CGR__SHAPE_REQUEST_TOKENS,
   CGR__SHAPE_ROWS,
+  CGR__SHAPE_PROGRAM_ROWS,
   CGR__SHAPE_ROW_TOKENS,
   CGR__SHAPE_REQUEST_DRAFTS,
   CGR__SHAPE_ROW_DRAFTS,
@@ -71,7 +73,7 @@ enum cgr__source { CGR__SOURCE_STAGED, CGR__SOURCE_PLANNED, CGR__SOURCE_ON_DEMAN
   X(PAGE_TABLE,               page_table,               I32,  ROW_PAGES,      GROUP, STATE,   CGR__PADDING_TRASH)   \
   X(KV_INDPTR,                kv_indptr,                I32,  REQUESTS_1,     GROUP, PLANNED, CGR__PADDING_REPEAT)  \
   X(KV_LAST_PAGE_LEN,         kv_last_page_len,         I32,  REQUESTS,       GROUP, PLANNED, 1)                    \
-  X(ROW_COMPUTED,             row_computed,             I32,  ROWS,           ONE,   STATE,   0)                    \
+  X(ROW_COMPUTED,             row_computed,             I32,  PROGRAM_ROWS,   ONE,   STATE,   0)                    \
   X(ROW_LAST_TOKENS,          row_last_tokens,          I32,  ROW_TOKENS,     ONE,   STATE,   0)                    \
   X(ROW_NUM_ACCEPTED,         row_num_accepted,         I32,  ROWS,           ONE,   STATE,   0)                    \
   X(LOGITS_INDICES,           logits_indices,           I32,  REQUESTS,       ONE,   PLANNED, 0)                    \

@@ -12,6 +12,7 @@ static void choose_eager(cgr__choice *choice, const cgr__batch_shape *shape, cgr
   key.num_tokens = shape->num_tokens > 0 ? shape->num_tokens : 1;
   key.num_requests = shape->num_requests > 0 ? shape->num_requests : 1;
   key.variant = shape->variant;
+  key.program = shape->program;
   *choice = (cgr__choice){ .key = key, .reason = reason };
 }
 
@@ -137,10 +138,14 @@ static void search_keys(search *s, cgr__graph_entry *entry) {
 }
 
 /* Variant 0 is the first. NULL, with a message, for one that is not declared. */
-static const cgr__step_variant *find_variant(const cgr__graphs *graphs, uint32_t word) {
-  for (int32_t i = 0; i < graphs->num_variants; i++)
-    if (graphs->variant[i].word == word)
+static const cgr__step_variant *find_variant(const cgr__graphs *graphs, uint32_t word, int32_t program) {
+  for (int32_t i = 0; i < graphs->num_step_variants; i++)
+    if (graphs->variant[i].word == word && graphs->variant[i].program == program)
       return &graphs->variant[i];
+  if (program != 0) {
+    cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: variant is %u in a step of program %d, expected 0 in this version", word, program);
+    return NULL;
+  }
   cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: variant is %u, expected 0 or one of cgr_config.variants", word);
   return NULL;
 }
@@ -166,9 +171,9 @@ static bool turns_down(const search *s) {
 }
 
 static cgr_status choose_fitting(cgr__graphs *graphs, const cgr__batch_shape *shape, cgr__choice *choice) {
-  const cgr__step_variant *own = find_variant(graphs, shape->variant);
+  const cgr__step_variant *own = find_variant(graphs, shape->variant, shape->program);
   if (!own)
-    return CGR_ERROR_INVALID_ARGUMENT;
+    return shape->program == 0 ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_UNSUPPORTED;
   if (graphs->count == 0 || graphs->disabled) {
     choose_eager(choice, shape, graphs->disabled ? CGR_REASON_DISABLED : CGR_REASON_MODE_NONE);
     return CGR_OK;
@@ -209,7 +214,7 @@ cgr_status cgr__key_check_unused(const char *what, const cgr_key *key) {
   const struct {
     const char *name;
     int32_t value;
-  } fields[] = { { "program", key->program }, { "lane", key->lane }, { "max_steps", key->max_steps } };
+  } fields[] = { { "lane", key->lane }, { "max_steps", key->max_steps } };
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].value != 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s.%s is %d, expected 0 in this version", what, fields[i].name,
@@ -229,7 +234,7 @@ cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key) {
     if (keys->query_len == key->query_len && keys->of_requests[key->num_requests] >= 0)
       index = keys->first + keys->of_requests[key->num_requests];
   }
-  const cgr__step_variant *variant = find_variant(graphs, key->variant);
+  const cgr__step_variant *variant = find_variant(graphs, key->variant, key->program);
   if (index < 0 || !variant || variant->base < 0)
     return NULL;
   cgr__graph_entry *entry = &graphs->entry[variant->base + index];
@@ -237,10 +242,11 @@ cgr__graph_entry *cgr__graphs_find(cgr__graphs *graphs, const cgr_key *key) {
 }
 
 /* The batch's own variant, or one that serves it too. */
-static cgr_status check_variant(const cgr__graphs *graphs, uint32_t word, const cgr_key *key) {
-  const cgr__step_variant *variant = find_variant(graphs, word);
+static cgr_status check_variant(const cgr__graphs *graphs, const cgr__batch_shape *shape, const cgr_key *key) {
+  const uint32_t word = shape->variant;
+  const cgr__step_variant *variant = find_variant(graphs, word, shape->program);
   if (!variant)
-    return CGR_ERROR_INVALID_ARGUMENT;
+    return shape->program == 0 ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_UNSUPPORTED;
   while (variant->word != key->variant) {
     if (variant->superset < 0)
       return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -271,7 +277,10 @@ static cgr_status check_forced(const cgr__graphs *graphs, const cgr__batch_shape
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.num_tokens is %d, expected %d .. %d", key->num_tokens,
                      shape->num_tokens > 1 ? shape->num_tokens : 1, graphs->limits->max_tokens);
   CGR__TRY(cgr__key_check_unused("batch: forced_key", key));
-  CGR__TRY(check_variant(graphs, shape->variant, key));
+  if (key->program != shape->program)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "batch: forced_key.program is %d, expected %d, the batch's", key->program,
+                     shape->program);
+  CGR__TRY(check_variant(graphs, shape, key));
   return check_query_len(graphs, shape, key);
 }
 

@@ -112,12 +112,14 @@ typedef struct cgr__key_lists {
   bool decode_complete; /* each query length also has the most requests whose tokens a step can have, up to the last size */
   cgr_bucket mixed[CGR__MAX_BUCKETS];
   int32_t num_variants; /* 1 or more: the first is variant 0 */
+  int32_t num_programs; /* 0: 1. Those after the first have variant 0 alone, with the keys of a captured variant */
   cgr_variant variants[CGR__MAX_VARIANTS];
 } cgr__key_lists;
 
-/* A variant of steps. Those that are captured have the same keys, one stretch of entries each. */
+/* A variant of a program's steps. Those that are captured have the same keys, one stretch of entries each. */
 typedef struct cgr__step_variant {
   uint32_t word;
+  int32_t program;
   int32_t superset; /* the variant whose graphs serve it too; -1: none */
   int32_t base;     /* its first entry; -1: it is not captured */
   int32_t length_set;
@@ -175,8 +177,9 @@ typedef struct cgr__graphs {
   int32_t num_uniform;
   cgr__uniform_keys uniform[CGR__MAX_QUERY_LENS];
   cgr__mixed_keys mixed;
-  int32_t num_variants;
-  cgr__step_variant variant[CGR__MAX_VARIANTS];
+  int32_t num_variants; /* of the first program, which come first; and those of all programs */
+  int32_t num_step_variants;
+  cgr__step_variant variant[CGR__MAX_VARIANTS + CGR__MAX_PROGRAMS - 1];
   cgr__graph_entry *entry; /* [count] of each variant the uniform ones, then the mixed ones */
   int32_t count;
   uint64_t failures;                /* of captures */
@@ -192,6 +195,11 @@ typedef struct cgr__graphs {
 size_t cgr__keys_bytes(const cgr__key_lists *lists);
 /* How many keys they make at most. */
 int32_t cgr__keys_count(const cgr__key_lists *lists);
+/* The entries of a program: `count` from `first` on. */
+typedef struct cgr__program_keys {
+  int32_t first, count;
+} cgr__program_keys;
+cgr__program_keys cgr__graphs_of_program(const cgr__graphs *graphs, int32_t program);
 /* Index of a variant in the lists; -1: it is not declared. */
 int32_t cgr__keys_find_variant(const cgr__key_lists *lists, uint32_t word);
 void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memory);
@@ -265,6 +273,7 @@ typedef struct cgr__batch_shape {
   int32_t query_len; /* of all requests; 0: mixed */
   int32_t max_query_len;
   uint32_t variant;
+  int32_t program;
 } cgr__batch_shape;
 
 /* What dispatch decided. `entry` is NULL for an eager step. */
@@ -272,8 +281,8 @@ typedef struct cgr__choice {
   cgr__graph_entry *entry;
   cgr__graph_entry *missed; /* the graph that should have been replayed and could not be; NULL: there is none */
   cgr__batch_shape shape;   /* for which it was made */
-  cgr_reason reason;
-  bool is_best; /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */
+  uint8_t reason;           /* cgr_reason */
+  bool is_best;             /* right for such a batch while its own graph can be replayed, whatever becomes of other graphs */
   cgr_key key;
   int32_t turned_down; /* index of the graph that would have been replayed or missed, but for max_padding, plus 1; 0: none. Fills
                           the cache line */
@@ -293,7 +302,7 @@ static inline bool cgr__choice_holds(const cgr__graphs *graphs, const cgr__batch
   const cgr__batch_shape *was = &choice->shape;
   bool is_alike = was->num_requests == shape->num_requests && was->num_tokens == shape->num_tokens &&
                   was->query_len == shape->query_len && was->max_query_len == shape->max_query_len &&
-                  was->variant == shape->variant;
+                  was->variant == shape->variant && was->program == shape->program;
   return choice->is_best && is_alike && !graphs->disabled && cgr__graph_is_usable(graphs, choice->entry);
 }
 /* The graph for such a batch of the first variant that has graphs, once all are captured; NULL: an eager step. */

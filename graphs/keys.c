@@ -51,8 +51,9 @@ static int32_t block_shift(int32_t most) {
 
 static size_t rounded_to_16(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
+/* Stretches of entries: of the first program's variants, and of the other programs. */
 static int32_t num_captured(const cgr__key_lists *lists) {
-  int32_t count = 0;
+  int32_t count = lists->num_programs > 1 ? lists->num_programs - 1 : 0;
   for (int32_t i = 0; i < lists->num_variants; i++)
     count += lists->variants[i].captured != 0;
   return count;
@@ -104,21 +105,33 @@ int32_t cgr__keys_find_variant(const cgr__key_lists *lists, uint32_t word) {
   return -1;
 }
 
+/* The n-th stretch of entries. */
+static void make_entries(cgr__graphs *graphs, cgr__step_variant *variant, int32_t each, int32_t n) {
+  variant->base = each * n;
+  for (int32_t i = 0; i < each; i++) {
+    cgr_key key = graphs->entry[i].key;
+    key.program = variant->program;
+    key.variant = variant->word;
+    graphs->entry[variant->base + i].key = key;
+  }
+}
+
 static void make_variants(cgr__graphs *graphs, const cgr__key_lists *lists) {
   int32_t each = graphs->count, captured = 0;
   graphs->num_variants = lists->num_variants;
   for (int32_t v = 0; v < lists->num_variants; v++) {
     const cgr_variant *given = &lists->variants[v];
     cgr__step_variant *variant = &graphs->variant[v];
-    *variant = (cgr__step_variant){ given->word, given->superset == 0 ? -1 : cgr__keys_find_variant(lists, given->superset), -1,
-                                    given->length_set };
-    if (!given->captured)
-      continue;
-    variant->base = each * captured++;
-    for (int32_t i = 0; i < each; i++) {
-      graphs->entry[variant->base + i].key = graphs->entry[i].key;
-      graphs->entry[variant->base + i].key.variant = given->word;
-    }
+    *variant = (cgr__step_variant){ given->word, 0, given->superset == 0 ? -1 : cgr__keys_find_variant(lists, given->superset),
+                                    -1, given->length_set };
+    if (given->captured)
+      make_entries(graphs, variant, each, captured++);
+  }
+  graphs->num_step_variants = graphs->num_variants;
+  for (int32_t p = 1; p < lists->num_programs; p++) {
+    cgr__step_variant *variant = &graphs->variant[graphs->num_step_variants++];
+    *variant = (cgr__step_variant){ .program = p, .superset = -1 };
+    make_entries(graphs, variant, each, captured++);
   }
   graphs->count = each * captured;
   for (int32_t i = 0; i < graphs->count; i++)
@@ -191,4 +204,13 @@ void cgr__keys_make(cgr__graphs *graphs, const cgr__key_lists *lists, void *memo
   if (has_mixed(lists))
     make_mixed(graphs, lists);
   make_variants(graphs, lists);
+}
+
+cgr__program_keys cgr__graphs_of_program(const cgr__graphs *graphs, int32_t program) {
+  const int32_t others = graphs->num_step_variants - graphs->num_variants;
+  int32_t stretches = others;
+  for (int32_t v = 0; v < graphs->num_variants; v++)
+    stretches += graphs->variant[v].base >= 0;
+  const int32_t each = stretches > 0 ? graphs->count / stretches : 0, first = each * (stretches - others);
+  return program == 0 ? (cgr__program_keys){ 0, first } : (cgr__program_keys){ first + (program - 1) * each, each };
 }

@@ -113,6 +113,10 @@ typedef struct cgr__step_args {
   int32_t stamp_stride;    /* words of a step's row of buffers.stamps, which is NULL in a runtime that is not timed */
   int32_t max_query_len;   /* of a request: what the step's kernels were launched for; 0: any number */
   int32_t vocab_size;      /* sampled tokens and the row's own guesses are below it; 0: any */
+  int32_t program; /* of the key; buffers.row_computed is that of the program, and those of the others are M + 1 words apart */
+  int32_t num_programs;  /* 0: 1 */
+  uint32_t other_groups; /* a bit for each group of another program: the step leaves their buffers alone, but for page tables */
+  int32_t reserved;
   cgr__group_geometry group[CGR__MAX_GROUPS];
   cgr__buffers buffers;                    /* page tables: the engine's own where it has one */
   cgr__row_buffer rows[CGR__MAX_DECLARED]; /* by declared buffer */
@@ -183,7 +187,15 @@ typedef struct cgr__step_args {
  *   P25 guesses     With token_stride above 1 num_drafts[i] = cgr__step_guesses of the request, 0 of an emptied one. A token is
  *                   then cgr__guess_index of what P23 has for it: where that is not -1, row_draft_tokens[row] has the token at
  *                   that index, or it is 0 where k is not above the index. With vocab_size, one outside 0 .. vocab_size - 1 is
- *                   CGR_GUARD_TOKEN, and 0. */
+ *                   CGR_GUARD_TOKEN, and 0.
+
+ *   P26 drafts      In a step of a program after the first, a request with cgr__step_guesses above 0 follows the first program:
+ * it lacks c = the first program's row_computed[row] + 1 - row_computed[row] tokens. c outside 1 .. query_len, or above 1 +
+ * row_num_accepted[row], is CGR_GUARD_LENGTH, and P17. Its token j is row_last_tokens[row][c - 1 - j], from c on
+ * row_last_tokens[row][0], and logits_indices = query_start_loc[i] + c - 1. num_drafts is 0, and P25 is of the first program
+ * alone. P25 guesses     With token_stride above 1 num_drafts[i] = cgr__step_guesses of the request, 0 of an emptied one. A token
+ * is then cgr__guess_index of what P23 has for it: where that is not -1, row_draft_tokens[row] has the token at that index, or it
+ * is 0 where k is not above the index. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* The guesses of a request, which are the last of its tokens; none if its flags cannot be. */
@@ -232,6 +244,16 @@ CGR__HOST_DEVICE bool cgr__is_in_vocabulary(int32_t token, int32_t vocab_size) {
   return vocab_size == 0 || (token >= 0 && token < vocab_size);
 }
 
+/* The words of the rows' lengths in a program. */
+CGR__HOST_DEVICE int32_t *cgr__step_computed(const cgr__step_args *a, int32_t program) {
+  return a->buffers.row_computed + (int64_t)(program - a->program) * (a->max_rows + 1);
+}
+
+/* P26. Whether a request that lacks `count` tokens can follow the first program. */
+CGR__HOST_DEVICE bool cgr__can_follow(int64_t count, int32_t query_len, int32_t num_accepted) {
+  return count >= 1 && count <= query_len && count <= (int64_t)num_accepted + 1;
+}
+
 /* Whether a header names no more than a ring slot holds. */
 CGR__HOST_DEVICE bool cgr__ring_slot_fits(const cgr__step_args *a, const cgr__ring_slot_header *header) {
   return header->num_requests >= 0 && header->num_requests <= a->max_requests && header->num_tokens >= 0 &&
@@ -265,6 +287,11 @@ extern const cgr__kernel cgr__kernel_fetch; /* cgr__step_args */
  * ended [n] (cgr_end; CGR_END_BEFORE of a request with seq_len 0 whose row has ended) and, of those that end, lengths [n]
  * (seq_len - g + a), num_tokens [n] (1 + a for
  * a request that ran and is not partial, else 0), next_tokens [n][1+k] and, in a runtime that checks values, the bits that
+ *   In a step of a program after the first, a request that ran has c = logits_indices[i] + 1 - query_start_loc[i] tokens in place
+ * of query_len: row_computed[row] = seq_len - query_len + c. Unless it is partial, row_draft_tokens[row][0] becomes
+ * next_tokens[i][0], checked as above, and [j] draft_tokens[i][j] for j from 1 on; num_tokens is 1. Nothing else of the row
+ * changes. Writes result slot seq mod ring_depth: the record (with generation where token_stride is above 1), num_tokens [n] (1 +
+ * a for a request that ran and is not partial, else 0), next_tokens [n][1+k] and, in a runtime that checks values, the bits that
  * value_flags [n] has of this step, where n is the real count of the step, 0 with `abandon`. Then state->seq = seq,
  * state->generation counts state->lost, and generation and errors are written to the completion record before completed_seq =
  * seq, which is a release at system scope. In a timed runtime it takes the timestamps of its own end and the step's just before

@@ -6,6 +6,7 @@
 #include "base/choices.h"
 #include "base/status.h"
 #include "requests/data.h"
+#include "requests/drafts.h"
 #include "requests/follow.h"
 #include "requests/guesses.h"
 #include "requests/ledger.h"
@@ -47,14 +48,14 @@ cgr_status cgr__batch_refuse_length(const cgr__rows *rows, int32_t index, int64_
         "batch: row %d would hold %lld token%s, %d of them in the cache already, expected at most %d (max_seq_len): close "
         "the request, give fewer tokens, or set its length back (cgr_request_set_length) if some are given again",
         index, (long long)length, cgr__plural(length), rows->row[index].computed, rows->limits->max_lens[0]);
-  g = cgr__rows_front_missing(rows, index, cgr__row_least_computed(&rows->row[index]), &needed);
+  g = cgr__rows_front_missing(rows, index, 0, cgr__row_least_computed(&rows->row[index]), &needed);
   if (g >= 0)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "batch: row %d would hold %lld token%s and has pages %d .. %d of group %d, expected all from page %d on "
                      "(cgr_request_set_pages): its layers see tokens of it",
                      index, (long long)length, cgr__plural(length), rows->group[g].row[index].first,
                      rows->group[g].row[index].end - 1, g, needed);
-  g = cgr__rows_shortest_group(rows, index, 0, &capacity);
+  g = cgr__rows_shortest_group(rows, index, 0, 0, &capacity);
   return cgr__fail(
       CGR_ERROR_PAGES_MISSING,
       "batch: row %d would hold %lld token%s, expected at most %d (its pages of group %d): cgr_request_set_pages gives "
@@ -98,6 +99,8 @@ static cgr_status check_request(cgr__rows *rows, const cgr_batch *batch, int32_t
   cgr__members_sync(rows, index);
   if (set > 0)
     return check_other_length(rows, index, query_len, set);
+  if (batch->program > 0)
+    return cgr__drafts_check_pages(rows, batch, i, query_len);
   int64_t length = (int64_t)row->computed + query_len;
   return cgr__row_can_step(row, query_len) ? CGR_OK : cgr__batch_refuse_length(rows, index, length);
 }
@@ -195,6 +198,8 @@ static cgr_status check_flags(const cgr__rows *rows, const cgr_batch *batch, int
 /* Guesses tell which tokens may stand where, so their flags come first. */
 static cgr_status check_work(const cgr__rows *rows, const cgr_batch *batch, int32_t i, int64_t at, int32_t query_len,
                              int32_t set) {
+  if (batch->program > 0)
+    return cgr__drafts_check_work(rows, batch, i, at, query_len);
   if (cgr__flags_guesses(cgr__batch_flags(batch, i)) > 0)
     CGR__TRY(check_flags(rows, batch, i, set));
   CGR__TRY(set > 0 ? check_other_tokens(batch, i, at, query_len, set) : check_tokens(rows, batch, i, at, query_len));
@@ -221,10 +226,14 @@ static cgr_status refuse_limits(cgr__rows *rows, const cgr_batch *batch, int32_t
       continue;
     cgr__members_sync(rows, index);
     int64_t length = (int64_t)rows->row[index].computed + query_len;
-    if (length > rows->limits->max_lens[0])
+    if (batch->program == 0 && length > rows->limits->max_lens[0])
       return cgr__batch_refuse_length(rows, index, length);
   }
   return CGR_ERROR_PAGES_MISSING;
+}
+
+static bool has_shared_prefix(const cgr__rows *rows, const cgr_batch *batch, int32_t row) {
+  return batch->program == 0 ? rows->row[row].shared_prefix : rows->draft[batch->program][row].shared_prefix;
 }
 
 /* Looks at every request and writes the batch layout down on the way. */
@@ -252,7 +261,7 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
     out->tags[i] = row->tag;
     out->num_partial += out->flags[i] != 0;
     out->num_guessing += cgr__flags_guesses(out->flags[i]) > 0;
-    *append_first |= row->shared_prefix && query_len > 0;
+    *append_first |= has_shared_prefix(rows, batch, batch->rows[i]) && query_len > 0;
     uniform &= query_len == out->query_lens[0];
     longest = query_len > longest ? query_len : longest;
     tokens += query_len;
@@ -267,10 +276,11 @@ static cgr_status validate_all(cgr__rows *rows, const cgr_batch *batch, int32_t 
 cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set, int32_t max_requests,
                            int32_t max_tokens, cgr__checked_batch *checked) {
   cgr__batch_layout *next = free_batch_layout(batches);
-  *checked = (cgr__checked_batch){ .set = (uint8_t)set, .batch_layout = next };
+  *checked = (cgr__checked_batch){ .set = (uint8_t)set, .program = (uint8_t)batch->program, .batch_layout = next };
   CGR__TRY(check_shape(batch, max_requests));
   if (next == batches->members.copy)
     batches->members.copy = NULL;
+  next->program = (uint8_t)batch->program;
   rows->ticket++;
   CGR__TRY(validate_all(rows, batch, set, max_tokens, next, &checked->append_first));
   checked->append_first |= set > 0; /* whose lengths the engine sets before every step */
@@ -280,7 +290,7 @@ cgr_status cgr__batch_look(cgr__rows *rows, cgr__lane_batches *batches, const cg
 
 cgr_status cgr__batch_validate(cgr__rows *rows, cgr__lane_batches *batches, const cgr_batch *batch, int32_t set,
                                int32_t max_requests, int32_t max_tokens, cgr__checked_batch *checked) {
-  if (set == 0 && cgr__follow_batch(rows, batches, batch, max_requests, max_tokens, checked))
+  if (set == 0 && batch->program == 0 && cgr__follow_batch(rows, batches, batch, max_requests, max_tokens, checked))
     return CGR_OK;
   return cgr__batch_look(rows, batches, batch, set, max_requests, max_tokens, checked);
 }
@@ -330,6 +340,10 @@ void cgr__batch_commit(cgr__rows *rows, cgr__lane_batches *batches, const cgr__c
   cgr__batch_layout *batch = checked->batch_layout;
   if (checked->set > 0) {
     commit_other_set(rows, batch, checked->set, seq);
+    return;
+  }
+  if (checked->program > 0) {
+    cgr__drafts_commit(rows, batch, checked->program, seq);
     return;
   }
   part_from_members(rows, batches, batch);

@@ -18,6 +18,7 @@ typedef struct cgr__checked_batch {
   bool follows;                     /* the members follow it. In either case its batch layout does not stay as it is */
   bool append_first;                /* a row has a `shared_prefix` */
   uint8_t set;                      /* whose tokens the step has; unless it is 0, the rows stay as they are */
+  uint8_t program;                  /* whose step it is; unless it is 0, the draft's rows advance (drafts.h) */
 } cgr__checked_batch;
 
 /* What a request of a batch that is given whole has to do. */
@@ -46,6 +47,7 @@ static inline void cgr__batch_describe_members(cgr__batch_layout *layout, bool s
   checked->follows = !standing;
   checked->append_first = append_first;
   checked->set = 0;
+  checked->program = 0;
   cgr__batch_describe(checked);
 }
 /* Whether its requests are the members. */

@@ -4,6 +4,13 @@
 
 void cgr__changes_mark_length(cgr__rows *rows, int32_t row) { cgr__changes_list_row(rows, row, CGR__DIRTY_LENGTH, 1); }
 
+void cgr__changes_mark_draft(cgr__rows *rows, int32_t row, int32_t program) {
+  cgr__draft_row *draft = &rows->draft[program][row];
+  const int32_t words = draft->dirty ? 0 : 1;
+  draft->dirty = true;
+  cgr__changes_list_row(rows, row, CGR__DIRTY_DRAFTS, words);
+}
+
 /* Widens a stretch to hold [first, end). */
 static void widen_range(int32_t *stretch_first, int32_t *stretch_end, int32_t first, int32_t end) {
   bool none = *stretch_first == *stretch_end;
@@ -47,6 +54,8 @@ void cgr__changes_drop(cgr__rows *rows, int32_t row) {
       *dirty = (cgr__row_dirty){ 0, 0, true };
   }
   rows->row[row].dirty = 0;
+  for (int32_t p = 1; p < rows->limits->num_programs; p++)
+    rows->draft[p][row].dirty = false;
   for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     cgr__row_pages *pages = &rows->group[g].row[row];
     pages->dirty_first = pages->dirty_end = pages->gone_first = pages->gone_end = 0;
@@ -70,6 +79,8 @@ void cgr__changes_mark_all(cgr__rows *rows) {
     if (!rows->row[i].open)
       continue;
     cgr__changes_mark_length(rows, i);
+    for (int32_t p = 1; p < rows->limits->num_programs; p++)
+      cgr__changes_mark_draft(rows, i, p);
     for (int32_t g = 0; g < rows->limits->num_groups; g++)
       cgr__changes_mark_pages(rows, i, g, 0, rows->group[g].row[i].set_end);
   }
@@ -80,6 +91,8 @@ int64_t cgr__changes_pending(const cgr__rows *rows) {
   for (int32_t i = 0; i < rows->num_dirty; i++) {
     int32_t row = rows->dirty[i];
     words += rows->row[row].dirty & CGR__DIRTY_LENGTH;
+    for (int32_t p = 1; p < rows->limits->num_programs; p++)
+      words += rows->draft[p][row].dirty;
     for (int32_t g = 0; g < rows->limits->num_groups; g++)
       words += pages_pending(&rows->group[g].row[row]);
     for (int32_t b = 0; b < rows->num_data; b++)
@@ -128,15 +141,31 @@ static int32_t collect_data(cgr__rows *rows, int32_t index, cgr__change *changes
   return count;
 }
 
+/* The same for its lengths in drafts. */
+static int32_t collect_drafts(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
+  int32_t count = 0, p = 1;
+  for (; p < rows->limits->num_programs && count < capacity; p++) {
+    cgr__draft_row *draft = &rows->draft[p][index];
+    if (draft->dirty)
+      changes[count++] = (cgr__change){ CGR__CHANGE_COMPUTED | p << 8, index, 0, draft->computed };
+    draft->dirty = false;
+  }
+  if (p == rows->limits->num_programs)
+    rows->row[index].dirty &= (uint8_t)~CGR__DIRTY_DRAFTS;
+  return count;
+}
+
 /* Returns how many changes of a row fit; no bit of its `dirty` is left when all did. */
 static int32_t collect_row(cgr__rows *rows, int32_t index, cgr__change *changes, int32_t capacity) {
   cgr__row *row = &rows->row[index];
   int32_t count = 0;
-  for (int32_t g = 0, bits = row->dirty / CGR__DIRTY_PAGES; bits != 0; g++, bits /= 2)
+  for (int32_t g = 0, bits = (row->dirty & CGR__DIRTY_ALL_PAGES) / CGR__DIRTY_PAGES; bits != 0; g++, bits /= 2)
     if (bits & 1)
       count += collect_pages(rows, index, g, changes + count, capacity - count);
   if (row->dirty & CGR__DIRTY_DATA)
     count += collect_data(rows, index, changes + count, capacity - count);
+  if (row->dirty & CGR__DIRTY_DRAFTS)
+    count += collect_drafts(rows, index, changes + count, capacity - count);
   if (!(row->dirty & CGR__DIRTY_LENGTH) || count == capacity)
     return count;
   changes[count++] =
@@ -197,13 +226,15 @@ int32_t cgr__changes_collect(cgr__rows *rows, cgr__change *changes, int32_t capa
 void cgr__changes_restore(cgr__rows *rows, const cgr__change *changes, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     const cgr__change *change = &changes[i];
-    bool is_data = (change->kind & 0xff) == CGR__CHANGE_DATA;
+    bool is_data = (change->kind & 0xff) == CGR__CHANGE_DATA, is_length = (change->kind & 0xff) == CGR__CHANGE_COMPUTED;
     if (is_data)
       rows->data[change->kind >> 8].row[change->row].set = true;
     if (!rows->row[change->row].open)
       continue;
     if (change->kind == CGR__CHANGE_COMPUTED)
       cgr__changes_mark_length(rows, change->row);
+    else if (is_length)
+      cgr__changes_mark_draft(rows, change->row, change->kind >> 8);
     else if (is_data)
       cgr__changes_mark_data(rows, change->row, change->kind >> 8, change->index, change->index + 1);
     else

@@ -15,6 +15,7 @@ extern "C" {
 
 /* Marks a row's length, pages [first, end) of a group, or words [first, end) of its data. */
 void cgr__changes_mark_length(cgr__rows *rows, int32_t row);
+void cgr__changes_mark_draft(cgr__rows *rows, int32_t row, int32_t program); /* its length in a draft */
 void cgr__changes_mark_data(cgr__rows *rows, int32_t row, int32_t buffer, int32_t first, int32_t end);
 void cgr__changes_mark_pages(cgr__rows *rows, int32_t row, int32_t group, int32_t first, int32_t end);
 

@@ -69,7 +69,7 @@ cgr_status cgr__rows_set_other_length(cgr__rows *rows, int32_t row, int32_t set,
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,
                      "cgr_request_set_other_length: num_tokens is %d, expected at most %d (max_other_lens[%d])", num_tokens,
                      rows->limits->max_lens[set], set);
-  group = cgr__rows_shortest_group(rows, row, set, &capacity);
+  group = cgr__rows_shortest_group(rows, row, 0, set, &capacity);
   if (num_tokens > capacity)
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_other_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d): "

@@ -1,6 +1,7 @@
 #include "requests/guesses.h"
 
 #include "base/status.h"
+#include "requests/drafts.h"
 #include "requests/ledger.h"
 
 cgr_status cgr__guesses_check(const char *function, const char *what, uint32_t flags, int32_t query_len, int32_t most) {
@@ -66,6 +67,7 @@ void cgr__guesses_take(cgr__rows *rows, uint64_t seq, const int32_t *num_tokens,
       continue;
     take_off_rejected(rows, note->row, note->guesses - accepted);
     row->slack = (uint16_t)(row->slack - note->guesses);
+    cgr__drafts_take(rows, seq, note->row, note->guesses, note->guesses - accepted);
   }
   rows->guesses.num_notes -= *count;
   rows->has_notes = rows->guesses.num_notes > 0 || rows->guesses.stops_upto > seq;
@@ -81,5 +83,6 @@ void cgr__guesses_reject(cgr__rows *rows) {
   for (int32_t row = 0; row < rows->limits->max_rows; row++) {
     take_off_rejected(rows, row, rows->row[row].slack);
     rows->row[row].slack = 0;
+    cgr__drafts_reject(rows, row);
   }
 }

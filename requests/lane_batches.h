@@ -27,7 +27,8 @@ typedef struct cgr__batch_layout { /* a cache line */
   int32_t *query_lens;
   uint16_t num_partial;  /* requests: those that have flags */
   uint16_t num_guessing; /* those that have guesses; of a batch that was looked at request by request */
-  int32_t uses;          /* steps in the ring, and the prepared step, that refer to it */
+  int16_t uses;          /* steps in the ring, and the prepared step, that refer to it */
+  uint8_t program;       /* whose step has it */
   uint32_t *flags;
   uint64_t *tags;
   uint64_t version; /* of the members whose rows and tags these are; 0: of a batch that they are not */

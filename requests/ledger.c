@@ -33,11 +33,16 @@ static int32_t unsettled_tokens(const cgr__rows *rows, int32_t row, int32_t set)
 
 /* The tokens of a row that are surely in its pages: not those that its length was set forward over, which another row may yet
  * append, and not guesses whose result is not there. In set 0 a step of the row makes all others sure. */
-static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t set) {
+static int32_t sure_tokens(const cgr__rows *rows, int32_t row, int32_t program, int32_t set) {
+  if (program > 0) {
+    const cgr__draft_row *draft = &rows->draft[program][row];
+    return draft->shared_prefix ? 0 : draft->computed - draft->slack;
+  }
   bool known = set > 0 || rows->row[row].shared_prefix;
   return known ? rows->ledger.sure[set][row] : cgr__rows_computed(rows, row) - unsettled_tokens(rows, row, set);
 }
 
+/* Of drafts it is not noted what was in a page when it was set. */
 static bool knows_all(const cgr__rows *rows, int32_t row) { return rows->ledger.known_at[row] != cgr__rows_computed(rows, row); }
 
 static int32_t *known_of(const cgr__rows *rows, int32_t g, int32_t row) {
@@ -48,11 +53,11 @@ static int32_t *known_of(const cgr__rows *rows, int32_t g, int32_t row) {
  * write over: what the row reads in it, and what guesses may prove to be. */
 static int32_t sure_tokens_in_page(const cgr__rows *rows, int32_t g, int32_t row, int32_t index, bool for_step) {
   const cgr__page_group *group = &rows->group[g];
-  int64_t tokens = sure_tokens(rows, row, group->length_set) - (int64_t)index * group->page_size;
+  int64_t tokens = sure_tokens(rows, row, group->program, group->length_set) - (int64_t)index * group->page_size;
   int32_t most = group->page_size;
-  if (for_step)
+  if (for_step && group->program == 0)
     tokens += unsettled_tokens(rows, row, group->length_set);
-  if (!knows_all(rows, row) && !(for_step && rows->ledger.reads[row] == rows->ledger.ticket))
+  if (group->program == 0 && !knows_all(rows, row) && !(for_step && rows->ledger.reads[row] == rows->ledger.ticket))
     most = min_of(most, known_of(rows, g, row)[index]);
   return tokens < most ? (int32_t)tokens : most;
 }
@@ -94,7 +99,7 @@ static void note_page(cgr__rows *rows, int32_t row, int32_t g, int32_t index, in
   const cgr__page_group *group = &rows->group[g];
   int32_t computed = cgr__rows_computed(rows, row), other = -1;
   int32_t length = group->length_set > 0 ? cgr__rows_other_length(rows, row, group->length_set) : computed;
-  bool is_below = (int64_t)index * group->page_size < length;
+  bool is_below = (int64_t)index * group->page_size < length && group->program == 0;
   if (knows_all(rows, row)) {
     if (!is_below)
       return;
@@ -245,9 +250,9 @@ static void update_known(cgr__rows *rows, int32_t g, int32_t row) {
 
 void cgr__ledger_set_length(cgr__rows *rows, int32_t row, int32_t set, int32_t num_tokens) {
   cgr__members_sync(rows, row);
-  int32_t sure = min_of(sure_tokens(rows, row, set), num_tokens), reached = num_tokens;
+  int32_t sure = min_of(sure_tokens(rows, row, 0, set), num_tokens), reached = num_tokens;
   for (int32_t g = 0; g < rows->limits->num_groups; g++)
-    if (rows->group[g].length_set == set && !rows->group[g].engine_table) {
+    if (rows->group[g].length_set == set && rows->group[g].program == 0 && !rows->group[g].engine_table) {
       reached = min_of(reached, sure_end_of_others(rows, g, row, sure, num_tokens));
       if (!knows_all(rows, row))
         update_known(rows, g, row);
@@ -281,7 +286,7 @@ static cgr_status refuse_overwrite(const cgr__rows *rows, int32_t g, int32_t pag
                                    int32_t other, uint64_t seq) {
   const int32_t set = rows->group[g].length_set, page_size = rows->group[g].page_size;
   int32_t at = page_index(&rows->group[g], other, page, (int32_t)(token / page_size));
-  if ((int64_t)at * page_size + place >= sure_tokens(rows, other, set))
+  if ((int64_t)at * page_size + place >= sure_tokens(rows, other, rows->group[g].program, set))
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "batch: row %d would write token %lld in step %llu into page %d of group %d, where row %d has a guess at "
                      "that place that may yet be accepted, expected a page of its own: a page that is shared is only read",
@@ -326,10 +331,14 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
   for (int32_t i = 0; i < checked->num_requests; i++) {
     int32_t row = batch->rows[i], query_len = batch->query_lens[i];
     int64_t start = cgr__rows_computed(rows, row), slack = checked->set > 0 ? 0 : rows->row[row].slack;
+    if (checked->program > 0) {
+      start = rows->draft[checked->program][row].computed;
+      slack = rows->draft[checked->program][row].slack;
+    }
     if (checked->set > 0)
       start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
     for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0 && !rows->row[row].ended; g++)
-      if (rows->group[g].length_set == checked->set && !rows->group[g].engine_table)
+      if (rows->group[g].length_set == checked->set && rows->group[g].program == checked->program && !rows->group[g].engine_table)
         CGR__TRY(check_row_pages(rows, g, row, start - slack, start + query_len, seq));
   }
   return CGR_OK;

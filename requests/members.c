@@ -216,6 +216,7 @@ cgr__batch_layout *cgr__members_take_copy(cgr__lane_batches *batches) {
   cgr__members *s = &batches->members;
   s->copy = free_copy(batches);
   bring_up(s, s->copy);
+  s->copy->program = 0;
   s->copy->num_requests = s->layout.num_requests;
   return s->copy;
 }

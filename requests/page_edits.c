@@ -123,8 +123,10 @@ static inline void append_page(cgr__rows *rows, const cgr__page_group *group, in
   cgr__rows_table_of(group, row)[at] = page;
   has->set_end = has->end > has->set_end ? has->end : has->set_end;
   has->edited = CGR__EDITED_NOT;
-  if ((int64_t)at * group->page_size <= rows->row[row].capacity)
-    (void)cgr__rows_shortest_group(rows, row, 0, &rows->row[row].capacity);
+  if (group->program > 0)
+    cgr__rows_update_capacity(rows, row);
+  else if ((int64_t)at * group->page_size <= rows->row[row].capacity)
+    (void)cgr__rows_shortest_group(rows, row, 0, 0, &rows->row[row].capacity);
   cgr__members_add_pages(rows, row);
   cgr__changes_mark_new_page(rows, row, g, at);
 }

@@ -30,13 +30,13 @@ static int32_t group_least(const cgr__page_group *group, int32_t first) {
   return first == 0 ? 0 : cgr__window_spans_least(&group->window_spans, first * group->page_size);
 }
 
-int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity) {
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t program, int32_t set, int32_t *capacity) {
   int64_t least = rows->limits->max_lens[set];
   int32_t shortest = -1;
   for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     bool lacks_front = set > 0 && rows->group[g].row[row].first > 0; /* of another set all tokens are seen */
     int64_t tokens = lacks_front ? 0 : group_capacity(&rows->group[g], row, rows->limits->max_lens[set]);
-    if (rows->group[g].length_set != set || (shortest >= 0 && tokens >= least))
+    if (rows->group[g].length_set != set || rows->group[g].program != program || (shortest >= 0 && tokens >= least))
       continue;
     least = tokens < least ? tokens : least;
     shortest = g;
@@ -45,10 +45,10 @@ int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set
   return shortest;
 }
 
-int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed) {
+int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t program, int32_t computed, int32_t *needed) {
   for (int32_t g = 0; g < rows->limits->num_groups; g++) {
     const cgr__page_group *group = &rows->group[g];
-    if (group->length_set > 0 || computed >= group_least(group, group->row[row].first))
+    if (group->length_set > 0 || group->program != program || computed >= group_least(group, group->row[row].first))
       continue;
     *needed = cgr__window_spans_first(&group->window_spans, computed) / group->page_size;
     return g;
@@ -56,14 +56,22 @@ int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t comp
   return -1;
 }
 
-static void update_capacity(cgr__rows *rows, int32_t row) {
-  cgr__row *entry = &rows->row[row];
-  (void)cgr__rows_shortest_group(rows, row, 0, &entry->capacity);
-  entry->least = 0;
+/* What the row's pages in a program's groups allow it to have. */
+static void find_room(const cgr__rows *rows, int32_t row, int32_t program, int32_t *capacity, int32_t *least) {
+  (void)cgr__rows_shortest_group(rows, row, program, 0, capacity);
+  *least = 0;
   for (int32_t g = 0; g < rows->limits->num_groups; g++) {
-    int32_t least = rows->group[g].length_set == 0 ? group_least(&rows->group[g], rows->group[g].row[row].first) : 0;
-    entry->least = least > entry->least ? least : entry->least;
+    const cgr__page_group *group = &rows->group[g];
+    const bool counts = group->length_set == 0 && group->program == program;
+    int32_t needed = counts ? group_least(group, group->row[row].first) : 0;
+    *least = needed > *least ? needed : *least;
   }
+}
+
+void cgr__rows_update_capacity(cgr__rows *rows, int32_t row) {
+  find_room(rows, row, 0, &rows->row[row].capacity, &rows->row[row].least);
+  for (int32_t p = 1; p < rows->limits->num_programs; p++)
+    find_room(rows, row, p, &rows->draft[p][row].capacity, &rows->draft[p][row].least);
 }
 
 /* ------------------------------------------------------------------------------------------------------ a page only once */
@@ -207,7 +215,7 @@ void cgr__rows_apply_set_pages(cgr__rows *rows, const cgr__page_edit *edit) {
   has->first = none || first < has->first ? first : has->first;
   has->end = none || first + count > has->end ? first + count : has->end;
   has->set_end = has->end > has->set_end ? has->end : has->set_end;
-  update_capacity(rows, row); /* what the members counted on stays: a row only gains here */
+  cgr__rows_update_capacity(rows, row); /* what the members counted on stays: a row only gains here */
   cgr__members_add_pages(rows, row);
   if (none) /* a request that had the row before may have had pages there */
     cgr__changes_mark_pages(rows, row, g, 0, first);
@@ -293,7 +301,7 @@ void cgr__rows_apply_drop_pages(cgr__rows *rows, const cgr__page_edit *edit) {
     has->end = first;
   if (has->first == has->end)
     has->first = has->end = 0;
-  update_capacity(rows, row);
+  cgr__rows_update_capacity(rows, row);
   cgr__members_revalidate(rows, row);
   cgr__changes_mark_pages(rows, row, g, first, end);
 }
@@ -314,5 +322,5 @@ void cgr__rows_clear_pages(cgr__rows *rows, int32_t row) {
       clear_page_filter(group, row);
     group->row[row] = (cgr__row_pages){ 0 };
   }
-  update_capacity(rows, row);
+  cgr__rows_update_capacity(rows, row);
 }

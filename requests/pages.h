@@ -50,14 +50,16 @@ static inline bool cgr__rows_may_have(const cgr__page_group *group, int32_t row,
   uint64_t bit, *word = cgr__rows_filter_word(group, row, page, &bit);
   return (*word & bit) != 0;
 }
+/* What its pages have room for, in every program. */
+void cgr__rows_update_capacity(cgr__rows *rows, int32_t row);
 /* Forgets all pages of a row that closes, or opens. */
 void cgr__rows_clear_pages(cgr__rows *rows, int32_t row);
-/* The group of a length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens; -1: the set
- * has no group, and only max_lens bounds it. In a set after 0, pages only hold tokens from page 0 on. */
-int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t set, int32_t *capacity);
-/* A group of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1: none does. *needed:
- * the first page that must be there. */
-int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t computed, int32_t *needed);
+/* The group of a program and length set whose pages hold the fewest of the row's tokens, *capacity of them, at most its max_lens;
+ * -1: there is no group, and only max_lens bounds it. In a set after 0, pages only hold tokens from page 0 on. */
+int32_t cgr__rows_shortest_group(const cgr__rows *rows, int32_t row, int32_t program, int32_t set, int32_t *capacity);
+/* A group of the program and of set 0 that lacks pages before the row's first ones for a step that finds `computed` tokens; -1:
+ * none does. *needed: the first page that must be there. */
+int32_t cgr__rows_front_missing(const cgr__rows *rows, int32_t row, int32_t program, int32_t computed, int32_t *needed);
 
 #ifdef __cplusplus
 }

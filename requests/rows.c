@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "requests/changes.h"
 #include "requests/data.h"
+#include "requests/drafts.h"
 #include "requests/guesses.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
@@ -30,6 +31,7 @@ static void lay_out_group(cgr__page_group *group, const cgr_group *config, const
   group->read_trash = config->read_trash_page;
   group->write_trash = config->write_trash_page;
   group->length_set = config->length_set;
+  group->program = config->program;
   group->num_pages = config->num_pages;
   group->window_spans = *window_spans;
   group->engine_table = config->page_table != NULL;
@@ -93,6 +95,8 @@ static void lay_out_rows(cgr__rows *rows, const cgr__rows_config *config, cgr__b
   if (config->ledger)
     lay_out_ledger(rows, config, b);
   lay_out_guesses(rows, config->limits, b);
+  for (int32_t p = 1; p < config->limits->num_programs; p++)
+    rows->draft[p] = cgr__block_take(b, n, sizeof *rows->draft[p]);
 }
 
 size_t cgr__rows_bytes(const cgr__rows_config *config) {
@@ -140,6 +144,7 @@ cgr_status cgr__rows_open(cgr__rows *rows, uint64_t tag, int32_t *row) {
   cgr__rows_clear_pages(rows, index);
   cgr__rows_clear_data(rows, index);
   cgr__changes_mark_length(rows, index);
+  cgr__drafts_open(rows, index);
   if (rows->has_ledger)
     cgr__ledger_open(rows, index);
   *row = index;
@@ -165,7 +170,7 @@ cgr_status cgr__rows_close(cgr__rows *rows, int32_t row) {
 
 /* The next step would see tokens whose pages the row no longer has. */
 static cgr_status refuse_front(const cgr__rows *rows, int32_t row, int32_t num_tokens) {
-  int32_t needed = 0, g = cgr__rows_front_missing(rows, row, num_tokens, &needed);
+  int32_t needed = 0, g = cgr__rows_front_missing(rows, row, 0, num_tokens, &needed);
   const cgr__row_pages *has = &rows->group[g].row[row];
   return cgr__fail(
       CGR_ERROR_PAGES_MISSING,
@@ -186,7 +191,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     return cgr__fail(CGR_ERROR_PAGES_MISSING,
                      "cgr_request_set_length: num_tokens is %d, expected at most %d (the pages of row %d in group %d): "
                      "cgr_request_set_pages gives it more",
-                     num_tokens, entry->capacity, row, cgr__rows_shortest_group(rows, row, 0, &capacity));
+                     num_tokens, entry->capacity, row, cgr__rows_shortest_group(rows, row, 0, 0, &capacity));
   if (num_tokens > 0 && num_tokens < entry->least)
     return refuse_front(rows, row, num_tokens);
   cgr__members_sync(rows, row);
@@ -195,6 +200,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
   entry->shared_prefix |= num_tokens > cgr__row_least_computed(entry);
   entry->computed = num_tokens;
   entry->ended = CGR_END_NONE;
+  cgr__drafts_cut(rows, row, num_tokens);
   cgr__guesses_forget(rows, row);
   entry->has_token = false;
   cgr__changes_mark_length(rows, row);

@@ -48,6 +48,17 @@ typedef struct cgr__row {
 #define CGR__DIRTY_LENGTH 1
 #define CGR__DIRTY_DATA 2
 #define CGR__DIRTY_PAGES 4 /* shifted by the group */
+#define CGR__DIRTY_ALL_PAGES (CGR__DIRTY_PAGES * ((1 << CGR__MAX_GROUPS) - 1))
+#define CGR__DIRTY_DRAFTS 128 /* lengths in drafts */
+
+/* What a row has in a draft, a program after the first: drafts.h. As in cgr__row. */
+typedef struct cgr__draft_row {
+  int32_t computed, capacity, least;
+  uint16_t slack; /* tokens that the target may take off its own length, and so off this one */
+  bool shared_prefix;
+  bool dirty;        /* the device does not have the length */
+  uint64_t followed; /* the last step in which the row caught up with the target; 0: its length does not depend on the target's */
+} cgr__draft_row;
 
 /* What a call that edits many rows does with a row's pages. */
 typedef enum cgr__edited {
@@ -71,7 +82,7 @@ typedef struct cgr__row_pages {
 typedef struct cgr__page_group {
   int32_t page_size, pages_per_row;
   int32_t read_trash, write_trash;
-  int32_t length_set;
+  int32_t length_set, program;
   int64_t num_pages;
   cgr__window_spans window_spans; /* of its layers */
   bool engine_table;              /* the engine keeps the page table on the device: no row has pages here */
@@ -168,6 +179,7 @@ typedef struct cgr__rows {
   cgr__data data[CGR__MAX_DECLARED]; /* [num_data], by declared buffer */
   cgr__ledger ledger;
   cgr__guesses guesses;
+  cgr__draft_row *draft[CGR__MAX_PROGRAMS]; /* [max_rows] by program; of the first, and of those that there are not, NULL */
 } cgr__rows;
 
 static inline void cgr__rows_prefetch(const cgr__rows *rows) { __builtin_prefetch(rows, 1); }

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "requests/changes.h"
 #include "requests/data.h"
+#include "requests/drafts.h"
 #include "requests/ledger.h"
 #include "requests/members.h"
 
@@ -67,12 +68,13 @@ cgr_status cgr__rows_set_stops(cgr__rows *rows, int32_t row, const cgr_stops *st
   return CGR_OK;
 }
 
-static void end_row(cgr__rows *rows, int32_t row, cgr_end end, int32_t length) {
+static void end_row(cgr__rows *rows, uint64_t seq, int32_t row, cgr_end end, int32_t length) {
   cgr__members_sync(rows, row);
   if (rows->has_ledger)
     cgr__ledger_reject(rows, row, rows->row[row].computed - length);
   rows->row[row].computed = length;
   rows->row[row].ended = (uint8_t)end & 3u;
+  cgr__drafts_end(rows, seq, row, length);
   cgr__guesses_forget(rows, row);
   cgr__members_revalidate(rows, row);
 }
@@ -83,6 +85,6 @@ void cgr__stops_take(cgr__rows *rows, uint64_t seq, const cgr__batch_layout *bat
     const int32_t row = batch->rows[i], end = ended[i];
     if (end == CGR_END_NONE || end == CGR_END_BEFORE || seq <= rows->guesses.since[row])
       continue;
-    end_row(rows, row, (cgr_end)end, lengths[i]);
+    end_row(rows, seq, row, (cgr_end)end, lengths[i]);
   }
 }

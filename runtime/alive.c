@@ -72,9 +72,17 @@ cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_
 
 cgr_status cgr__runtime_check_where(cgr_runtime *rt, const char *function, const cgr_where *where) {
   CGR__TRY(cgr__runtime_check_lane(rt, function, where ? where->lane : 0));
-  if (where && where->program != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 0 (num_programs is 1)", function, where->program);
-  return CGR_OK;
+  return cgr__runtime_check_program(rt, function, "program", where ? where->program : 0);
+}
+
+cgr_status cgr__runtime_check_program(const cgr_runtime *rt, const char *function, const char *field, int32_t program) {
+  const int32_t count = rt->setup.config.num_programs;
+  if (program >= 0 && program < count)
+    return CGR_OK;
+  if (count == 1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected 0 (num_programs is 1)", function, field, program);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: %s is %d, expected 0 .. %d (num_programs is %d)", function, field, program,
+                   count - 1, count);
 }
 
 cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_mark mark) {

@@ -21,7 +21,7 @@ static cgr_status view_declared(const cgr_runtime *rt, const char *function, int
   return CGR_OK;
 }
 
-static cgr_status view_own(const cgr_runtime *runtime, const char *function, cgr_buffer buffer, int32_t index,
+static cgr_status view_own(const cgr_runtime *runtime, const char *function, int32_t program, cgr_buffer buffer, int32_t index,
                            cgr_buffer_view *full) {
   CGR__TRY(cgr__check_choice(function, "buffer", &buffers, (int32_t)buffer));
   cgr__buffer_shape shape = cgr__buffer_shape_of(&runtime->setup.limits, (int)buffer, 0);
@@ -44,6 +44,10 @@ static cgr_status view_own(const cgr_runtime *runtime, const char *function, cgr
   full->data = runtime->arena + runtime->layout.offset[buffer][index];
   full->shape[0] = shape.rows;
   full->shape[1] = full->stride = shape.columns;
+  if (buffer == CGR_BUFFER_ROW_COMPUTED) { /* those of one program after the other */
+    full->shape[0] = (int64_t)runtime->setup.limits.max_rows + 1;
+    full->data = (int32_t *)full->data + program * full->shape[0];
+  }
   if (buffer == CGR_BUFFER_PAGE_TABLE) { /* the engine's own table where it keeps one */
     full->data = runtime->lane.args.buffers.group[index].page_table;
     full->stride = runtime->lane.args.group[index].page_table_stride;
@@ -61,7 +65,7 @@ cgr_status cgr__buffer_get(cgr_runtime *runtime, const char *function, const cgr
   if (buffer == CGR_BUFFER_DECLARED)
     CGR__TRY(view_declared(runtime, function, index, &full));
   else
-    CGR__TRY(view_own(runtime, function, buffer, index, &full));
+    CGR__TRY(view_own(runtime, function, where ? where->program : 0, buffer, index, &full));
   cgr__sized_write(view, &full, sizeof full);
   return CGR_OK;
 }

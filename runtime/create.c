@@ -152,6 +152,10 @@ static void make_args(cgr_runtime *rt) {
   a->vocab_size = rt->setup.config.vocab_size;
   a->num_groups = l->num_groups;
   a->num_sets = l->num_sets;
+  a->num_programs = l->num_programs;
+  for (int32_t p = 0; p < l->num_programs; p++)
+    rt->lane.other_groups[p] = cgr__setup_other_groups(&rt->setup, p);
+  a->other_groups = rt->lane.other_groups[0];
   if (rt->setup.lengths >= 0)
     a->lengths = (const int32_t *)(void *)(rt->arena + rt->layout.declared[rt->setup.lengths].offset);
   if (rt->setup.stops >= 0)
@@ -396,6 +400,7 @@ static cgr_status build_runtime(cgr_runtime *rt, const cgr_config *config) {
   rt->checks = rt->setup.checks;
   rt->at_return |= rt->checks ? CGR__RETURN_LEAVES : 0;
   rt->reorder_threshold = rt->setup.split.threshold;
+  rt->flags |= rt->setup.config.num_programs > 1 ? CGR__RUNTIME_PROGRAMS : 0;
   make_graphs(rt);
   CGR__TRY(take_runtime_host_memory(rt));
   CGR__TRY(take_runtime_device_memory(rt));

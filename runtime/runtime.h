@@ -68,7 +68,8 @@ enum {
   CGR__RUNTIME_LABELS = CGR__WATCH_LABELS, /* a graph that gets labels is being captured */
   CGR__RUNTIME_TIMED = 8,                  /* steps take timestamps: timing.h */
   CGR__RUNTIME_TIMED_LAYERS = 16,          /* and of layers, too */
-  CGR__RUNTIME_REPEATS = 32                /* a prepare that finds no room will be repeated */
+  CGR__RUNTIME_REPEATS = 32,               /* a prepare that finds no room will be repeated */
+  CGR__RUNTIME_PROGRAMS = 64               /* there are several programs */
 };
 
 enum {
@@ -114,6 +115,12 @@ typedef struct cgr__resources {
   } entry[CGR_MAX_RESOURCES];
 } cgr__resources;
 
+/* What a program's steps are recorded by. */
+typedef struct cgr__program {
+  cgr_record_function record; /* NULL: not known yet */
+  void *engine;
+} cgr__program;
+
 /* An unchanged step touches only the first cache lines, those at which a member is aligned, and that of the rows
  * (tests/runtime/lines). */
 struct cgr_runtime {
@@ -139,8 +146,8 @@ struct cgr_runtime {
   char *dump; /* [dump_bytes] for cgr_config.dump; NULL: there is none */
   size_t dump_bytes;
   void (*tell_dump)(cgr_runtime *rt); /* calls it if that is due; report/dump.c */
-  cgr_record_function record;
-  void *engine;
+  cgr__program program[CGR__MAX_PROGRAMS];
+  uint64_t same_batch; /* a step given whole whose batch layout is that of step lane.device_batch; with several programs */
   cgr__step_recorder recorder;          /* of the step that is being enqueued; one at a time */
   cudaStream_t own_stream, side_stream; /* own: captures, warm-up, steps that only use a number up; side: planner, buffers on
                                            demand, plans of backends, fetch */
@@ -190,7 +197,8 @@ cgr_status cgr__runtime_check_unprepared(const cgr_runtime *rt, const char *func
 cgr_status cgr__runtime_check_graphs(const cgr_runtime *rt, const char *function);
 cgr_status cgr__runtime_check_lane(cgr_runtime *rt, const char *function, int32_t lane);
 cgr_status cgr__runtime_check_where(cgr_runtime *rt, const char *function, const cgr_where *where); /* NULL: the first */
-cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_mark mark);           /* not its seq */
+cgr_status cgr__runtime_check_program(const cgr_runtime *rt, const char *function, const char *field, int32_t program);
+cgr_status cgr__runtime_check_mark(cgr_runtime *rt, const char *function, cgr_mark mark); /* not its seq */
 /* Checks that a step has been launched, and that its result has not been overwritten. */
 cgr_status cgr__check_seq(const cgr_runtime *rt, const char *function, uint64_t seq);
 /* Whether the handle is that of a runtime, dead or alive. */

@@ -120,8 +120,10 @@ typedef struct cgr_group {
   int32_t length_set;        /* whose tokens its pages hold; the same for all its layers with a cache; 0: the sequences */
   int32_t kernel_page_size;  /* tokens of a page for the engine's backends: page_size, or a power of two that divides it; 0:
                                 page_size. See above for what smaller ones need */
+  int32_t program;           /* whose tokens its pages hold: 0 .. num_programs - 1; above 0 only with length_set 0 */
+  int32_t reserved;          /* 0 */
 } cgr_group;
-#define CGR_GROUP_INIT { (uint32_t)sizeof(cgr_group), 0, 0, 0, 0, NULL, 0, 0, 0 }
+#define CGR_GROUP_INIT { (uint32_t)sizeof(cgr_group), 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0 }
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
@@ -152,7 +154,7 @@ typedef enum cgr_layer_flag {
  * In any other step the layer must not be called. */
 typedef struct cgr_layer {
   uint32_t size;
-  int32_t program;           /* 0 */
+  int32_t program;           /* whose steps it is in (programs.h); with a cache: that of its group */
   int32_t group;             /* index into cgr_config.groups; 0 if there are none */
   int32_t backend;           /* 0: the library's own kernels; else an index into cgr_config.backends, plus 1 */
   int32_t length_set;        /* 0: the sequences themselves. With a cache: that of the group */
@@ -372,8 +374,8 @@ typedef struct cgr_plan_key {
   int32_t num_tokens;   /* padded */
   int32_t query_len;    /* of every request; 0: they differ */
   uint32_t variant;     /* 0 for eager steps, of whatever variant: see cgr_plan_step and cgr_record_info */
-  int32_t draft;        /* 0: this version has no drafts */
-  int32_t reserved;
+  int32_t draft;        /* 0 */
+  int32_t program;      /* of the graph; 0 for eager steps, of whatever program: see cgr_plan_step and cgr_record_info */
   cgr_device *device;
   void *workspace;      /* the backend's device memory, aligned to 256 bytes; NULL: it asked for none. This and plan keep one
                            address for the runtime's life, in every key, and `create` gets them already */
@@ -409,7 +411,7 @@ typedef struct cgr_plan_step {
   int32_t max_decode_seq_len;     /* the largest of the decodes' seq_lens; 0 if there are none */
   int32_t max_prefill_seq_len;    /* the same of the other requests */
   uint32_t variant;               /* of the key that the step runs as */
-  int32_t reserved;
+  int32_t program;                /* whose step it is */
 } cgr_plan_step;
 #define CGR_PLAN_STEP_INIT \
   { (uint32_t)sizeof(cgr_plan_step), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0 }

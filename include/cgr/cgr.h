@@ -5,11 +5,11 @@
  *
  * Start with the rules in base.h, then read in this order. Apart, for those who need them: inspect.h and tracing.h look at a
  * runtime, names.h has the names of enumerators, planners.h plans without a runtime, gather.h copies pages of an 8-bit cache
- * as 16-bit values, ask.h asks what kernels can do and want, ranks.h keeps several GPUs in step, stops.h ends requests on the
- * device, interop/ has the plans of other libraries' kernels.
+ * as 16-bit values, ask.h asks what kernels can do and want, programs.h has a draft model next to its target, ranks.h keeps several
+ * GPUs in step, stops.h ends requests on the device, interop/ has the plans of other libraries' kernels.
  *
  * Reserved for later versions, and refused by name until then (CGR_ERROR_UNSUPPORTED, or CGR_ERROR_INVALID_ARGUMENT where only
- * the number of a lane or program is given): more than one program and lane, drafts, several steps in one launch. */
+ * the number of a lane is given): more than one lane, several steps in one launch. */
 #ifndef CGR_CGR_H
 #define CGR_CGR_H
 

@@ -20,7 +20,7 @@ typedef enum cgr_graph_kind { CGR_KIND_NONE = 0, CGR_KIND_PIECEWISE = 1, CGR_KIN
 /* What a graph is captured for; compared by value. */
 typedef struct cgr_key {
   int32_t kind;         /* cgr_graph_kind; NONE: an eager step */
-  int32_t program;      /* 0 */
+  int32_t program;      /* 0 .. num_programs - 1 */
   int32_t lane;         /* 0 */
   int32_t num_tokens;   /* padded */
   int32_t num_requests; /* padded */
@@ -33,7 +33,7 @@ typedef struct cgr_key {
 #define CGR_KEY_INIT { 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0, 0 } }
 
 /* A lane (a set of step buffers) and a program (a target model, a draft, ...), for calls that concern one of several. NULL in its
- * place, like zeros, names the first of each; this version has no others. Never grows. */
+ * place, like zeros, names the first of each; this version has no other lanes (programs: programs.h). Never grows. */
 typedef struct cgr_where {
   int32_t lane;    /* 0 .. num_lanes - 1 */
   int32_t program; /* 0 .. num_programs - 1 */
@@ -130,7 +130,7 @@ typedef struct cgr_config {
   int32_t num_buffers;           /* 0 .. 64, minus one for each workspace and each plan_bytes of a backend in use, minus one
                                     if num_length_sets is above 1, and minus one with max_stop_tokens */
   int32_t num_backends;          /* 0 .. 8 */
-  int32_t num_programs;          /* 0: 1 */
+  int32_t num_programs;          /* 1 .. 4: the target and its drafts (programs.h), which need num_draft_tokens; 0: 1 */
   int32_t num_lanes;             /* 0: 1 */
   int32_t num_draft_tokens;      /* k: guesses that a request can have in a step (CGR_REQUEST_DRAFTS), 0 .. 64 */
   int32_t max_steps;             /* 0 */

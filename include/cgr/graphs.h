@@ -41,13 +41,13 @@ typedef enum cgr_capture_flag {
 
 typedef struct cgr_capture {
   uint32_t size;
-  int32_t program;            /* 0 */
+  int32_t program;            /* whose `record` and keys these are, 0 .. num_programs - 1 */
   cgr_record_function record; /* kept, with `engine`: eager steps call it. If either changes, all graphs become stale,
                                  even if every capture then fails */
   void *engine;
   const cgr_key *keys;        /* [num_keys] of cgr_runtime_graph_stats, to be captured in this order, if they have no graph or a
                                  stale one; NULL: all */
-  int32_t num_keys;           /* 0: all, and keys is NULL */
+  int32_t num_keys;           /* 0: all of the program, and keys is NULL */
   uint32_t flags;             /* CGR_CAPTURE_* */
   double max_ms;              /* budget: time of this call; 0: none */
   uint64_t max_bytes;         /* budget: device memory of all graphs of the runtime, those captured before included; 0: none */

@@ -31,8 +31,8 @@ typedef enum cgr_buffer {
                                   included; padding repeats the last value. From here on a page has kernel_page_size tokens
                                   (cgr_group), and n = page_size / kernel_page_size of them are one page of the page table */
   CGR_BUFFER_KV_LAST_PAGE_LEN, /* i32 [R] per group: tokens in the last page; padding and empty requests 1 */
-  CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the cache before this step; row M is 0. Of a row that has ended
-                                  (stops.h), with the sign bit set */
+  CGR_BUFFER_ROW_COMPUTED,     /* i32 [M+1] tokens in the program's cache before this step (cgr_where); row M is 0. Of a row that
+                                  has ended (stops.h), with the sign bit set in program 0 */
   CGR_BUFFER_ROW_LAST_TOKENS,  /* i32 [M+1][1+k] what the row's last step sampled, the latest first: [0] is CGR_TOKEN_LAST; row M
                                   is 0, and what is past row_num_accepted undefined */
   CGR_BUFFER_ROW_NUM_ACCEPTED, /* i32 [M+1] guesses that the row's last step accepted; row M is 0 */

@@ -41,7 +41,7 @@ typedef struct cgr_staged {
 typedef struct cgr_batch {
   uint32_t size;
   int32_t lane;              /* 0 */
-  int32_t program;           /* 0 */
+  int32_t program;           /* whose step it is, 0 .. num_programs - 1; of a draft see programs.h */
   int32_t num_requests;      /* 0 .. max_requests; 0: a step without requests (a dummy step); or CGR_BATCH_STANDING */
   const int32_t *rows;       /* [num_requests], each open, none twice */
   const int32_t *query_lens; /* [num_requests]; NULL: 1 each */
@@ -82,7 +82,7 @@ typedef struct cgr_batch {
  * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
  * with `tokens` NULL that are not all guesses but the first (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first
  * (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); guesses that a batch could not have, and CGR_TOKEN_DRAFT
- * where it cannot stand (CGR_ERROR_INVALID_ARGUMENT); another lane or program (CGR_ERROR_INVALID_ARGUMENT); while a step is
+ * where it cannot stand (CGR_ERROR_INVALID_ARGUMENT); another lane (CGR_ERROR_INVALID_ARGUMENT) or program; while a step is
  * prepared, inside `record` and calls (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
@@ -184,7 +184,8 @@ typedef enum cgr_guard_error {
                              the kernels were launched for, or does not end at the step's. The step ran without requests: set
                              their lengths back */
   CGR_GUARD_LENGTH = 5,   /* sequence of `value` tokens, longer than max_seq_len (or max_other_lens); the request ran
-                             with length 0 */
+                             with length 0. Of a draft also a request that lacks `value` tokens, too few or too many to
+                             follow the target (programs.h) */
   CGR_GUARD_CHANGE = 6,   /* a malformed change record; it was dropped */
   CGR_GUARD_ACCEPTED = 7, /* CGR_BUFFER_NUM_ACCEPTED of request `index` is `value`, which is not 0 .. its guesses: none counts as
                              accepted, and what the request sampled cannot be trusted: set its length back */

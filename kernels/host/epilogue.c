@@ -17,23 +17,43 @@ static int32_t count_accepted(const cgr__step_args *args, int32_t i, int32_t row
   return 0;
 }
 
+/* A sampled token as rows go on with it. */
+static int32_t checked_token(const cgr__step_args *args, int32_t i, int32_t row, int32_t token) {
+  if (args->vocab_size == 0 || (token >= 0 && token < args->vocab_size))
+    return token;
+  cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, token);
+  return 0;
+}
+
 /* What request i has sampled becomes what its row goes on with, the latest first. */
 static void commit_tokens(const cgr__step_args *args, int32_t i, int32_t row, int32_t accepted) {
   int32_t *last = args->buffers.row_last_tokens + (int64_t)row * args->token_stride;
   const int32_t *next = args->buffers.next_tokens + (int64_t)i * args->token_stride;
-  for (int32_t j = 0; j <= accepted; j++) {
-    int32_t token = next[accepted - j];
-    bool bad = !cgr__is_in_vocabulary(token, args->vocab_size);
-    if (bad)
-      cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, token);
-    last[j] = bad ? 0 : token;
-  }
+  for (int32_t j = 0; j <= accepted; j++)
+    last[j] = checked_token(args, i, row, next[accepted - j]);
 }
 
 /* Whether an earlier step has ended the row of a request, which may be no row at all. */
 static bool has_ended_before(const cgr__step_args *args, int32_t row) {
   return args->stops && row >= 0 && row < args->max_rows &&
-         cgr__row_has_ended(args->buffers.row_computed[row], args->max_lens[0]);
+         cgr__row_has_ended(cgr__step_computed(args, 0)[row], args->max_lens[0]);
+}
+
+/* Commits request i of a program after the first, which guesses. */
+static int32_t commit_draft(const cgr__step_args *args, int32_t i, cgr_end *end) {
+  const cgr__buffers *b = &args->buffers;
+  const int32_t upto = b->query_start_loc[i + 1], most = args->token_stride - 1;
+  const int32_t row = b->request_rows[i], seq_len = b->seq_lens[0][i];
+  *end = seq_len <= 0 && has_ended_before(args, row) ? CGR_END_BEFORE : CGR_END_NONE;
+  if (seq_len <= 0 || upto <= b->query_start_loc[i])
+    return 0;
+  b->row_computed[row] = seq_len - (upto - 1 - b->logits_indices[i]);
+  if ((uint32_t)b->request_flags[i] & CGR_REQUEST_PARTIAL)
+    return 0;
+  int32_t *guesses = b->row_draft_tokens + (int64_t)row * most;
+  memcpy(guesses, b->draft_tokens + (int64_t)i * most, (size_t)most * sizeof *guesses);
+  guesses[0] = checked_token(args, i, row, b->next_tokens[(int64_t)i * args->token_stride]);
+  return 1;
 }
 
 /* Where what request i has sampled ends its row. */
@@ -77,7 +97,7 @@ static bool write_requests(const cgr__step_args *args, unsigned char *slot, int3
   bool ends = false;
   for (int32_t i = 0; i < num_requests; i++) {
     cgr_end end;
-    num_tokens[i] = commit_request(args, i, &end);
+    num_tokens[i] = args->program > 0 ? commit_draft(args, i, &end) : commit_request(args, i, &end);
     if (!args->stops)
       continue;
     ended[i] = (int32_t)end;

@@ -171,9 +171,10 @@ static bool apply_change(const cgr__step_args *args, uint32_t kind, int32_t row,
     return apply_page(args, (int32_t)(kind >> 8), row, index, value);
   if ((kind & 0xffu) == CGR__CHANGE_DATA)
     return apply_data(args, kind >> 8, row, index, value);
-  if (kind == CGR__CHANGE_COMPUTED) {
-    args->buffers.row_computed[row] = value;
-    args->buffers.row_num_accepted[row] = 0;
+  if ((kind & 0xffu) == CGR__CHANGE_COMPUTED && kind >> 8 < (uint32_t)(args->num_programs > 1 ? args->num_programs : 1)) {
+    cgr__step_computed(args, (int32_t)(kind >> 8))[row] = value;
+    if (kind == CGR__CHANGE_COMPUTED)
+      args->buffers.row_num_accepted[row] = 0;
     return true;
   }
   return false;
@@ -193,10 +194,10 @@ static void apply_changes(const cgr__step_args *args, const incoming *in) {
   }
 }
 
-/* `context`: the arguments. A row that has ended looks too short, and is emptied as one is that a guard refuses. */
+/* `context`: the arguments. A row that has ended looks too short, also to what follows it, and is emptied as one is that a guard refuses. */
 static void refuse_metadata(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
   const cgr__step_args *args = (const cgr__step_args *)context;
-  if (error == CGR_GUARD_LENGTH && args->stops && cgr__row_has_ended(args->buffers.row_computed[row], args->max_lens[0]))
+  if (error == CGR_GUARD_LENGTH && args->stops && cgr__row_has_ended(cgr__step_computed(args, 0)[row], args->max_lens[0]))
     return;
   cgr__host_claim_error(&args->state->error, error, row, index, value);
 }
@@ -216,29 +217,47 @@ static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
   return m;
 }
 
-static cgr__metadata_sets sets_of(const cgr__step_args *args) {
+static cgr__metadata_sets sets_of(const cgr__step_args *args, const int32_t *follows) {
   cgr__metadata_sets sets = { .num_sets = args->num_sets, .set = args->set };
   sets.lengths = args->lengths;
   sets.max_lens = args->max_lens;
   sets.seq_lens = args->buffers.seq_lens;
-  for (int32_t g = 0; g < args->num_groups; g++)
-    sets.group_set[g] = args->group[g].length_set;
+  if (args->program > 0) {
+    sets.num_sets = sets.num_sets > 1 ? sets.num_sets : 1;
+    sets.follows = follows;
+    sets.target_computed = cgr__step_computed(args, 0);
+    sets.num_accepted = args->buffers.row_num_accepted;
+  }
   return sets;
+}
+
+/* P26: which requests follow the first program. */
+static void find_following(const cgr__step_args *args, const incoming *in, int32_t *follows) {
+  const int32_t *starts = args->buffers.query_start_loc;
+  for (int32_t i = 0; i < in->num_requests; i++)
+    follows[i] = cgr__step_guesses(args->buffers.request_flags[i], starts[i + 1] - starts[i], args->token_stride) > 0;
 }
 
 /* P15 to P24. The batch layout is in its buffers: the rest of the step's metadata follows from it and from the rows' state. */
 static void derive_metadata(const cgr__step_args *args, const incoming *in) {
   cgr_metadata_group groups[CGR__MAX_GROUPS];
   cgr_metadata m = CGR_METADATA_INIT;
-  const cgr__metadata_sets sets = sets_of(args);
-  for (int32_t g = 0; g < args->num_groups; g++)
-    groups[g] = group_of(args, g);
+  int32_t follows[CGR__MAX_REQUESTS];
+  cgr__metadata_sets sets = sets_of(args, follows);
+  if (args->program > 0)
+    find_following(args, in, follows);
+  m.num_groups = 0;
+  for (int32_t g = 0; g < args->num_groups; g++) {
+    if (args->other_groups >> g & 1u)
+      continue;
+    sets.group_set[m.num_groups] = args->group[g].length_set;
+    groups[m.num_groups++] = group_of(args, g);
+  }
   m.num_requests = in->num_requests;
   m.padded_requests = args->padded_requests;
   m.padded_tokens = args->padded_tokens;
   m.max_rows = args->max_rows;
   m.max_seq_len = args->max_lens[0];
-  m.num_groups = args->num_groups;
   m.groups = groups;
   m.tokens = in->flags & CGR__RING_SLOT_TOKENS ? in->tokens : NULL;
   m.row_computed = args->buffers.row_computed;
@@ -249,8 +268,8 @@ static void derive_metadata(const cgr__step_args *args, const incoming *in) {
   m.seq_lens = args->buffers.seq_lens[0];
   m.request_rows = args->buffers.request_rows;
   m.logits_indices = args->buffers.logits_indices;
-  cgr__metadata_fill(&m, args->num_sets > 1 ? &sets : NULL, in->num_tokens, args->token_stride, refuse_metadata,
-                     (void *)(uintptr_t)args);
+  cgr__metadata_fill(&m, args->num_sets > 1 || args->program > 0 ? &sets : NULL, in->num_tokens, args->token_stride,
+                     refuse_metadata, (void *)(uintptr_t)args);
   for (int32_t i = in->num_requests; i < args->padded_requests; i++)
     args->buffers.request_flags[i] = 0;
   for (int32_t t = in->num_tokens; t < args->padded_tokens; t++)
@@ -286,6 +305,21 @@ static int32_t load_guess(const cgr__step_args *args, int32_t i, int32_t index) 
     return guess;
   cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, guess);
   return 0;
+}
+
+/* P26. */
+static void take_followed(const cgr__step_args *args, const incoming *in) {
+  const cgr__buffers *b = &args->buffers;
+  for (int32_t i = 0; i < args->padded_requests; i++) {
+    const int32_t start = b->query_start_loc[i], end = b->query_start_loc[i + 1];
+    b->num_drafts[i] = 0;
+    if (i >= in->num_requests || b->seq_lens[0][i] == 0 ||
+        cgr__step_guesses(b->request_flags[i], end - start, args->token_stride) == 0)
+      continue;
+    const int32_t *last = b->row_last_tokens + (int64_t)b->request_rows[i] * args->token_stride;
+    for (int32_t t = start; t < end; t++)
+      b->input_ids[t] = last[t < b->logits_indices[i] ? b->logits_indices[i] - t : 0];
+  }
 }
 
 /* P25. */
@@ -345,7 +379,9 @@ void cgr__host_prologue(const void *pointer) {
   derive_metadata(args, &in);
   if (in.flags & CGR__RING_SLOT_EDITS)
     take_edited_tokens(args, &in);
-  if (args->token_stride > 1)
+  if (args->program > 0)
+    take_followed(args, &in);
+  else if (args->token_stride > 1)
     take_guesses(args, &in);
   write_counts(args, &in);
 }

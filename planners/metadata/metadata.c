@@ -21,6 +21,18 @@ typedef struct lengths {
   int32_t in[CGR__MAX_SETS];
 } lengths;
 
+static bool follows(const fill *f, int32_t i) { return f->sets && f->sets->follows && f->sets->follows[i]; }
+
+/* How many of its tokens a request of the draft has, that follows; all of them otherwise. */
+static int64_t count_tokens(const fill *f, int32_t i, int32_t query_len) {
+  const int32_t row = f->m->request_rows[i];
+  return follows(f, i) ? (int64_t)f->sets->target_computed[row] + 1 - f->m->row_computed[row] : query_len;
+}
+
+static bool can_follow(const fill *f, int32_t row, int64_t count, int32_t query_len) {
+  return count >= 1 && count <= query_len && count <= (int64_t)f->sets->num_accepted[row] + 1;
+}
+
 static int32_t num_sets(const fill *f) { return f->sets ? f->sets->num_sets : 1; }
 
 /* All 0 when a guard refuses the request. */
@@ -41,6 +53,10 @@ static lengths request_lengths(const fill *f, int32_t i) {
       return none;
     }
     all.in[s] = (int32_t)length;
+  }
+  if (follows(f, i) && !can_follow(f, row, count_tokens(f, i, query_len), query_len)) {
+    refuse(f, CGR_GUARD_LENGTH, row, i, count_tokens(f, i, query_len));
+    return none;
   }
   return all;
 }
@@ -79,6 +95,8 @@ static int32_t write_request(const fill *f, int32_t i) {
   for (int32_t s = 1; s < num_sets(f); s++)
     f->sets->seq_lens[s][i] = all.in[s];
   m->logits_indices[i] = query_len > 0 ? m->query_start_loc[i + 1] - 1 : 0;
+  if (real && all.in[0] > 0 && follows(f, i))
+    m->logits_indices[i] = m->query_start_loc[i] + (int32_t)count_tokens(f, i, query_len) - 1;
   for (int32_t k = 0; k < m->num_groups; k++) {
     const cgr_metadata_group *group = &m->groups[k];
     int32_t seq_len = all.in[set_of(f, k)], size = cgr__kernel_page_size(group);

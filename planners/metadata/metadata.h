@@ -15,13 +15,15 @@ extern "C" {
 /* Called for each thing that a guard refuses; cgr/planners.h says what row, index and value mean. */
 typedef void (*cgr__refuse_function)(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value);
 
-/* Length sets other than the sequences. */
+/* Length sets other than the sequences, and requests of a draft that follow the target. */
 typedef struct cgr__metadata_sets {
   int32_t num_sets, set;    /* how many; the one whose tokens the step has */
   const int32_t *lengths;   /* [rows][num_sets - 1] of the sets after 0 */
   const int32_t *max_lens;  /* [num_sets]: the most tokens of a row in each */
   int32_t *const *seq_lens; /* out, [num_sets][padded_requests]; those of set 0, and its bound, are the metadata's own */
   int32_t group_set[CGR__MAX_GROUPS];
+  const int32_t *follows; /* [num_requests]: 1: the request follows the target (kernels/step.h, P26); NULL: none does */
+  const int32_t *target_computed, *num_accepted; /* [rows], with `follows` */
 } cgr__metadata_sets;
 
 /* Tokens of the pages that kv_indptr counts and that are listed on demand. */

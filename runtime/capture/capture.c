@@ -13,12 +13,15 @@
 
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
-static cgr_status check_key(cgr_runtime *rt, const char *function, int32_t i, const cgr_key *key) {
+static cgr_status check_key(cgr_runtime *rt, const char *function, int32_t program, int32_t i, const cgr_key *key) {
   char what[80], kind[40];
   snprintf(what, sizeof what, "%s: capture.keys[%d]", function, i);
   snprintf(kind, sizeof kind, "capture.keys[%d].kind", i);
   CGR__TRY(cgr__check_choice(function, kind, &cgr__graph_kinds, key->kind));
   CGR__TRY(cgr__key_check_unused(what, key));
+  if (key->program != program)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s.program is %d, expected %d, that of the capture", what, key->program,
+                     program);
   if (cgr__graphs_find(&rt->graphs, key))
     return CGR_OK;
   return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
@@ -36,14 +39,12 @@ static cgr_status check_keys(cgr_runtime *rt, const char *function, const cgr_ca
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.keys is NULL, expected %d key%s", function, c->num_keys,
                      cgr__plural(c->num_keys));
   for (int32_t i = 0; i < c->num_keys; i++)
-    CGR__TRY(check_key(rt, function, i, &c->keys[i]));
+    CGR__TRY(check_key(rt, function, c->program, i, &c->keys[i]));
   return CGR_OK;
 }
 
 static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr_capture *c) {
-  if (c->program != 0)
-    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: capture.program is %d, expected 0 (num_programs is 1)", function,
-                     c->program);
+  CGR__TRY(cgr__runtime_check_program(rt, function, "capture.program", c->program));
   if (!c->record)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: capture.record is NULL, expected a function", function);
   CGR__TRY(cgr__check_choice(function, "capture.flags", &cgr__capture_flags, c->flags));
@@ -54,15 +55,16 @@ static cgr_status check_capture(cgr_runtime *rt, const char *function, const cgr
 
 /* Replays and eager steps come from one model: graphs of another are stale, and keys that failed are tried again. */
 static void keep_record(cgr_runtime *rt, const cgr_capture *c) {
-  if (rt->record && (rt->record != c->record || rt->engine != c->engine)) {
+  cgr__program *program = &rt->program[c->program];
+  if (program->record && (program->record != c->record || program->engine != c->engine)) {
     cgr__holders_lock();
     cgr__regions_touch(&rt->regions);
     cgr__holders_unlock();
     for (int32_t i = 0; i < rt->graphs.count; i++)
       rt->graphs.entry[i].failures = 0;
   }
-  rt->record = c->record;
-  rt->engine = c->engine;
+  program->record = c->record;
+  program->engine = c->engine;
 }
 
 cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_capture *capture, cgr_capture *c) {
@@ -80,22 +82,24 @@ cgr_status cgr__capture_start(cgr_runtime *rt, const char *function, const cgr_c
   return CGR_OK;
 }
 
-/* Entries are variant by variant; captures go size by size over all variants, so that every variant has its large graphs before
- * any has its small ones. */
-static int32_t by_size(const cgr__graphs *graphs, int32_t i) {
+/* Entries are variant by variant; captures go size by size over all variants of the program, so that every variant has its large
+ * graphs before any has its small ones. */
+static int32_t by_size(const cgr__graphs *graphs, int32_t program, int32_t i) {
+  const cgr__program_keys keys = cgr__graphs_of_program(graphs, program);
   int32_t captured = 0;
-  for (int32_t v = 0; v < graphs->num_variants; v++)
-    captured += graphs->variant[v].base >= 0;
-  return i % captured * (graphs->count / captured) + i / captured;
+  for (int32_t v = 0; v < graphs->num_step_variants; v++)
+    captured += graphs->variant[v].program == program && graphs->variant[v].base >= 0;
+  i = keys.count - 1 - i;
+  return keys.first + i % captured * (keys.count / captured) + i / captured;
 }
 
 int32_t cgr__capture_count(const cgr_runtime *rt, const cgr_capture *c) {
-  return c->num_keys > 0 ? c->num_keys : rt->graphs.count;
+  return c->num_keys > 0 ? c->num_keys : cgr__graphs_of_program(&rt->graphs, c->program).count;
 }
 
 cgr__graph_entry *cgr__capture_entry(cgr_runtime *rt, const cgr_capture *c, int32_t i) {
   cgr__graphs *graphs = &rt->graphs;
-  return c->num_keys > 0 ? cgr__graphs_find(graphs, &c->keys[i]) : &graphs->entry[by_size(graphs, graphs->count - 1 - i)];
+  return c->num_keys > 0 ? cgr__graphs_find(graphs, &c->keys[i]) : &graphs->entry[by_size(graphs, c->program, i)];
 }
 
 /* --------------------------------------------------------------------------------------------------------------- capture */
@@ -108,8 +112,8 @@ cgr_status cgr__capture_body_of(void *context, cgr__open_capture *capture) {
                                  .entry = cgr__graphs_find(&c->runtime->graphs, c->key),
                                  .stream = capture->stream,
                                  .capture = capture,
-                                 .record = c->runtime->record,
-                                 .engine = c->runtime->engine,
+                                 .record = c->runtime->program[c->key->program].record,
+                                 .engine = c->runtime->program[c->key->program].engine,
                                  .real_tokens = -1,
                                  .real_requests = -1 };
   cgr__enqueue_result result;
@@ -321,8 +325,8 @@ static cgr_status warm_up(cgr_runtime *runtime, const cgr_capture *capture) {
   for (int32_t i = 0; i < cgr__capture_count(runtime, &c); i++) {
     cgr__enqueue enqueue = { .key = cgr__capture_entry(runtime, &c, i)->key,
                              .stream = runtime->own_stream,
-                             .record = runtime->record,
-                             .engine = runtime->engine,
+                             .record = c.record,
+                             .engine = c.engine,
                              .warms_up = true };
     enqueue.key.kind = CGR_KIND_NONE;
     CGR__TRY(cgr__launch_internal(runtime, "cgr_runtime_warmup", &enqueue, false));

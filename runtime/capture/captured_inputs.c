@@ -15,6 +15,7 @@ void cgr__captured_inputs_list(const cgr_runtime *rt, cgr__captured_input list[C
     { "staged", &rt->lane.staged_args, sizeof rt->lane.staged_args },
     { "on_demand", &rt->lane.on_demand_args, sizeof rt->lane.on_demand_args },
     { "config", &setup->config, sizeof setup->config },
+    { "other_groups", rt->lane.other_groups, sizeof rt->lane.other_groups },
     { "layers", setup->layers, layers * sizeof *setup->layers },
     { "kinds", setup->kinds, layers * sizeof *setup->kinds },
     { "plans", &setup->plans, sizeof setup->plans },

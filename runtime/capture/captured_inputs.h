@@ -15,7 +15,7 @@ typedef struct cgr__captured_input {
   size_t bytes;
 } cgr__captured_input;
 
-#define CGR__NUM_CAPTURED_INPUTS 10
+#define CGR__NUM_CAPTURED_INPUTS 11
 void cgr__captured_inputs_list(const cgr_runtime *rt, cgr__captured_input list[CGR__NUM_CAPTURED_INPUTS]);
 
 /* The hash of all of it. */

@@ -43,7 +43,7 @@ static void report_uncovered(const cgr_runtime *rt, const char *text) {
 enum { GAP_NONE, GAP_END, GAP_PADDED, GAP_END_PIECES, GAP_PADDED_PIECES, NUM_GAPS };
 
 static int gap_of(const cgr_runtime *rt, const cgr__uniform_keys *keys, int32_t query_len, int32_t n) {
-  const cgr__batch_shape shape = { n, n * query_len, query_len, query_len, 0 };
+  const cgr__batch_shape shape = { n, n * query_len, query_len, query_len, 0, 0 };
   const cgr__graph_entry *best = cgr__graphs_best(&rt->graphs, &shape);
   if (best && best->key.kind == rt->setup.keys.uniform_kind)
     return GAP_NONE;
@@ -104,7 +104,7 @@ static void tell_uniform(const cgr_runtime *rt, int32_t query_len) {
 /* ----------------------------------------------------------------------------------------------------------- mixed steps */
 
 static bool serves_tokens(const cgr_runtime *rt, int32_t num_tokens) {
-  const cgr__batch_shape shape = { 1, num_tokens, 0, INT32_MAX, 0 };
+  const cgr__batch_shape shape = { 1, num_tokens, 0, INT32_MAX, 0, 0 };
   return cgr__graphs_best(&rt->graphs, &shape) != NULL;
 }
 

@@ -232,15 +232,25 @@ static bool check_plan_numbers(const cgr_backend *b, int32_t i, cgr__findings *f
   return false;
 }
 
+/* In whose steps there is a layer of the backend's, a bit each. */
+static uint8_t programs_of(const cgr__setup *setup, int32_t backend) {
+  uint32_t programs = 0;
+  for (int32_t i = 0; i < setup->config.num_layers; i++)
+    if (setup->layers[i].size != 0 && setup->layers[i].backend == backend)
+      programs |= 1u << setup->layers[i].program;
+  return (uint8_t)programs;
+}
+
 void cgr__setup_backend_plans(cgr__setup *setup, cgr__findings *f) {
   setup->num_declared = setup->config.num_buffers;
   for (int32_t i = 0; i <= setup->config.num_backends; i++) {
     const cgr_backend *b = &setup->backends[i];
     cgr__planning *p = &setup->planning[i];
-    *p = (cgr__planning){ false, -1, -1 };
+    *p = (cgr__planning){ false, 0, -1, -1 };
     if (b->size == 0 || !check_plan_numbers(b, i, f) || !cgr__setup_uses(setup, i))
       continue;
     p->in_use = true;
+    p->programs = programs_of(setup, i);
     p->workspace = add_buffer(setup, CGR_SOURCE_DEVICE, b->workspace_bytes);
     p->plan = add_buffer(setup, CGR_SOURCE_STAGED, b->plan_bytes);
     if ((b->workspace_bytes > 0 && p->workspace < 0) || (b->plan_bytes > 0 && p->plan < 0))

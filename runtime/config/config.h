@@ -28,6 +28,7 @@
 /* How a backend plans. */
 typedef struct cgr__planning {
   bool in_use;             /* some layer names it */
+  uint8_t programs;        /* in whose steps there is such a layer: a bit each */
   int32_t workspace, plan; /* index of the declared buffer; -1: it has none */
 } cgr__planning;
 
@@ -119,6 +120,14 @@ typedef struct cgr__backend_plans_layout {
 cgr__backend_plans_layout cgr__setup_backend_plans_layout(const cgr__setup *setup);
 /* keys.c: the mode and the captured sizes. `max_requests`: the bound, whatever the configuration says. */
 void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *findings);
+
+/* The groups of other programs, a bit each. */
+static inline uint32_t cgr__setup_other_groups(const cgr__setup *setup, int32_t program) {
+  uint32_t others = 0;
+  for (int32_t g = 0; g < setup->config.num_groups; g++)
+    others |= setup->groups[g].program != program ? 1u << g : 0u;
+  return others;
+}
 
 /* Whether the layer has cache views of its own: not those of kv_source, and not none (NO_CACHE). */
 static inline bool cgr__owns_cache(const cgr_layer *layer) {

@@ -94,6 +94,19 @@ static void check_group_numbers(cgr__setup *setup, int32_t i, cgr__findings *f) 
   setup->limits.pages_each[i] = g->page_size / g->kernel_page_size;
 }
 
+/* Only the target has other lengths than its sequences. A bad program becomes the first. */
+static void check_group_program(const cgr_config *c, cgr_group *g, int32_t i, cgr__findings *f) {
+  const cgr__field field = cgr__field_of("groups", i, "program");
+  cgr__findings_add_used(f, cgr__field_of("groups", i, "reserved").name, g->reserved);
+  if (!cgr__in_range_why(f, field.name, g->program, 0, c->num_programs - 1, "below num_programs"))
+    g->program = 0;
+  if (g->program == 0 || g->length_set == 0)
+    return;
+  cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, field.name, "is %d in a group of length set %d, expected 0 in this version",
+                    g->program, g->length_set);
+  g->program = 0;
+}
+
 static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   cgr_group *g = &setup->groups[i];
   if (!cgr__read_element("groups", "CGR_GROUP_INIT", setup->config.groups, i, g, sizeof *g, f))
@@ -105,6 +118,7 @@ static void read_group(cgr__setup *setup, int32_t i, cgr__findings *f) {
   if (g->read_trash_page == 0 && g->write_trash_page == 0)
     g->write_trash_page = 1;
   check_group_numbers(setup, i, f);
+  check_group_program(&setup->config, g, i, f);
 }
 
 /* Whether there is nothing that pages could hold. */

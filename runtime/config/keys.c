@@ -185,4 +185,5 @@ void cgr__setup_keys(cgr__setup *setup, int32_t max_requests, cgr__findings *f) 
   drop_lengths(setup);
   read_mixed(setup, max_requests, f);
   read_variants(setup, f);
+  setup->keys.num_programs = c->num_programs;
 }

@@ -17,8 +17,6 @@ static void refuse_layer(cgr__findings *f, cgr_status status, int32_t layer, con
 
 /* What is reserved for later versions whatever the kernel. */
 static void check_layer_reserved(cgr_layer *l, int32_t i, cgr__findings *f) {
-  if (l->program != 0)
-    refuse_layer(f, CGR_ERROR_UNSUPPORTED, i, "program", l->program, "0 in this version");
   if (l->reserved != 0)
     refuse_layer(f, CGR_ERROR_NEWER_STRUCT, i, "reserved", l->reserved, "0");
 }
@@ -141,6 +139,22 @@ static void check_layer_length_set(const cgr__setup *setup, cgr_layer *l, int32_
   if (l->group >= 0 && g->size != 0 && !(l->flags & CGR_LAYER_NO_CACHE) && l->length_set != g->length_set)
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected %d as in groups[%d], whose pages are its cache",
                       l->length_set, g->length_set, l->group);
+}
+
+/* A layer with a cache is in the steps of its group's program. A bad program becomes the first. */
+static void check_layer_program(const cgr__setup *setup, cgr_layer *l, int32_t i, cgr__findings *f) {
+  const cgr__field field = cgr__field_of("layers", i, "program");
+  const cgr_group *g = cgr__group_of(setup, l->group);
+  if (!cgr__in_range_why(f, field.name, l->program, 0, setup->config.num_programs - 1, "below num_programs")) {
+    l->program = 0;
+    return;
+  }
+  if (l->group >= 0 && g->size != 0 && !(l->flags & CGR_LAYER_NO_CACHE) && l->program != g->program)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, field.name, "is %d, expected %d as in groups[%d], whose pages are its cache",
+                      l->program, g->program, l->group);
+  if (l->program > 0 && l->length_set > 0)
+    cgr__findings_add(f, CGR_ERROR_UNSUPPORTED, field.name, "is %d in a layer of length set %d, expected 0 in this version",
+                      l->program, l->length_set);
 }
 
 /* Of two numbers, neither of which need be known. */
@@ -304,6 +318,7 @@ static void read_layer(cgr__setup *setup, int32_t i, cgr__findings *f) {
   check_layer_numbers(l, i, f);
   check_layer_group(c, l, i, f);
   check_layer_length_set(setup, l, i, f);
+  check_layer_program(setup, l, i, f);
   check_layer_heads(l, i, f);
   check_dtypes(setup, l, i, f);
   check_default_dtype(setup, l, i, f);

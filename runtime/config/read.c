@@ -153,6 +153,16 @@ static void check_config_reserved(cgr__findings *f, const char *field, int64_t v
                       most == 0 ? "0" : "0 or 1");
 }
 
+/* A draft guesses: without guesses it has nothing to do. */
+static void check_programs(cgr_config *c, cgr__findings *f) {
+  set_default(&c->num_programs, 1);
+  if (!cgr__in_range(f, "num_programs", c->num_programs, 1, CGR__MAX_PROGRAMS))
+    c->num_programs = CGR__MAX_PROGRAMS;
+  else if (c->num_programs > 1 && c->num_draft_tokens == 0)
+    cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "num_draft_tokens",
+                      "is 0, expected at least 1 with num_programs %d: the programs after the first are drafts", c->num_programs);
+}
+
 static void check_modes(const cgr_config *c, cgr__findings *f) {
   check_config_enums(c, f);
   cgr__in_range(f, "nvtx", c->nvtx, 0, 1);
@@ -160,7 +170,6 @@ static void check_modes(const cgr_config *c, cgr__findings *f) {
   cgr__in_range(f, "check_values", c->check_values, 0, 1);
   if (!cgr__is_choice(&cgr__timing_modes, c->timing))
     cgr__findings_add(f, CGR_ERROR_INVALID_ARGUMENT, "timing", "%s", cgr__choices_refusal(&cgr__timing_modes, c->timing).text);
-  check_config_reserved(f, "num_programs", c->num_programs, 1);
   check_config_reserved(f, "num_lanes", c->num_lanes, 1);
   check_config_reserved(f, "max_steps", c->max_steps, 0);
   cgr__in_range(f, "num_draft_tokens", c->num_draft_tokens, 0, CGR__MAX_DRAFT_TOKENS);
@@ -184,6 +193,7 @@ static void make_limits(cgr__setup *setup) {
   limits->token_stride = 1 + (c->num_draft_tokens > 0 && c->num_draft_tokens <= CGR__MAX_DRAFT_TOKENS ? c->num_draft_tokens : 0);
   limits->ring_depth = c->ring_depth;
   limits->max_changes = c->max_changes;
+  limits->num_programs = c->num_programs;
   limits->stamp_stride = cgr__stamp_stride(c->timing, c->num_layers);
   limits->value_words = c->check_values != 0;
 }
@@ -207,6 +217,7 @@ static void make_setup(cgr__setup *setup, cgr__findings *f) {
   int32_t largest = largest_bucket(&setup->config);
   check_config_limits(&setup->config, f);
   check_modes(&setup->config, f);
+  check_programs(&setup->config, f);
   cgr__setup_groups(setup, f);
   cgr__setup_backends(setup, f);
   cgr__setup_layers(setup, f);

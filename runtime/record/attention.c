@@ -49,10 +49,19 @@ static cgr_status check_causality(const cgr_attention *a, const cgr_layer *l) {
 }
 
 /* Whether the layer may be called in such a step, and with such flags. */
+static cgr__layer_need need_of(const cgr__step_recorder *rec, int32_t layer) {
+  return cgr__layer_need_of(rec->runtime, layer, rec->base.key.program, rec->set);
+}
+
 static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const uint32_t only = a->flags & CGR_ATTENTION_APPEND_ONLY;
-  if (cgr__layer_need_of(rec->runtime, a->layer, rec->set) == CGR__LAYER_STAYS_OUT)
+  if (l->program != rec->base.key.program)
+    return cgr__fail(
+        CGR_ERROR_INVALID_ARGUMENT,
+        "cgr_record_attention: layer %d of program %d is called in a step of program %d, expected a layer of that one", a->layer,
+        l->program, rec->base.key.program);
+  if (need_of(rec, a->layer) == CGR__LAYER_STAYS_OUT)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
                      "cgr_record_attention: layer %d of length set %d is called in a step of set %d (variant %u), expected it in "
                      "those of %s",
@@ -148,7 +157,7 @@ static work decide_work(const cgr__step_recorder *rec, cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const uint32_t flags = rec->runtime->setup.backends[l->backend].flags;
   work w;
-  if (cgr__layer_need_of(rec->runtime, a->layer, rec->set) == CGR__LAYER_READS)
+  if (need_of(rec, a->layer) == CGR__LAYER_READS)
     a->flags |= CGR_ATTENTION_NO_APPEND; /* the step's tokens do not belong to its cache */
   w.fills = cgr__owns_cache(l) && !(a->flags & CGR_ATTENTION_NO_APPEND);
   w.appends = w.fills && !(flags & CGR_BACKEND_APPENDS);

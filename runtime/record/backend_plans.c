@@ -31,6 +31,12 @@ void cgr__backend_plans_init(cgr_runtime *rt, unsigned char *memory) {
   plans->has_states = (bool *)(memory + layout.made);
 }
 
+/* Whether a layer of the program names it; for eager steps, NULL, whether any does. */
+static bool is_used_by(const cgr_runtime *rt, int32_t backend, const cgr_key *key) {
+  const cgr__planning *planning = planning_of(rt, backend);
+  return planning->in_use && (!key || planning->programs >> key->program & 1);
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- states */
 
 static int32_t entry_index(const cgr_runtime *rt, const cgr__graph_entry *entry) {
@@ -59,6 +65,7 @@ static cgr_plan_key plan_key(const cgr_runtime *rt, int32_t backend, const cgr_k
   k.num_tokens = key ? key->num_tokens : c->max_tokens;
   k.query_len = key ? key->query_len : 0;
   k.variant = key ? key->variant : 0;
+  k.program = key ? key->program : 0;
   k.device = rt->dev;
   k.workspace = declared_memory(rt, planning_of(rt, backend)->workspace);
   k.workspace_bytes = rt->setup.backends[backend].workspace_bytes;
@@ -95,6 +102,7 @@ static void fill_largest(cgr_runtime *rt, const cgr_plan_key *key, cgr_plan_step
   step->flags = CGR_PLAN_CAPTURE;
   step->length_set = set;
   step->variant = key->variant;
+  step->program = key->program;
   step->num_requests = step->padded_requests = key->num_requests;
   step->num_tokens = (int32_t)tokens;
   step->padded_tokens = key->num_tokens;
@@ -124,10 +132,10 @@ static cgr_status plan_on_host(cgr_runtime *rt, int32_t backend, void *state, cg
   return status == CGR_OK ? CGR_OK : fail_of(rt, backend, "plan_host", status, before);
 }
 
-static void destroy_one(cgr_runtime *rt, int32_t backend, void **state) {
+static void destroy_one(cgr_runtime *rt, int32_t backend, const cgr_key *key, void **state) {
   const cgr_backend *b = &rt->setup.backends[backend];
   bool was_inside = enter_backend(rt);
-  if (planning_of(rt, backend)->in_use && b->create && b->destroy)
+  if (is_used_by(rt, backend, key) && b->create && b->destroy)
     b->destroy(b->context, *state);
   leave_backend(rt, was_inside);
   *state = NULL;
@@ -152,14 +160,15 @@ static cgr_status create_one(cgr_runtime *rt, int32_t backend, const cgr_key *ke
   step.plan = rt->backend_plans.nowhere;
   status = plan_on_host(rt, backend, *state, &step);
   if (status != CGR_OK)
-    destroy_one(rt, backend, state);
+    destroy_one(rt, backend, key, state);
   return status;
 }
 
 static void destroy_some(cgr_runtime *rt, int32_t index, int32_t count) {
   void **states = states_of(rt, index);
+  const cgr_key *key = index < rt->backend_plans.num_keys ? &rt->graphs.entry[index].key : NULL;
   for (int32_t i = 0; i < count; i++)
-    destroy_one(rt, i, &states[i]);
+    destroy_one(rt, i, key, &states[i]);
   rt->backend_plans.has_states[index] = false;
 }
 
@@ -170,7 +179,7 @@ cgr_status cgr__backend_plans_create(cgr_runtime *rt, const cgr__graph_entry *en
   if (rt->backend_plans.has_states[index])
     return CGR_OK;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
-    if (!planning_of(rt, i)->in_use)
+    if (!is_used_by(rt, i, entry ? &entry->key : NULL))
       continue;
     cgr_status status = create_one(rt, i, entry ? &entry->key : NULL, &states_of(rt, index)[i]);
     if (status != CGR_OK) {
@@ -224,9 +233,11 @@ static void fill_maxima(const cgr__batch_layout *batch, cgr_plan_step *step) {
   step->max_prefill_seq_len = split ? seq_len[1] : -1;
 }
 
-/* Whether the device may find the row shorter, by guesses that it has rejected, or ended. */
-static bool length_is_bound(const cgr__rows *rows, int32_t row) {
-  return rows->row[row].slack > 0 || cgr__row_may_have_ended(rows, row);
+/* Whether the device may find the row shorter in the program of the batch, by guesses that it has rejected, or ended. A request of a
+ * draft that follows has fewer tokens than its query_len. */
+static bool length_is_bound(const cgr__rows *rows, const cgr__checked_batch *batch, int32_t row) {
+  const int32_t slack = batch->program == 0 ? rows->row[row].slack : rows->draft[batch->program][row].slack;
+  return batch->set == 0 && (slack > 0 || cgr__row_may_have_ended(rows, row));
 }
 
 /* The step as the host knows it, padded to the key's counts. */
@@ -237,7 +248,7 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   int32_t n = prepared->batch.num_requests, tokens = 0;
   bool bounds = false;
   for (int32_t i = 0; i < n; i++) {
-    bounds |= prepared->batch.set == 0 && length_is_bound(&rt->rows, batch->rows[i]);
+    bounds |= length_is_bound(&rt->rows, &prepared->batch, batch->rows[i]);
     plans->rows[i] = batch->rows[i];
     plans->query_start_loc[i] = tokens;
     tokens += batch->query_lens[i];
@@ -253,18 +264,20 @@ static void fill_step(cgr_runtime *rt, const cgr__prepared *prepared, cgr_plan_s
   step->num_tokens = tokens;
   step->length_set = prepared->batch.set;
   step->variant = key->variant;
+  step->program = key->program;
   step->padded_requests = key->num_requests;
   step->padded_tokens = key->num_tokens;
-  step->max_seq_len = cgr__fill_seq_lens(rt, batch, prepared->batch.set, plans->seq_lens);
+  step->max_seq_len = cgr__fill_seq_lens(rt, batch, key->program, prepared->batch.set, plans->seq_lens);
   step->max_query_len = cgr__longest_query(batch);
   step->num_decodes = cgr__count_decodes(rt, batch, &step->num_decode_tokens);
   fill_maxima(batch, step);
 }
 
 /* A row's length is not exact yet, and this backend plans with exact ones. */
-static cgr_status refuse_bounds(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t backend) {
+static cgr_status refuse_bounds(cgr_runtime *rt, const cgr__checked_batch *checked, int32_t backend) {
+  const cgr__batch_layout *batch = checked->batch_layout;
   int32_t i = 0;
-  while (!length_is_bound(&rt->rows, batch->rows[i]))
+  while (!length_is_bound(&rt->rows, checked, batch->rows[i]))
     i++;
   cgr__members_sync(&rt->rows, batch->rows[i]);
   const cgr__row *row = &rt->rows.row[batch->rows[i]];
@@ -283,11 +296,11 @@ static cgr_status refuse_bounds(cgr_runtime *rt, const cgr__batch_layout *batch,
 }
 
 /* Lengths of the step are bounds: whether all who plan take them. */
-static cgr_status check_bounds(cgr_runtime *rt, const cgr__batch_layout *batch) {
+static cgr_status check_bounds(cgr_runtime *rt, const cgr__prepared *prepared) {
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     const cgr_backend *b = &rt->setup.backends[i];
-    if (planning_of(rt, i)->in_use && b->plan_host && !(b->flags & CGR_BACKEND_PLANS_BOUNDS))
-      return refuse_bounds(rt, batch, i);
+    if (is_used_by(rt, i, &prepared->choice.key) && b->plan_host && !(b->flags & CGR_BACKEND_PLANS_BOUNDS))
+      return refuse_bounds(rt, &prepared->batch, i);
   }
   return CGR_OK;
 }
@@ -296,14 +309,14 @@ cgr_status cgr__backend_plans_on_host(cgr_runtime *rt, const cgr__prepared *prep
                                       uint64_t *staged, uint64_t *bytes) {
   cgr_plan_step step = empty_step(rt);
   const cgr__graph_entry *entry = prepared->choice.entry;
-  if (!entry && !rt->record) /* what this step has is not read: there are no states yet */
+  if (!entry && !rt->program[prepared->batch.program].record) /* what this step has is not read: there are no states yet */
     return CGR_OK;
   void *const *states = cgr__backend_plans_states(rt, entry);
   fill_step(rt, prepared, &step);
   if (step.flags & CGR_PLAN_BOUNDS)
-    CGR__TRY(check_bounds(rt, prepared->batch.batch_layout));
+    CGR__TRY(check_bounds(rt, prepared));
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
-    if (!planning_of(rt, i)->in_use || !rt->setup.backends[i].plan_host)
+    if (!is_used_by(rt, i, &prepared->choice.key) || !rt->setup.backends[i].plan_host)
       continue;
     int32_t declared = planning_of(rt, i)->plan;
     step.plan = (unsigned char *)slot + rt->layout.declared[declared].slot_offset;
@@ -340,7 +353,7 @@ static cgr_status enqueue_all(cgr__step_recorder *rec) {
   uint32_t flags = rec->base.capturing ? CGR_PLAN_CAPTURE : rec->base.real_requests == 0 ? CGR_PLAN_FAST : rec->plan_flags;
   for (int32_t i = 0; i <= rt->setup.config.num_backends; i++) {
     const cgr_backend *b = &rt->setup.backends[i];
-    if (planning_of(rt, i)->in_use && b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST) != rec->plans_first)
+    if (is_used_by(rt, i, &rec->base.key) && b->plan && !(b->flags & CGR_BACKEND_PLANS_FIRST) != rec->plans_first)
       CGR__TRY(enqueue_one(rec, i, flags));
   }
   return CGR_OK;

@@ -83,12 +83,23 @@ static cgr_status enqueue_plans(cgr__step_recorder *recorder, bool first) {
   return planned;
 }
 
+/* Groups of other programs have buffers of their own, which stay as they are. */
+static void keep_own_groups(const cgr_runtime *rt, int32_t program, cgr__on_demand_args *args) {
+  const uint32_t others = rt->lane.other_groups[program];
+  const int32_t count = args->num_groups;
+  args->num_groups = 0;
+  for (int32_t g = 0; g < count; g++)
+    if (!(others >> g & 1u))
+      args->group[args->num_groups++] = args->group[g];
+}
+
 static cgr_status enqueue_on_demand(cgr__step_recorder *recorder) {
   cgr_runtime *rt = recorder->runtime;
   if (rt->lane.on_demand_args.asked == 0)
     return CGR_OK;
   cgr__on_demand_args args = rt->lane.on_demand_args;
   const char *what = "step: enqueuing the on-demand buffers";
+  keep_own_groups(rt, recorder->base.key.program, &args);
   args.batch.padded_requests = recorder->base.key.num_requests;
   args.batch.set = recorder->set;
   CGR__TRY(begin_branch(recorder, false)); /* it reads only what the prologue has left */
@@ -151,11 +162,14 @@ cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *k
 
 /* ---------------------------------------------------------------------------------------------------------------- layers */
 
-/* A step has the tokens of one length set. A layer without a cache takes part in steps of its own set alone, and sees their
- * tokens. A layer with a cache appends the tokens of its own set, or with kv_source may attend to those appended so far. In steps
- * of the sequences (set 0), a layer of another set attends to its cache and appends nothing. */
-cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set) {
+/* A layer is in the steps of its program alone. A step has the tokens of one length set. A layer without a cache takes part in
+ * steps of its own set alone, and sees their tokens. A layer with a cache appends the tokens of its own set, or with kv_source
+ * may attend to those appended so far. In steps of the sequences (set 0), a layer of another set attends to its cache and appends
+ * nothing. */
+cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t program, int32_t set) {
   const cgr_layer *l = &rt->setup.layers[layer];
+  if (l->program != program)
+    return CGR__LAYER_STAYS_OUT;
   if (l->flags & CGR_LAYER_NO_CACHE)
     return l->length_set == set ? CGR__LAYER_ATTENDS : CGR__LAYER_STAYS_OUT;
   if (l->length_set != set)
@@ -170,7 +184,7 @@ static bool is_done(const cgr__step_recorder *rec, int32_t layer) {
   const cgr__setup *setup = &rec->runtime->setup;
   bool attended = cgr__layer_is_marked(rec->marks.attended, layer), appended = cgr__layer_is_marked(rec->marks.appended, layer);
   int32_t backend = setup->layers[layer].backend;
-  switch (cgr__layer_need_of(rec->runtime, layer, rec->set)) {
+  switch (cgr__layer_need_of(rec->runtime, layer, rec->base.key.program, rec->set)) {
   case CGR__LAYER_STAYS_OUT:
   case CGR__LAYER_MAY_READ:
     return true;
@@ -189,7 +203,8 @@ static cgr_status check_layers(const cgr__step_recorder *rec) {
       return cgr__fail(CGR_ERROR_CALLBACK,
                        "record: layer %d of %d was left out of a step of length set %d, expected cgr_record_attention to %s it",
                        l, num_layers, rec->set,
-                       cgr__layer_need_of(rec->runtime, l, rec->set) == CGR__LAYER_FILLS ? "append to" : "attend");
+                       cgr__layer_need_of(rec->runtime, l, rec->base.key.program, rec->set) == CGR__LAYER_FILLS ? "append to"
+                                                                                                                : "attend");
     else if (!is_done(rec, l))
       return cgr__fail(CGR_ERROR_CALLBACK, "record: layer %d of %d was left out, expected cgr_record_attention for each", l,
                        num_layers);
@@ -197,10 +212,10 @@ static cgr_status check_layers(const cgr__step_recorder *rec) {
 }
 
 /* How many layers `record` must come to. */
-static int32_t count_layers(const cgr_runtime *rt, int32_t set) {
+static int32_t count_layers(const cgr_runtime *rt, int32_t program, int32_t set) {
   int32_t count = 0;
   for (int32_t l = 0; l < rt->setup.config.num_layers; l++) {
-    cgr__layer_need need = cgr__layer_need_of(rt, l, set);
+    cgr__layer_need need = cgr__layer_need_of(rt, l, program, set);
     count += need != CGR__LAYER_STAYS_OUT && need != CGR__LAYER_MAY_READ;
   }
   return count;
@@ -213,8 +228,8 @@ static int32_t count_layers(const cgr_runtime *rt, int32_t set) {
  * would cost the host more than they save; so does a PIECEWISE one, whose pieces end at the attentions. */
 static bool fetches_ahead(const cgr__enqueue *enqueue) { return enqueue->capture && enqueue->key.kind == CGR_KIND_FULL; }
 
-static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t set) {
-  int32_t num_layers = count_layers(rt, set);
+static int32_t count_layers_before_fetch(const cgr_runtime *rt, int32_t program, int32_t set) {
+  int32_t num_layers = count_layers(rt, program, set);
   return num_layers > 1 ? num_layers - 1 : num_layers;
 }
 
@@ -261,7 +276,7 @@ static cgr_status join_before_break(cgr_recorder *recorder) { return cgr__join_b
 
 static void find_bounds(cgr_recorder *recorder) {
   const cgr__step_recorder *rec = recorder->owner;
-  recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, rec->set, NULL);
+  recorder->max_seq_len = cgr__fill_seq_lens(rec->runtime, rec->batch, recorder->key.program, rec->set, NULL);
   recorder->max_query_len = cgr__longest_query(rec->batch);
   recorder->num_decodes = cgr__count_decodes(rec->runtime, rec->batch, &recorder->num_decode_tokens);
 }
@@ -293,7 +308,7 @@ static void set_recorder(cgr__step_recorder *recorder, cgr_runtime *rt, const cg
   recorder->checks_ends = enqueue->capture || enqueue->warms_up || rt->setup.checks;
   recorder->base.find_plan = cgr__backend_plans_find;
   recorder->base.find_bounds = enqueue->capture ? NULL : find_bounds;
-  recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt, recorder->set) : 0;
+  recorder->layers_left = fetches_ahead(enqueue) ? count_layers_before_fetch(rt, enqueue->key.program, recorder->set) : 0;
 }
 
 static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enqueue) {
@@ -302,6 +317,9 @@ static cgr__step_args step_args(const cgr_runtime *rt, const cgr__enqueue *enque
   args.padded_tokens = enqueue->key.num_tokens;
   args.empty = enqueue->empty;
   args.set = cgr__graphs_set_of(&rt->graphs, enqueue->key.variant);
+  args.program = enqueue->key.program;
+  args.other_groups = rt->lane.other_groups[enqueue->key.program];
+  args.buffers.row_computed += (int64_t)enqueue->key.program * (args.max_rows + 1);
   args.max_query_len = enqueue->key.query_len;
   if (args.max_query_len == 0 && enqueue->batch) /* an eager step is launched for its own batch */
     args.max_query_len = cgr__longest_query(enqueue->batch);

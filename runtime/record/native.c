@@ -2,6 +2,24 @@
  * same struct as the backends of engines and, like most of them, does not append. */
 #include "runtime/record/record.h"
 
+/* A step plans for the layers of its program alone. */
+static void keep_own_classes(const cgr__setup *setup, int32_t program, cgr__planner_args *args) {
+  bool own[CGR__MAX_CLASSES] = { false };
+  const int32_t count = args->num_classes;
+  if (setup->config.num_programs == 1)
+    return;
+  for (int32_t l = 0; l < setup->config.num_layers; l++)
+    if (setup->kinds[l] && setup->layers[l].program == program)
+      own[setup->plans.class_of[l]] = true;
+  args->num_classes = 0;
+  for (int32_t c = 0; c < count; c++) {
+    if (!own[c])
+      continue;
+    args->offset[args->num_classes] = args->offset[c];
+    args->classes[args->num_classes++] = args->classes[c];
+  }
+}
+
 static cgr_status enqueue_planner(void *context, void *state, cgr_recorder *recorder, uint32_t flags, int32_t draft) {
   cgr__planner_args args = recorder->owner->runtime->lane.planner_args;
   (void)context;
@@ -9,6 +27,7 @@ static cgr_status enqueue_planner(void *context, void *state, cgr_recorder *reco
   (void)flags;
   (void)draft;
   args.padded_requests = recorder->key.num_requests;
+  keep_own_classes(&recorder->owner->runtime->setup, recorder->key.program, &args);
   return cgr__record_kernel(recorder->owner, &cgr__kernel_planner, &args, "step: enqueuing the planner");
 }
 

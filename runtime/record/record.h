@@ -52,7 +52,7 @@ cgr_status cgr__fork_fetch(cgr__step_recorder *recorder);
  * that returns it adds nothing to its message. */
 cgr_status cgr__record_kernel(cgr__step_recorder *recorder, const cgr__kernel *kernel, const void *args, const char *what);
 
-/* What a step with the tokens of length set `set` asks of a layer. */
+/* What a step of a program with the tokens of length set `set` asks of a layer. */
 typedef enum cgr__layer_need {
   CGR__LAYER_STAYS_OUT, /* nothing: it must not be called */
   CGR__LAYER_WORKS,     /* to attend, or at least to append for the engine's own attention */
@@ -61,7 +61,7 @@ typedef enum cgr__layer_need {
   CGR__LAYER_FILLS,     /* to append; it may attend, too */
   CGR__LAYER_MAY_READ   /* nothing: it may attend */
 } cgr__layer_need;
-cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t set);
+cgr__layer_need cgr__layer_need_of(const cgr_runtime *rt, int32_t layer, int32_t program, int32_t set);
 
 /* ---------------------------------------------------------------------------------------------------------------- transform.c */
 
@@ -125,9 +125,9 @@ void *const *cgr__backend_plans_states(const cgr_runtime *rt, const cgr__graph_e
 
 /* ------------------------------------------------------------------------------------------------------------------- bounds.c */
 
-/* The lengths of a batch in the length set of its tokens, which they include; returns the longest, at least 1.
+/* The lengths of a program's batch in the length set of its tokens, which they include; returns the longest, at least 1.
  * `seq_lens`: NULL or [num_requests]. A batch of NULL is empty: it counts as one request of one token, its padding. */
-int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t set, int32_t *seq_lens);
+int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t program, int32_t set, int32_t *seq_lens);
 int32_t cgr__longest_query(const cgr__batch_layout *batch);
 /* The number of decodes, which come first, and of their tokens; -1 if no backend in use has a reorder_threshold. */
 int32_t cgr__count_decodes(const cgr_runtime *rt, const cgr__batch_layout *batch, int32_t *num_tokens);

@@ -46,7 +46,7 @@ cgr_status cgr_step_choose_counts(cgr_runtime *runtime, const cgr_batch_counts *
   if (c.reserved != 0)
     return cgr__refuse_used("cgr_step_choose_counts: counts.reserved", (int64_t)c.reserved);
   CGR__TRY(check_counts(runtime, &c));
-  const cgr__batch_shape shape = { c.num_requests, c.num_tokens, c.query_len, c.max_query_len, c.variant };
+  const cgr__batch_shape shape = { c.num_requests, c.num_tokens, c.query_len, c.max_query_len, c.variant, 0 };
   CGR__TRY(cgr__fail_in("cgr_step_choose_counts", cgr__graphs_choose(&runtime->graphs, &shape, NULL, &choice)));
   *key = choice.key;
   if (reason)

@@ -40,6 +40,7 @@ typedef struct cgr__lane {
   cgr__planner_args planner_args;
   cgr__staged_args staged_args;
   cgr__on_demand_args on_demand_args;
+  uint32_t other_groups[CGR__MAX_PROGRAMS]; /* of a program: the groups of others, a bit each */
 } cgr__lane;
 
 static_assert(offsetof(cgr__lane, ring.slot) <= 4 * CGR__CACHE_LINE_BYTES &&

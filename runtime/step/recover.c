@@ -1,6 +1,7 @@
 /* Launches that failed. A number that was committed is used up, whatever happened: some step completes under it. */
 #include <stdio.h>
 
+#include "requests/drafts.h"
 #include "runtime/record/record.h"
 #include "runtime/report/report.h"
 #include "runtime/step/step.h"
@@ -89,8 +90,8 @@ cgr_status cgr__launch_recorded(cgr_runtime *rt, cudaStream_t stream, cgr__launc
   const cgr__prepared *p = &rt->lane.prepared;
   const cgr__enqueue enqueue = { .key = p->choice.key,
                                  .stream = stream,
-                                 .record = rt->record,
-                                 .engine = rt->engine,
+                                 .record = rt->program[p->batch.program].record,
+                                 .engine = rt->program[p->batch.program].engine,
                                  .real_tokens = p->batch.num_tokens,
                                  .real_requests = p->batch.num_requests,
                                  .plan_flags = p->plan_flags,
@@ -120,7 +121,10 @@ void cgr__abandon(cgr_runtime *rt, cgr_step *step, const cgr__launch_error *fail
   rt->read_trash.seq = 0; /* the copy ahead of it may be on no stream that is waited for: `unseen` stays */
   rt->starts.lost = rt->starts.lost || rt->starts.copied.seq > 0;
   cgr__batch_abandon(&rt->rows, &p->batch, failure->seq);
-  if (failure->ran && failure->seq == p->seq && p->batch.set == 0)
+  const bool ran = failure->ran && failure->seq == p->seq && p->batch.set == 0;
+  if (ran && p->batch.program > 0)
+    cgr__drafts_forget(&rt->rows, p->batch.batch_layout, p->batch.program);
+  else if (ran)
     cgr__rows_forget_tokens(&rt->rows, p->batch.batch_layout);
   step->state = CGR_STEP_ABANDONED;
   step->mark.seq = failure->seq;

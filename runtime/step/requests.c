@@ -1,5 +1,7 @@
 /* Request rows: the calls of requests.h over requests/. */
 #include "base/sized.h"
+#include "cgr/programs.h"
+#include "requests/drafts.h"
 #include "requests/page_edits.h"
 #include "requests/stops.h"
 #include "runtime/runtime.h"
@@ -154,6 +156,40 @@ static cgr_status set_stops(cgr_runtime *rt, int32_t row, const cgr_stops *stops
 cgr_status cgr_request_set_stops(cgr_runtime *runtime, int32_t row, const cgr_stops *stops) {
   CGR__ONE_THREAD(runtime, "cgr_request_set_stops");
   return set_stops(runtime, row, stops);
+}
+
+/* The caller has checked the row. */
+static cgr_status check_draft(const cgr_runtime *rt, const char *function, int32_t program) {
+  const int32_t count = rt->setup.config.num_programs;
+  if (program > 0 && program < count)
+    return CGR_OK;
+  if (count == 1)
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected a draft: num_programs is 1", function, program);
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: program is %d, expected 1 .. %d (cgr_request_set_length sets that of 0)",
+                   function, program, count - 1);
+}
+
+cgr_status cgr_program_set_length(cgr_runtime *runtime, int32_t row, int32_t program, int32_t num_tokens) {
+  CGR__ONE_THREAD(runtime, "cgr_program_set_length");
+  CGR__TRY(check_row_idle(runtime, "cgr_program_set_length", row));
+  CGR__TRY(check_draft(runtime, "cgr_program_set_length", program));
+  CGR__TRY(check_not_prepared(runtime, "cgr_program_set_length", row));
+  return cgr__drafts_set_length(&runtime->rows, row, program, num_tokens);
+}
+
+cgr_status cgr_program_get_length(cgr_runtime *runtime, int32_t row, int32_t program, int32_t *most, int32_t *least) {
+  CGR__ONE_THREAD(runtime, "cgr_program_get_length");
+  CGR__TRY(cgr__runtime_check(runtime, "cgr_program_get_length"));
+  CGR__TRY(cgr__rows_check(&runtime->rows, "cgr_program_get_length", row));
+  CGR__TRY(cgr__runtime_check_program(runtime, "cgr_program_get_length", "program", program));
+  cgr__members_sync(&runtime->rows, row);
+  const cgr__row *target = &runtime->rows.row[row];
+  const cgr__draft_row *draft = program > 0 ? &runtime->rows.draft[program][row] : NULL;
+  if (most)
+    *most = draft ? draft->computed : target->computed;
+  if (least)
+    *least = draft ? cgr__draft_least_computed(draft) : cgr__row_least_computed(target);
+  return CGR_OK;
 }
 
 cgr_status cgr_request_get_info(cgr_runtime *runtime, int32_t row, cgr_request_info *info) {

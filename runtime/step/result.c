@@ -55,6 +55,7 @@ static void fill_in(const cgr_runtime *rt, const cgr__result_record *record, uin
   const cgr__ring *ring = &rt->lane.ring;
   const cgr__batch_layout *batch = cgr__batch_layout_of(&rt->lane.batches.layouts, seq);
   cgr_step_result full = CGR_STEP_RESULT_INIT;
+  full.program = batch ? batch->program : 0;
   full.num_requests = batch ? record->num_requests : 0; /* of an abandoned step that ran nothing counts */
   full.num_steps = 1;
   full.token_stride = rt->setup.limits.token_stride;

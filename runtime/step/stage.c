@@ -119,12 +119,36 @@ static uint64_t stage_members(const cgr_runtime *rt, cgr__prepared *prepared, cg
   return bytes + (uint64_t)slot->num_edits * sizeof(cgr__edit) + (uint64_t)slot->num_ids * 4;
 }
 
+/* The batch layout that the device has, if the host still knows all of it; NULL if not. */
+static const cgr__batch_layout *device_layout(const cgr_runtime *rt) {
+  const cgr__lane *lane = &rt->lane;
+  const cgr__members *members = &lane->batches.members;
+  if (lane->device_batch == 0)
+    return NULL;
+  if (members->device_seq == lane->device_batch && members->num_holes == 0)
+    return members->all_dirty || members->num_dirty > 0 ? NULL : &members->layout;
+  const bool is_kept = rt->same_batch >= lane->device_batch && lane->launched - rt->same_batch < (uint64_t)lane->ring.depth;
+  return is_kept ? cgr__batch_layout_of(&lane->batches.layouts, rt->same_batch) : NULL;
+}
+
+/* Programs take turns with the same requests: then the device has the batch layout. */
+static bool device_has(const cgr_runtime *rt, const cgr__prepared *prepared) {
+  const cgr__batch_layout *batch = prepared->batch.batch_layout;
+  const cgr__batch_layout *has =
+      (rt->flags & CGR__RUNTIME_PROGRAMS) && prepared->num_change_steps == 0 ? device_layout(rt) : NULL;
+  const size_t bytes = (size_t)batch->num_requests * sizeof(int32_t);
+  return has && has->num_requests == batch->num_requests && memcmp(has->rows, batch->rows, bytes) == 0 &&
+         memcmp(has->query_lens, batch->query_lens, bytes) == 0 && memcmp(has->flags, batch->flags, bytes) == 0;
+}
+
 /* A batch that was given whole. */
 static uint64_t stage_given(const cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared, cgr__ring_slot_header *slot) {
   const cgr__checked_batch *checked = &prepared->batch;
-  uint64_t bytes;
+  uint64_t bytes = 0;
   if (checked->follows) {
     bytes = stage_members(rt, prepared, slot);
+  } else if (device_has(rt, prepared)) {
+    prepared->batch_staged = false;
   } else {
     bytes = stage_batch(rt, checked->batch_layout, slot);
     prepared->batch_staged = true;

@@ -1,10 +1,18 @@
 /* The standing batch: the calls of step.h over requests/. */
 #include "runtime/runtime.h"
 
+static cgr_status check_where(cgr_runtime *rt, const char *function, const cgr_where *where) {
+  CGR__TRY(cgr__runtime_check_where(rt, function, where));
+  if (!where || where->program == 0)
+    return CGR_OK;
+  return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: program is %d, expected 0: other programs have no standing batch in this version",
+                   function, where->program);
+}
+
 /* A prepared step refers to the standing batch as it is. */
 static cgr_status check_edit(cgr_runtime *rt, const char *function, const cgr_where *where) {
   CGR__TRY(cgr__runtime_check_outside(rt, function));
-  CGR__TRY(cgr__runtime_check_where(rt, function, where));
+  CGR__TRY(check_where(rt, function, where));
   return cgr__runtime_check_unprepared(rt, function);
 }
 
@@ -36,7 +44,7 @@ cgr_status cgr_standing_swap(cgr_runtime *runtime, const cgr_where *where, int32
 
 cgr_status cgr_standing_rows(cgr_runtime *runtime, const cgr_where *where, const int32_t **rows, int32_t *count) {
   CGR__ONE_THREAD(runtime, "cgr_standing_rows");
-  CGR__TRY(cgr__runtime_check_where(runtime, "cgr_standing_rows", where));
+  CGR__TRY(check_where(runtime, "cgr_standing_rows", where));
   CGR__REQUIRE(rows, "cgr_standing_rows");
   CGR__REQUIRE(count, "cgr_standing_rows");
   const cgr__members *standing = &runtime->lane.batches.members;

@@ -14,7 +14,6 @@ static cgr_status refuse_reserved(const cgr_batch *b) {
     int64_t value;
     cgr_status status;
   } fields[] = { { "lane", "(num_lanes is 1)", b->lane, CGR_ERROR_INVALID_ARGUMENT },
-                 { "program", "(num_programs is 1)", b->program, CGR_ERROR_INVALID_ARGUMENT },
                  { "common_prefix", "in this version", b->common_prefix, CGR_ERROR_UNSUPPORTED },
                  { "max_steps", "in this version", b->max_steps, CGR_ERROR_UNSUPPORTED },
                  { "reserved", "in this version", b->reserved, CGR_ERROR_NEWER_STRUCT } };
@@ -39,15 +38,30 @@ static cgr_status refuse_arrays(const cgr_batch *b) {
   return CGR_OK;
 }
 
+/* A batch of another program than the first: what only that one can have. */
+static cgr_status check_program(const cgr_runtime *rt, const cgr_batch *b) {
+  CGR__TRY(cgr__runtime_check_program(rt, "batch", "program", b->program));
+  if (b->num_requests == CGR_BATCH_STANDING)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED,
+                     "batch: num_requests is CGR_BATCH_STANDING in a step of program %d, expected a whole batch in this version",
+                     b->program);
+  if (b->variant != 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: variant is %u in a step of program %d, expected 0 in this version",
+                     b->variant, b->program);
+  return CGR_OK;
+}
+
 /* `*batch` becomes `copy` when the caller's struct is of another size. */
-static cgr_status read_batch(const cgr_batch **batch, cgr_batch *copy) {
+static cgr_status read_batch(const cgr_runtime *rt, const cgr_batch **batch, cgr_batch *copy) {
   const cgr_batch *b = *batch;
   if (!b || b->size != sizeof *b) {
     CGR__TRY(cgr__sized_read("batch", "CGR_BATCH_INIT", b, copy, sizeof *copy));
     *batch = b = copy;
   }
-  if (b->lane | b->program | b->common_prefix | b->max_steps | b->reserved || b->plan_flags & ~(uint32_t)CGR_PLAN_FAST)
+  if (b->lane | b->common_prefix | b->max_steps | b->reserved || b->plan_flags & ~(uint32_t)CGR_PLAN_FAST)
     return refuse_reserved(b);
+  if (b->program != 0)
+    CGR__TRY(check_program(rt, b));
   return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
 }
 
@@ -83,7 +97,7 @@ static cgr_status check_batch(cgr_runtime *rt, const cgr_batch *batch, cgr__chec
     CGR__TRY(validate_other_set(rt, batch, set, checked));
   else if (batch->num_requests == CGR_BATCH_STANDING)
     CGR__TRY(validate_standing(rt, checked));
-  else if (!cgr__follow_repeats(&rt->lane.batches, batch, checked))
+  else if (batch->program > 0 || !cgr__follow_repeats(&rt->lane.batches, batch, checked))
     CGR__TRY(validate_batch(rt, batch, 0, checked));
   if (!checked->standing && checked->query_len == 0 && rt->reorder_threshold > 0)
     CGR__TRY(cgr__batch_check_order(checked->batch_layout, rt->reorder_threshold));
@@ -93,8 +107,8 @@ static cgr_status check_batch(cgr_runtime *rt, const cgr_batch *batch, cgr__chec
 /* Validates the batch and chooses its graph. `choice` may be an earlier one. */
 static cgr_status check_and_choose(cgr_runtime *rt, const cgr_batch *batch, cgr__checked_batch *checked, cgr__choice *choice) {
   CGR__TRY(check_batch(rt, batch, checked));
-  const cgr__batch_shape shape = { checked->num_requests, checked->num_tokens, checked->query_len, checked->max_query_len,
-                                   batch->variant };
+  const cgr__batch_shape shape = { checked->num_requests,  checked->num_tokens, checked->query_len,
+                                   checked->max_query_len, batch->variant,      batch->program };
   if (!batch->forced_key && cgr__choice_holds(&rt->graphs, &shape, choice))
     return CGR_OK;
   return cgr__graphs_choose(&rt->graphs, &shape, batch->forced_key, choice);
@@ -105,7 +119,7 @@ static cgr_status choose_key(cgr_runtime *rt, const cgr_batch *batch, cgr_key *k
   cgr__checked_batch checked;
   cgr__choice choice = { .is_best = false };
   CGR__REQUIRE(key, "cgr_step_choose");
-  CGR__TRY(read_batch(&batch, &copy));
+  CGR__TRY(read_batch(rt, &batch, &copy));
   CGR__TRY(check_and_choose(rt, batch, &checked, &choice));
   *key = choice.key;
   return CGR_OK;
@@ -123,7 +137,9 @@ cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key
 cgr_status cgr__step_count(cgr_runtime *rt, const cgr_batch *batch, cgr_batch_counts *counts) {
   cgr_batch copy;
   cgr__checked_batch checked;
-  CGR__TRY(read_batch(&batch, &copy));
+  CGR__TRY(read_batch(rt, &batch, &copy));
+  if (batch->program != 0)
+    return cgr__fail(CGR_ERROR_UNSUPPORTED, "batch: program is %d, expected 0 in this version: counts have none", batch->program);
   CGR__TRY(check_batch(rt, batch, &checked));
   *counts = (cgr_batch_counts){
     sizeof *counts, checked.num_requests, checked.num_tokens, checked.query_len, checked.max_query_len, batch->variant, 0
@@ -160,7 +176,7 @@ static cgr_status refuse_choice(const cgr__prepared *prepared, cgr_status status
 
 /* Only a step without requests runs without a graph and without `record`. */
 static cgr_status check_record(const cgr_runtime *rt, const cgr__prepared *prepared) {
-  if (rt->record || prepared->batch.num_requests == 0)
+  if (rt->program[prepared->batch.program].record || prepared->batch.num_requests == 0)
     return CGR_OK;
   return cgr__fail(CGR_ERROR_STATE,
                    "cgr_step_prepare: batch: %d request%s and %d token%s would run eagerly (%s), and there is no `record` to run "
@@ -175,7 +191,7 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
   if (prepared->ticket == 0)
     prepared->choice.missed = NULL; /* of the last step */
   CGR__TRY(check_step(rt, step));
-  CGR__TRY(read_batch(&batch, &copy));
+  CGR__TRY(read_batch(rt, &batch, &copy));
   CGR__TRY(cgr__resync_after_losses(rt));
   if (rt->checks)
     CGR__TRY(cgr__read_trash_check(rt, "cgr_step_prepare"));
@@ -194,7 +210,7 @@ static cgr_status prepare_step(cgr_runtime *rt, const cgr_batch *batch, cgr_step
   prepared->ticket = ++rt->tickets;
   step->state = CGR_STEP_PREPARED;
   step->reason = (int32_t)prepared->choice.reason;
-  step->program = 0;
+  step->program = prepared->batch.program;
   step->key = prepared->choice.key;
   step->num_requests = prepared->batch.num_requests;
   step->num_tokens = prepared->batch.num_tokens;
@@ -311,6 +327,8 @@ static void commit_step(cgr_runtime *rt, cudaStream_t stream) {
   cgr__launched(rt, p->seq, stream, batch);
   if (p->batch_staged)
     rt->lane.device_batch = p->seq;
+  if (!members && (rt->flags & CGR__RUNTIME_PROGRAMS))
+    rt->same_batch = p->seq;
   if (members)
     cgr__members_commit(&rt->rows, &rt->lane.batches, p->seq, rt->lane.device_batch);
   else

@@ -25,7 +25,7 @@ struct Lists {
 
 struct Shape : cgr__batch_shape {
   Shape(int32_t requests, int32_t tokens, int32_t length, int32_t longest, uint32_t word = 0)
-      : cgr__batch_shape{ requests, tokens, length, longest, word } {}
+      : cgr__batch_shape{ requests, tokens, length, longest, word, 0 } {}
 };
 
 struct Graphs {

@@ -21,6 +21,7 @@
   X(planners)             \
   X(stops)                \
   X(gather)               \
+  X(programs)             \
   X(ranks)                \
   X(collectives)          \
   X(bindings)             \

@@ -29,6 +29,22 @@ TEST_P(ConfigGroups, NumbersAreWithinTheirBounds) {
   });
 }
 
+// A group and its layers are of one program, and drafts have no other lengths than their sequences.
+TEST_P(ConfigGroups, ArePartsOfAProgram) {
+  const auto two = [](Good &c) { c.config.num_programs = 2, c.config.num_draft_tokens = 1; };
+  EachField({ Field(kArgument, "groups[0].program is # ... 0 .. 0", Of(&cgr_group::program), {}, { 1, -1, INT32_MAX }),
+              Field(kNewer, "groups[0].reserved is #, expected 0", Of(&cgr_group::reserved), { 0 }, { 1, -1 }) });
+  Refused([&](Good &c) { two(c), c.groups[0].program = 2; }, { { kArgument, "groups[0].program is 2, expected 0 .. 1" } });
+  Refused([&](Good &c) { two(c), c.layers[1].program = 1; },
+          { { kArgument, "layers[1].program is 1, expected 0 as in groups[0]" } });
+  Refused(
+      [&](Good &c) {
+        two(c), c.config.num_length_sets = 2, c.config.num_layers = 0;
+        c.groups[0].program = 1, c.groups[0].length_set = 1;
+      },
+      { { kUnsupported, "groups[0].program is 1 in a group of length set 1, expected 0 in this version" } });
+}
+
 // With pages twice as long, or more of them, the cache no longer fits.
 TEST_P(ConfigGroups, PagesMustFitTheCaches) {
   std::vector<Found> longer;

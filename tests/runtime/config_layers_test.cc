@@ -198,7 +198,7 @@ TEST_P(ConfigLayers, NumbersOfFeaturesAreChecked) {
   const auto left0 = [](Good &c, int64_t value) { c.layers[0].window_left = int32_t(value); };
   const auto right0 = [](Good &c, int64_t value) { c.layers[0].window_right = int32_t(value); };
   EachField({
-      Field(kUnsupported, "layers[1].program is # ... this version", Of(&cgr_layer::program), {}, { 1, -1, INT32_MAX }),
+      Field(kArgument, "layers[1].program is # ... 0 .. 0", Of(&cgr_layer::program), {}, { 1, -1, INT32_MAX }),
       Field(kArgument, "layers[1].length_set is # ... 0 .. 0", Of(&cgr_layer::length_set), {}, { 1, -1, INT32_MAX }),
       Field(kArgument, "layers[1].group is # ... 0 .. 0", Of(&cgr_layer::group), {}, { 1, -1, INT32_MAX, INT32_MIN }),
       // -1, which is no window in other libraries

@@ -116,7 +116,6 @@ TEST_P(ConfigLimits, EnumsAreChecked) {
 // Values for a later version are refused, and those that stand for their absence are accepted.
 TEST_P(ConfigLimits, ReservedFieldsAreRefusedByName) {
   EachField({
-      Field(kUnsupported, "num_programs is #, ... this version", Of(&cgr_config::num_programs), { 0, 1 }, Outside(0, 1)),
       Field(kUnsupported, "num_lanes is #, ... this version", Of(&cgr_config::num_lanes), { 0, 1 }, Outside(0, 1)),
       Field(kUnsupported, "max_steps is #, ... this version", Of(&cgr_config::max_steps), { 0 }, Outside(0, 0)),
       Field(kNewer, "reserved is #, expected 0", Of(&cgr_config::reserved), { 0 }, { 1, -2, 5 }),
@@ -131,6 +130,14 @@ TEST_P(ConfigLimits, GuessesAreBounded) {
       Field(kArgument, "vocab_size is #, expected 0 .. 2147483647", Of(&cgr_config::vocab_size), { 0, 1, INT32_MAX },
             { -1, INT32_MIN }),
   });
+}
+
+// The programs after the first are drafts.
+TEST_P(ConfigLimits, ProgramsAreBoundedAndGuess) {
+  const auto guessing = [](Good &c, int64_t value) { c.config.num_programs = int32_t(value), c.config.num_draft_tokens = 1; };
+  EachField({ Field(kArgument, "num_programs is #, expected 1 .. 4", guessing, { 0, 1, 2, 4 }, Outside(0, 4)) });
+  Refused([](Good &c) { c.config.num_programs = 2; },
+          { { kArgument, "num_draft_tokens is 0, expected at least 1 with num_programs 2" } });
 }
 
 TEST_P(ConfigLimits, AnythingIsTrueButZero) {

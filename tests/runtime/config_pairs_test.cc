@@ -63,7 +63,7 @@ const Fault kFaults[] = {
   FAULT("ring_depth", c.config.ring_depth = 65), FAULT("max_changes", c.config.max_changes = -1),
   FAULT("num_parts", c.config.num_parts = 5000), FAULT("wait_timeout_ms", c.config.wait_timeout_ms = -1),
   FAULT("graph_mode", c.config.graph_mode = 9), FAULT("attention_support", c.config.attention_support = 9),
-  FAULT("num_backends", c.config.num_backends = 9, ".* layers\\[.\\]\\.backend .*"), FAULT("num_programs", c.config.num_programs = 2),
+  FAULT("num_backends", c.config.num_backends = 9, ".* layers\\[.\\]\\.backend .*"), FAULT("num_programs", c.config.num_programs = 9),
   FAULT("num_lanes", c.config.num_lanes = 2), FAULT("num_draft_tokens", c.config.num_draft_tokens = 65),
   FAULT("max_steps", c.config.max_steps = 1), FAULT("query_lens", c.config.num_query_lens = 1),
   FAULT("mixed_buckets", c.config.num_mixed_buckets = 1), FAULT("reserved", c.config.reserved = 1),

@@ -92,7 +92,7 @@ protected:
     return "";
   }
   cgr__choice Choose(int32_t requests, int32_t tokens, int32_t query_len) {
-    const cgr__batch_shape shape = { requests, tokens, query_len, query_len > 0 ? query_len : INT32_MAX, 0 };
+    const cgr__batch_shape shape = { requests, tokens, query_len, query_len > 0 ? query_len : INT32_MAX, 0, 0 };
     cgr__choice choice;
     CGR_EXPECT_OK(cgr__graphs_choose(&runtime_->graphs, &shape, nullptr, &choice));
     return choice;

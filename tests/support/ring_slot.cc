@@ -97,7 +97,8 @@ bool ChangesCollide(const StepLimits &limits, const StagedStep &step) {
   std::set<std::tuple<int32_t, int32_t, int32_t>> words;
   for (const cgr__change &change : step.changes) {
     bool indexed = (change.kind & 0xff) == CGR__CHANGE_PAGE || change.kind == kDataChange || change.kind == kStopsChange;
-    if (change.row < 0 || change.row >= limits.max_rows || (!indexed && change.kind != CGR__CHANGE_COMPUTED))
+    bool is_length = (change.kind & 0xff) == CGR__CHANGE_COMPUTED && uint32_t(change.kind) >> 8 < uint32_t(limits.num_programs);
+    if (change.row < 0 || change.row >= limits.max_rows || (!indexed && !is_length))
       continue;
     if (!words.insert({ change.kind, change.row, indexed ? change.index : 0 }).second)
       return true;

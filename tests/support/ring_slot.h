@@ -24,6 +24,7 @@ struct StagedStep {
   bool append_first = false;
   bool empty = false; // the ring slot does not count
   int32_t set = 0;    // whose tokens it has
+  int32_t program = 0;
   int32_t max_query_len = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cgr/inspect.h"
+#include "cgr/programs.h"
 #include "cgr/stops.h"
 #include "cgr/tracing.h"
 #include "tests/support/engine.h"
@@ -50,6 +51,8 @@ inline const std::vector<RuntimeCall> &RuntimeCalls() {
     CALL(cgr_requests_drop_pages, 0, 1, data, data, nullptr),
     CALL(cgr_request_set_length, 0, 0),
     CALL(cgr_request_set_other_length, 0, 1, 0),
+    CALL(cgr_program_set_length, 0, 1, 0),
+    CALL(cgr_program_get_length, 0, 0, &number, &count),
     CALL(cgr_request_set_data, 0, 0, data),
     CALL(cgr_request_set_stops, 0, &stops),
     CALL(cgr_request_get_info, 0, &info),
@@ -126,7 +129,7 @@ inline std::set<std::string> FunctionsOf(const std::string &header, const std::s
 inline std::set<std::string> RuntimeFunctions(const std::string &property) {
   std::set<std::string> names;
   for (const char *header : { "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h", "inspect.h", "tracing.h",
-                              "device.h", "stops.h" })
+                              "device.h", "programs.h", "stops.h" })
     names.merge(FunctionsOf(header, property, "cgr_runtime *runtime"));
   EXPECT_FALSE(names.empty()) << property;
   return names;

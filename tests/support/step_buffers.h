@@ -21,6 +21,7 @@ struct StepGroup {
   int64_t num_pages = 100, stride = 20;
   int32_t set = 0;
   int32_t kernel_page_size = 0;
+  int32_t program = 0;
 };
 
 struct StepLimits {
@@ -29,6 +30,7 @@ struct StepLimits {
   int32_t stop_tokens = 0;  // that a row can have; 0: rows have no stops
   int32_t vocab_size = 0;   // sampled tokens are below it; 0: they are not checked
   int32_t num_sets = 1;
+  int32_t num_programs = 1;
   std::array<int32_t, CGR__MAX_SETS> other_lens = {}; // the most tokens of a row in sets after 0; 0: max_seq_len
   int32_t reorder_threshold = 0, uniform_split = 0;
   int32_t plan_words = 60, num_counters = 20; // for kernels that know nothing about them
@@ -51,6 +53,7 @@ struct StepLimits {
       limits.max_lens[s] = MaxLen(s);
     limits.num_groups = int32_t(groups.size());
     limits.num_sets = num_sets;
+    limits.num_programs = num_programs;
     for (size_t g = 0; g < groups.size(); g++) {
       limits.pages_per_row[g] = int32_t(groups[g].stride);
       limits.trash_page[g] = groups[g].read_trash;

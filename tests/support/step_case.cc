@@ -60,6 +60,7 @@ cgr__step_args StepDevice::Args(int32_t padded_requests, int32_t padded_tokens) 
     a.stops = stops_.data(), a.stop_words = limits_.StopWords();
   }
   a.num_sets = limits_.num_sets;
+  a.num_programs = limits_.num_programs;
   a.lengths = limits_.num_sets > 1 ? row_data_.data() : nullptr;
   for (size_t g = 0; g < limits_.groups.size(); g++) {
     const StepGroup &group = limits_.groups[g];
@@ -177,6 +178,10 @@ void StepPair::PutNextTokens(const Words &tokens) {
 void StepPair::RunPrologue(const StagedStep &step, const cgr__step_args &args) {
   args_ = args;
   args_.set = step.set;
+  args_.program = step.program;
+  args_.buffers.row_computed += step.program * (limits_.max_rows + 1);
+  for (size_t g = 0; g < limits_.groups.size(); g++)
+    args_.other_groups |= limits_.groups[g].program != step.program ? 1u << g : 0;
   args_.max_query_len = step.max_query_len;
   bench_.Run(cgr__kernel_prologue, &args_);
   StepBuffers got = device.Get();

@@ -25,7 +25,7 @@ StepModel::StepModel(const StepLimits &limits, uint64_t seq) : b(std::make_share
   std::fill_n(b->step_state, 16, 0);
   b.state().seq = seq;
   b.state().error = kNoError;
-  std::fill_n(b->row_computed, limits.max_rows + 1, 0);
+  std::fill_n(b->row_computed, limits.num_programs * (limits.max_rows + 1), 0);
   for (size_t g = 0; g < limits.groups.size(); g++)
     std::fill_n(b->group[g].page_table, (limits.max_rows + 1) * limits.groups[g].stride, limits.groups[g].read_trash);
   row_data.assign(size_t(limits.max_rows + 1) * kRowWords, limits.num_sets > 1 ? 0 : -77);
@@ -38,7 +38,7 @@ void StepModel::Prologue(const StagedStep &staged) {
   candidates.clear();
   phase_ended_ = false;
   b.state().lost = 0;
-  set_ = staged.set;
+  set_ = staged.set, program_ = staged.program;
   StagedStep step = staged;
   if (!step.empty && IsAcceptable(&step)) {
     ApplyChanges(step);
@@ -50,7 +50,17 @@ void StepModel::Prologue(const StagedStep &staged) {
     step.staged = 0;
   }
   b.state().staged = step.staged;
+  const StepBuffers before = b;
   Derive(step);
+  KeepOthers(before);
+}
+
+void StepModel::KeepOthers(const StepBuffers &before) {
+  for (size_t g = 0; g < limits_.groups.size(); g++)
+    for (int id : { int(CGR__BUFFER_SLOT_MAPPING), int(CGR__BUFFER_KV_INDPTR), int(CGR__BUFFER_KV_LAST_PAGE_LEN) })
+      if (limits_.groups[g].program != program_)
+        std::memcpy(b.at(id, int32_t(g)), before.at(id, int32_t(g)),
+                    SizeInBytes(cgr__buffer_shape_of(&b.arena().limits, id, int32_t(g))));
 }
 
 void StepModel::Epilogue(bool abandon, const cgr__step_error &got) {
@@ -205,9 +215,12 @@ void StepModel::ApplyChanges(const StagedStep &step) {
 bool StepModel::ApplyChange(const cgr__change &change) {
   if (change.row < 0 || change.row >= limits_.max_rows)
     return false;
-  if (change.kind == CGR__CHANGE_COMPUTED) {
-    b->row_computed[change.row] = change.value;
-    b->row_num_accepted[change.row] = 0;
+  for (int32_t p = 0; p < limits_.num_programs; p++) {
+    if (change.kind != (CGR__CHANGE_COMPUTED | p << 8))
+      continue;
+    b->row_computed[p * (limits_.max_rows + 1) + change.row] = change.value;
+    if (p == 0)
+      b->row_num_accepted[change.row] = 0;
     return true;
   }
   if (change.kind == kDataChange && change.index >= 0 && change.index < kRowWords) {
@@ -271,9 +284,10 @@ void StepModel::DeriveRequest(const StagedStep &step, int32_t i) {
   const Words lengths = LengthsOf(i, query_len);
   for (int32_t s = 0; s < limits_.num_sets; s++)
     b->seq_lens[s][i] = lengths[size_t(s)];
-  b->logits_indices[i] = query_len > 0 ? start + query_len - 1 : 0;
+  const bool runs = lengths[size_t(set_)] > 0;
+  b->logits_indices[i] = query_len > 0 ? start + (runs ? TokensOf(i, query_len) : query_len) - 1 : 0;
   if (limits_.token_stride > 1)
-    b->num_drafts[i] = lengths[size_t(set_)] > 0 ? GuessesOf(i) : 0;
+    b->num_drafts[i] = runs && program_ == 0 ? GuessesOf(i) : 0;
   for (size_t g = 0; g < limits_.groups.size(); g++) {
     cgr__group_buffers &group = b->group[g];
     int32_t seq_len = lengths[size_t(limits_.groups[g].set)];
@@ -294,10 +308,10 @@ Words StepModel::LengthsOf(int32_t i, int32_t query_len) {
     Trip(CGR_GUARD_ROW, -1, i, row);
     return none;
   }
-  if (HasEnded(row))
+  if (HasEnded(row) && (program_ == 0 || Follows(i)))
     return none;
   for (int32_t s = 0; s < limits_.num_sets; s++) {
-    const int32_t has = s == 0 ? b->row_computed[row] : row_data[size_t(row * kRowWords + s - 1)];
+    const int32_t has = s == 0 ? Computed()[row] : row_data[size_t(row * kRowWords + s - 1)];
     const int64_t length = s == 0 && set_ == 0 ? int64_t{ has } + query_len : has;
     if (has < 0 || length > limits_.MaxLen(s) || (s > 0 && s == set_ && has < query_len)) {
       Trip(CGR_GUARD_LENGTH, row, i, length);
@@ -305,7 +319,16 @@ Words StepModel::LengthsOf(int32_t i, int32_t query_len) {
     }
     lengths.push_back(int32_t(length));
   }
-  return lengths;
+  const int64_t lacks = int64_t{ b->row_computed[row] } + 1 - Computed()[row];
+  if (!Follows(i) || (lacks > 0 && lacks <= query_len && lacks <= int64_t{ b->row_num_accepted[row] } + 1))
+    return lengths;
+  Trip(CGR_GUARD_LENGTH, row, i, lacks);
+  return none;
+}
+
+int32_t StepModel::TokensOf(int32_t i, int32_t query_len) {
+  const int32_t row = b->request_rows[i];
+  return Follows(i) ? b->row_computed[row] + 1 - Computed()[row] : query_len;
 }
 
 void StepModel::DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position) {
@@ -315,7 +338,10 @@ void StepModel::DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_
     token = step.tokens[size_t(first_token_[size_t(i)] + t - b->query_start_loc[i])];
   const int32_t k = limits_.token_stride - 1, row = b->request_rows[i];
   const bool first = t == b->query_start_loc[i];
-  if (!refused && k > 0 && (token < CGR_TOKEN_LAST || (token == CGR_TOKEN_LAST && !first))) {
+  if (!refused && Follows(i)) {
+    const int32_t back = std::max(b->logits_indices[i] - t, 0); // 0: the latest
+    token = b->row_last_tokens[row * limits_.token_stride + back];
+  } else if (!refused && k > 0 && program_ == 0 && (token < CGR_TOKEN_LAST || (token == CGR_TOKEN_LAST && !first))) {
     const int64_t guess = token == CGR_TOKEN_LAST ? t - b->query_start_loc[i] - 1 : -2 - int64_t{ token };
     token = guess < k ? TokenOfVocabulary(i, row, b->row_draft_tokens[row * k + guess]) : 0;
   } else if (!refused && token == CGR_TOKEN_LAST) {
@@ -324,7 +350,8 @@ void StepModel::DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_
   b->input_ids[t] = refused ? 0 : token;
   b->positions[t] = refused ? 0 : position;
   for (size_t g = 0; g < limits_.groups.size(); g++)
-    b->group[g].slot_mapping[t] = refused || limits_.groups[g].set != set_ ? -1 : SlotOf(g, b->request_rows[i], position);
+    if (limits_.groups[g].program == program_)
+      b->group[g].slot_mapping[t] = refused || limits_.groups[g].set != set_ ? -1 : SlotOf(g, b->request_rows[i], position);
 }
 
 int64_t StepModel::SlotOf(size_t g, int32_t row, int32_t position) {
@@ -366,7 +393,24 @@ cgr_end StepModel::EndOf(int32_t row, int32_t token, int32_t length) const {
   return of[0] != 0 && of[0] <= length ? CGR_END_LENGTH : CGR_END_NONE;
 }
 
+int32_t StepModel::CommitDraft(int32_t i) {
+  const int32_t row = b->request_rows[i], stride = limits_.token_stride, most = stride - 1;
+  const int32_t query_len = b->query_start_loc[i + 1] - b->query_start_loc[i];
+  if (b->seq_lens[0][i] == 0 && HasEnded(row))
+    ended_[size_t(i)] = CGR_END_BEFORE;
+  if (b->seq_lens[0][i] == 0 || query_len == 0)
+    return 0;
+  Computed()[row] = b->seq_lens[0][i] - query_len + (b->logits_indices[i] + 1 - b->query_start_loc[i]);
+  if (b->request_flags[i] & CGR_REQUEST_PARTIAL)
+    return 0;
+  std::copy_n(b->draft_tokens + i * most, most, b->row_draft_tokens + row * most);
+  b->row_draft_tokens[row * most] = TokenOfVocabulary(i, row, b->next_tokens[i * stride]);
+  return 1;
+}
+
 int32_t StepModel::Commit(int32_t i) {
+  if (program_ > 0)
+    return CommitDraft(i);
   const int32_t row = b->request_rows[i], stride = limits_.token_stride, guesses = GuessesOf(i);
   if (b->seq_lens[0][i] == 0 && HasEnded(row))
     ended_[size_t(i)] = CGR_END_BEFORE;

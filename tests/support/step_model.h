@@ -64,6 +64,15 @@ private:
   void DeriveToken(const StagedStep &step, int32_t i, int32_t t, int32_t position);
   int64_t SlotOf(size_t g, int32_t row, int32_t position);
 
+  // The row's lengths in the program of the last step, by row.
+  int32_t *Computed() { return b->row_computed + program_ * (limits_.max_rows + 1); }
+  // Whether request i of a draft follows the first program; how many of its tokens count.
+  bool Follows(int32_t i) const { return program_ > 0 && GuessesOf(i) > 0; }
+  int32_t TokensOf(int32_t i, int32_t query_len);
+  int32_t CommitDraft(int32_t i);
+  // What a step leaves alone: the buffers of other programs' groups.
+  void KeepOthers(const StepBuffers &before);
+
   // The guesses that request i has, if the step runs it.
   int32_t GuessesOf(int32_t i) const;
   // What request i sampled.
@@ -74,9 +83,9 @@ private:
   cgr_end EndOf(int32_t row, int32_t token, int32_t length) const;
 
   StepLimits limits_;
-  int32_t set_ = 0;   // of the last step
-  Words first_token_; // of each request, of a step with edits
-  Words ended_;       // of each request, where rows have stops
+  int32_t set_ = 0, program_ = 0; // of the last step
+  Words first_token_;             // of each request, of a step with edits
+  Words ended_;                   // of each request, where rows have stops
   bool phase_ended_ = false;
 };
 

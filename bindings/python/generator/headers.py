@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 HEADERS = (
     "base device needs attention config requests record step graphs inspect tracing names planners gather ask stops "
-    "ranks collectives interop/block_table interop/fa3 interop/flashinfer interop/flashmla interop/nccl bindings"
+    "programs ranks collectives interop/block_table interop/fa3 interop/flashinfer interop/flashmla interop/nccl bindings"
 ).split()
 
 

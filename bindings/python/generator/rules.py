@@ -65,11 +65,15 @@ SIGNATURES = {
 
 RANKS = "not bound yet: ranks of an engine in Python exchange by torch.distributed"
 
+PROGRAMS = "not bound yet: lengths of a draft's rows"
+
 LEFT_OUT = {
     "cgr_init": "the constructors of the structs call it",
     "cgr_last_message": "CgrError.message has it",
     "cgr_last_device_code": "CgrError.device_code has it",
     "cgr_validation_layer": "DeviceConfig(layer=True) sets it",
+    "cgr_program_set_length": PROGRAMS,
+    "cgr_program_get_length": PROGRAMS,
     "cgr_board_open": RANKS,
     "cgr_board_close": RANKS,
     "cgr_board_exchange": RANKS,

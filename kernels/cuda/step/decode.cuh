@@ -16,25 +16,36 @@ struct DecodeScratch {
   int32_t pages[CGR__MAX_GROUPS][32];
 };
 
+/* The groups whose tokens the step has. */
+inline int32_t own_groups(const cgr__step_args &a) {
+  int32_t count = 0;
+  for (int g = 0; g < a.num_groups; g++)
+    count += !(a.other_groups >> g & 1);
+  return count;
+}
+
 /* `threads`: of the block. */
 inline DecodeArgs decode_args(const cgr__step_args &a, const uint32_t (&page_inverse)[CGR__MAX_GROUPS], int32_t threads) {
   const cgr__buffers &b = a.buffers;
   DecodeArgs d = {};
   d.request_rows = b.request_rows, d.state = a.state, d.query_start_loc = b.query_start_loc;
   d.inbox = reinterpret_cast<const unsigned char *>(b.inbox);
-  d.allowed = a.padded_requests == a.padded_tokens && a.padded_requests <= threads && !a.empty && a.num_groups > 0;
+  d.allowed =
+      a.padded_requests == a.padded_tokens && a.padded_requests <= threads && !a.empty && own_groups(a) > 0 && a.program == 0;
   d.padded_requests = a.padded_requests, d.max_requests = a.max_requests, d.max_changes = a.max_changes;
   d.row_computed = b.row_computed, d.row_last_tokens = b.row_last_tokens;
   d.max_rows = a.max_rows, d.max_len = a.max_lens[0], d.token_stride = a.token_stride;
   d.reorder_threshold = a.split.threshold, d.changes = a.slot.changes;
   d.seq_lens = b.seq_lens[0], d.logits_indices = b.logits_indices, d.input_ids = b.input_ids;
   d.positions = b.positions, d.request_flags = b.request_flags, d.counts = b.counts, d.num_drafts = b.num_drafts;
-  for (int g = 0; g < a.num_groups; g++) {
+  for (int g = 0, own = 0; g < a.num_groups; g++) {
+    if (a.other_groups >> g & 1)
+      continue;
     const cgr__group_geometry &of = a.group[g];
     int32_t num_pages = (int32_t)(of.num_pages < INT32_MAX ? of.num_pages : INT32_MAX);
-    d.group[g] = { b.group[g].page_table, of.page_table_stride,        of.page_size,           num_pages,
-                   of.read_trash_page,    of.write_trash_page,         page_inverse[g],        of.kernel_page_size,
-                   b.group[g].kv_indptr,  b.group[g].kv_last_page_len, b.group[g].slot_mapping };
+    d.group[own++] = { b.group[g].page_table, of.page_table_stride,        of.page_size,           num_pages,
+                       of.read_trash_page,    of.write_trash_page,         page_inverse[g],        of.kernel_page_size,
+                       b.group[g].kv_indptr,  b.group[g].kv_last_page_len, b.group[g].slot_mapping };
   }
   return d;
 }

@@ -33,7 +33,8 @@ struct EpilogueArgs {
 struct GuessArgs {
   const int32_t *num_accepted, *draft_tokens;
   int32_t *row_num_accepted, *row_draft_tokens;
-  int32_t vocab_size, max_rows, max_len, reserved;
+  int32_t vocab_size, max_rows, max_len, program;
+  const int32_t *logits_indices, *target_computed;
   const int32_t *stops;               /* NULL: rows have none */
   int64_t stop_words, ended, lengths; /* the last two in a readback slot */
 };
@@ -71,7 +72,9 @@ GuessArgs guess_args(const cgr__step_args &a) {
            a.vocab_size,
            a.max_rows,
            a.max_lens[0],
-           0,
+           a.program,
+           b.logits_indices,
+           cgr__step_computed(&a, 0),
            a.stops,
            a.stop_words,
            cgr__readback_ended(&a.readback_slot),
@@ -125,9 +128,27 @@ __device__ inline void commit_tokens(const EpilogueArgs &a, const GuessArgs &g, 
   }
 }
 
+/* Commits request i of a program after the first, which guesses, and returns how many tokens it sampled. */
+__device__ inline int32_t commit_draft(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i) {
+  const int32_t most = a.token_stride - 1;
+  if (r.seq_len <= 0 || r.end <= r.start)
+    return 0;
+  a.row_computed[r.row] = r.seq_len - (r.end - 1 - g.logits_indices[i]);
+  if (r.flags & (int32_t)CGR_REQUEST_PARTIAL)
+    return 0;
+  const bool bad = !cgr__is_in_vocabulary(r.token, g.vocab_size);
+  if (bad)
+    claim_error(&a.state->error, CGR_GUARD_TOKEN, r.row, i, r.token);
+  g.row_draft_tokens[(int64_t)r.row * most] = bad ? 0 : r.token;
+#pragma unroll 1
+  for (int32_t j = 1; j < most; j++)
+    g.row_draft_tokens[(int64_t)r.row * most + j] = g.draft_tokens[(int64_t)i * most + j];
+  return 1;
+}
+
 /* Whether an earlier step has ended the row of a request, which may be no row at all. */
 __device__ inline bool has_ended_before(const EpilogueArgs &a, const GuessArgs &g, const Request &r) {
-  return g.stops != nullptr && r.row >= 0 && r.row < g.max_rows && cgr__row_has_ended(a.row_computed[r.row], g.max_len);
+  return g.stops != nullptr && r.row >= 0 && r.row < g.max_rows && cgr__row_has_ended(g.target_computed[r.row], g.max_len);
 }
 
 /* Where what request i has sampled ends its row. */
@@ -141,6 +162,8 @@ __device__ inline cgr_end find_end(const EpilogueArgs &a, const GuessArgs &g, co
 /* Commits request i, some of whose tokens may be guesses, and returns how many tokens it sampled. */
 __device__ inline int32_t commit_guesses(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i, cgr_end *end) {
   *end = r.seq_len <= 0 && has_ended_before(a, g, r) ? CGR_END_BEFORE : CGR_END_NONE;
+  if (g.program > 0)
+    return commit_draft(a, g, r, i);
   if (a.set > 0 || r.seq_len <= 0 || r.end <= r.start)
     return 0;
   int32_t guesses = cgr__step_guesses(r.flags, r.end - r.start, a.token_stride);

@@ -82,6 +82,25 @@ __device__ inline bool guard_other_sets(const cgr__step_args &a, const BatchLayo
   return true;
 }
 
+/* P26. The tokens that a request of a draft lacks, if it follows; else all of its own. */
+__device__ inline int64_t count_lacking(const cgr__step_args &a, int32_t i, int32_t row, int32_t query_len, int32_t computed) {
+  if (cgr__step_guesses(a.buffers.request_flags[i], query_len, a.token_stride) == 0)
+    return query_len;
+  return (int64_t)cgr__step_computed(&a, 0)[row] + 1 - computed;
+}
+
+/* P26. Whether request i of a draft can follow, if it does. */
+__device__ inline bool guard_following(const cgr__step_args &a, int32_t i, int32_t row, int32_t query_len, int32_t computed) {
+  if (cgr__step_guesses(a.buffers.request_flags[i], query_len, a.token_stride) == 0)
+    return true;
+  const int64_t count = count_lacking(a, i, row, query_len, computed);
+  if (cgr__can_follow(count, query_len, a.buffers.row_num_accepted[row]))
+    return true;
+  if (a.stops == nullptr || !cgr__row_has_ended(cgr__step_computed(&a, 0)[row], a.max_lens[0]))
+    claim_error(&a.state->error, CGR_GUARD_LENGTH, row, i, count);
+  return false;
+}
+
 /* P15 to P17. Lengths of request i, all 0 when a guard empties it. `fresh`: nothing in this step's ring slot can have touched
  * what fetch_batch_layout fetched. */
 template <bool kSets>
@@ -101,6 +120,10 @@ __device__ Lengths guard_request(const cgr__step_args &a, const BatchLayout &bat
     batch.first_position[i] = -1;
     return lengths;
   }
+  if (a.program > 0 && !guard_following(a, i, row, query_len, computed)) {
+    batch.first_position[i] = -1;
+    return lengths;
+  }
   batch.first_position[i] = computed;
   lengths.in[0] = (int32_t)seq_len;
   if (kSets && !guard_other_sets(a, batch, i, row, query_len, lengths)) {
@@ -108,6 +131,13 @@ __device__ Lengths guard_request(const cgr__step_args &a, const BatchLayout &bat
     return {};
   }
   return lengths;
+}
+
+/* P26. Where the token of request i is, of a draft, whose hidden state predicts the next one. */
+__device__ inline int32_t last_token(const cgr__step_args &a, const BatchLayout &batch, int32_t i, int32_t row,
+                                     int32_t query_len) {
+  const int32_t tokens = (int32_t)count_lacking(a, i, row, query_len, batch.first_position[i]);
+  return query_len > 0 ? batch.query_start[i] + tokens - 1 : 0;
 }
 
 /* Writes all rows [0, B_r), real or not, by the same stores. Ends with a barrier. */
@@ -145,10 +175,12 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
             a.buffers.seq_lens[s][i] = lengths.in[s];
       }
       a.buffers.logits_indices[i] = query_len > 0 ? end - 1 : 0;
+      if (a.program > 0 && lengths.in[0] > 0)
+        a.buffers.logits_indices[i] = last_token(a, batch, i, row, query_len);
       if (!real)
         a.buffers.request_flags[i] = 0;
       if (a.token_stride > 1) {
-        bool ran = length_in<kSets>(lengths, kSets ? a.set : 0) > 0;
+        bool ran = length_in<kSets>(lengths, kSets ? a.set : 0) > 0 && a.program == 0;
         a.buffers.num_drafts[i] = ran ? cgr__step_guesses(a.buffers.request_flags[i], query_len, a.token_stride) : 0;
       }
     }
@@ -156,6 +188,8 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
     for (int g = 0; g < CGR__MAX_GROUPS; g++) {
       if (g >= a.num_groups)
         break;
+      if (a.other_groups >> g & 1)
+        continue;
       int32_t seq_len = length_in<kSets>(lengths, a.group[g].length_set);
       int32_t page_size = a.group[g].page_size, kernel_size = a.group[g].kernel_page_size;
       int32_t full = kernel_page_of(max(seq_len - 1, 0), kernel_size, page_size, args.page_inverse[g]);
@@ -170,7 +204,7 @@ __device__ void write_requests(const PrologueArgs &args, const BatchLayout &batc
   }
   if (threadIdx.x == 0)
     a.buffers.query_start_loc[0] = 0;
-  if ((int32_t)threadIdx.x < a.num_groups)
+  if ((int32_t)threadIdx.x < a.num_groups && !(a.other_groups >> threadIdx.x & 1))
     a.buffers.group[threadIdx.x].kv_indptr[0] = 0;
   __syncthreads();
 }
@@ -278,7 +312,7 @@ extern "C" int cgr__cuda_prologue(const void *pointer, cudaStream_t stream) {
       args.page_inverse[g] = ~0u / (uint32_t)a->group[g].page_size;
   dim3 grid((unsigned)cgr::blocks_for(*a)), block(cgr::step_threads(a->padded_requests, a->padded_tokens));
   args.decode = cgr::decode_args(*a, args.page_inverse, (int32_t)block.x);
-  auto kernel = a->num_sets > 1 ? cgr::sets_kernel : cgr::kernels[a->num_groups];
+  auto kernel = a->num_sets > 1 ? cgr::sets_kernel : cgr::kernels[cgr::own_groups(*a)];
   return cgr::launch(kernel, &args, grid, block, cgr::shared_bytes(a->padded_requests), stream);
 }
 

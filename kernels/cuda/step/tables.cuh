@@ -54,10 +54,12 @@ __device__ inline bool place_change(const cgr__step_args &a, int4 word) {
     return place_page(a, word);
   if (kind == CGR__CHANGE_DATA)
     return place_data(a, word);
-  if (word.x != CGR__CHANGE_COMPUTED)
+  const uint32_t program = (uint32_t)word.x >> 8;
+  if (kind != CGR__CHANGE_COMPUTED || program >= (uint32_t)max(a.num_programs, 1))
     return false;
-  a.buffers.row_computed[row] = word.w;
-  a.buffers.row_num_accepted[row] = 0;
+  cgr__step_computed(&a, (int32_t)program)[row] = word.w;
+  if (program == 0)
+    a.buffers.row_num_accepted[row] = 0;
   return true;
 }
 

@@ -41,6 +41,19 @@ __device__ __forceinline__ int32_t load_guess(const cgr__step_args &a, int32_t i
   return 0;
 }
 
+/* P26. Of a request of a draft that follows, what token t is. -1: the request does not. */
+__device__ inline int32_t load_followed(const cgr__step_args &a, const BatchLayout &batch, int32_t i, int32_t row, int32_t t) {
+  const int32_t query_len = batch.query_start[i + 1] - batch.query_start[i];
+  if (cgr__step_guesses(a.buffers.request_flags[i], query_len, a.token_stride) == 0)
+    return CGR_TOKEN_LAST;
+  return a.buffers.row_last_tokens[(int64_t)row * a.token_stride + max(a.buffers.logits_indices[i] - t, 0)];
+}
+
+/* Whether the step's tokens have a slot in the group: those of one set or program have none in others. */
+template <bool kSets> __device__ __forceinline__ bool has_slots(const cgr__step_args &a, int g) {
+  return !(a.other_groups >> g & 1) && (!kSets || a.group[g].length_set == a.set);
+}
+
 /* `token`: of a step whose tokens section has them all. */
 template <bool kSets>
 __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &batch, const Step &step, int32_t t,
@@ -58,7 +71,11 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
       if ((uint32_t)at < (uint32_t)a.max_tokens) /* always, unless a bad ring slot names a place twice */
         token = load_mapped_word(section + at);
     }
-    guess = a.token_stride > 1 && first >= 0 ? cgr__guess_index(token, t - batch.query_start[i]) : -1;
+    guess = a.token_stride > 1 && first >= 0 && a.program == 0 ? cgr__guess_index(token, t - batch.query_start[i]) : -1;
+    if (a.program > 0 && first >= 0) {
+      const int32_t followed = load_followed(a, batch, i, row, t);
+      token = followed == CGR_TOKEN_LAST ? token : followed;
+    }
   }
   /* All loads before the first use. */
   int32_t last_token = t < step.num_tokens ? 0 : a.state->padding_token; /* 0: of a request that a guard emptied */
@@ -70,7 +87,7 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
       if (g >= a.num_groups)
         break;
       index[g] = divide(position, a.group[g].page_size, args.page_inverse[g]);
-      if (index[g] < a.group[g].page_table_stride && (!kSets || a.group[g].length_set == a.set))
+      if (index[g] < a.group[g].page_table_stride && has_slots<kSets>(a, g))
         pages[g] = *page_entry(a, g, row, index[g]);
     }
   }
@@ -82,7 +99,9 @@ __device__ inline void write_token(const PrologueArgs &args, const BatchLayout &
   for (int g = 0; g < CGR__MAX_GROUPS; g++) {
     if (g >= a.num_groups)
       break;
-    bool has_slot = first >= 0 && (!kSets || a.group[g].length_set == a.set); /* tokens of one set have no slot in others */
+    if (a.other_groups >> g & 1)
+      continue;
+    bool has_slot = first >= 0 && has_slots<kSets>(a, g);
     a.buffers.group[g].slot_mapping[t] = has_slot ? find_slot(a, a.group[g], row, position, index[g], pages[g]) : -1;
   }
 }

@@ -161,7 +161,8 @@ static cgr_status try_graphs(cgr__self_test *t) {
   cgr__graphs *graphs = &t->rt->graphs;
   CGR__TRY(cgr__test_fill_pages(t));
   for (int32_t i = 0; i < graphs->count; i++) {
-    if (cgr__graph_state_of(graphs, &graphs->entry[i]) != CGR_GRAPH_READY || !can_be_used(t->rt, &graphs->entry[i].key))
+    if (graphs->entry[i].key.program > 0 || cgr__graph_state_of(graphs, &graphs->entry[i]) != CGR_GRAPH_READY ||
+        !can_be_used(t->rt, &graphs->entry[i].key))
       continue;
     cgr_status status = try_cases(t, &graphs->entry[i].key);
     cgr__test_close_rows(t, &t->test_case.of);

@@ -10,6 +10,10 @@ extern float *k_factors, *v_factors;
 extern const int32_t *block_table; /* the engine's, in device memory */
 extern int32_t block_table_columns;
 
+extern void *models[2];
+
+cgr_status target(cgr_recorder *recorder, void *model);
+cgr_status draft(cgr_recorder *recorder, void *model);
 void write_file(void *context, const char *json, size_t size);
 
 cgr_status block(void) {
