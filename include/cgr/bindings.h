@@ -15,6 +15,7 @@
 #include "cgr/interop/nccl.h"
 #include "cgr/names.h"
 #include "cgr/planners.h"
+#include "cgr/programs.h"
 #include "cgr/ranks.h"
 #include "cgr/stops.h"
 #include "cgr/tracing.h"

@@ -33,6 +33,7 @@ static cgr_key record_key(const cgr_runtime *rt, const cgr__flight_entry *e) {
   key.num_requests = e->padded_requests;
   key.query_len = e->query_len;
   key.variant = e->variant;
+  key.program = e->program;
   return key;
 }
 

@@ -201,7 +201,7 @@ void Coverage::CheckMixed() {
   const cgr_config &c = runtime_->setup.config;
   std::set<int32_t> padded, above;
   for (int32_t tokens = 1; tokens <= c.max_tokens; tokens++) {
-    const cgr_reason reason = Choose(1, tokens, 0).reason;
+    const cgr_reason reason = cgr_reason(Choose(1, tokens, 0).reason);
     if (reason == CGR_REASON_TOO_PADDED)
       padded.insert(tokens);
     else if (reason != CGR_REASON_EXACT && reason != CGR_REASON_PADDED)

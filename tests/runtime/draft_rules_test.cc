@@ -275,6 +275,27 @@ TEST(DraftRules, ADraftThatHasFallenBehindIsEmptied) {
   EXPECT_EQ(result.tokens[0], GuessesAfter(known, 1)[0]);
 }
 
+// Of eager steps, too, and in a graph's name.
+TEST(DraftRules, TheFlightRecorderTellsThePrograms) {
+  Rules rules;
+  rules.Begin({ 5, 6, 7 });
+  for (int32_t enabled : { 0, 1 }) {
+    CGR_ASSERT_OK(cgr_runtime_enable_graphs(rules.engine.rt, enabled));
+    rules.Launch(enabled ? rules.Follow() : rules.Batch(1, { 9 }, 1, CGR_REQUEST_PARTIAL));
+    CGR_ASSERT_OK(rules.Wait());
+    if (!enabled)
+      CGR_ASSERT_OK(cgr_program_set_length(rules.engine.rt, rules.rows[0], 1, 3));
+    std::vector<cgr_flight_record> records(64, cgr_flight_record CGR_FLIGHT_RECORD_INIT);
+    int32_t count = 0;
+    CGR_ASSERT_OK(cgr_runtime_flight(rules.engine.rt, records.data(), 64, &count));
+    const auto last = std::find_if(records.begin(), records.end(), [&](auto &r) { return r.seq == rules.step.mark.seq; });
+    ASSERT_NE(last, records.end());
+    EXPECT_EQ(last->key.program, 1);
+    EXPECT_EQ(last->key.kind, enabled ? CGR_KIND_FULL : CGR_KIND_NONE);
+    EXPECT_EQ(cgr__key_name(&last->key).text, std::string(enabled ? "full 1r 4t q4 v0 p1" : "none 1r 1t q0 v0 p1"));
+  }
+}
+
 // What a draft may not sample is reported as the target's is, and is no token of the next step's.
 TEST(DraftRules, AGuessOutsideTheVocabularyIsRefused) {
   Rules rules;
