@@ -265,7 +265,7 @@ TEST_P(StopPlans, AreToldOfBounds) {
                     { "backend that plans: plan_host takes exact lengths",
                       "row 0 of " + std::to_string(s) + " tokens may have ended",
                       "expected step " + std::to_string(mark.seq) + " to be completed" });
-    if (s == 3 || busy)
+    if (busy || (s == 3 && GetParam()))
       CGR_ASSERT_OK(cgr_step_wait(engine.rt, mark, -1, nullptr));
     CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
     CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
