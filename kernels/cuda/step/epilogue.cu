@@ -147,7 +147,7 @@ __device__ inline int32_t commit_draft(const EpilogueArgs &a, const GuessArgs &g
 }
 
 /* Whether an earlier step has ended the row of a request, which may be no row at all. */
-__device__ inline bool has_ended_before(const EpilogueArgs &a, const GuessArgs &g, const Request &r) {
+__device__ inline bool has_ended_before(const GuessArgs &g, const Request &r) {
   return g.stops != nullptr && r.row >= 0 && r.row < g.max_rows && cgr__row_has_ended(g.target_computed[r.row], g.max_len);
 }
 
@@ -161,7 +161,7 @@ __device__ inline cgr_end find_end(const EpilogueArgs &a, const GuessArgs &g, co
 
 /* Commits request i, some of whose tokens may be guesses, and returns how many tokens it sampled. */
 __device__ inline int32_t commit_guesses(const EpilogueArgs &a, const GuessArgs &g, const Request &r, int32_t i, cgr_end *end) {
-  *end = r.seq_len <= 0 && has_ended_before(a, g, r) ? CGR_END_BEFORE : CGR_END_NONE;
+  *end = r.seq_len <= 0 && has_ended_before(g, r) ? CGR_END_BEFORE : CGR_END_NONE;
   if (g.program > 0)
     return commit_draft(a, g, r, i);
   if (a.set > 0 || r.seq_len <= 0 || r.end <= r.start)
