@@ -492,7 +492,7 @@ void ExpectOnly(const std::vector<int32_t> &programs, int32_t program, const cha
   EXPECT_EQ(std::count(programs.begin(), programs.end(), program), int64_t(programs.size())) << what;
 }
 
-// A `record` that takes each layer of its own program once is complete, and one that takes another's is told so.
+// A `record` that takes each layer of its own program once is complete, and one that takes another's is refused.
 TEST(DraftLayers, AreOfStepsOfTheirProgramAlone) {
   Told told[2];
   const cgr_backend backends[2] = { BackendOf("of the target", &told[0]), BackendOf("of the draft", &told[1]) };
