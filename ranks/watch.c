@@ -107,8 +107,9 @@ static uint64_t ranks_that_left_first(const cgr_ranks *k, const sight *s) {
   return first;
 }
 
-/* Those for whom the others wait, as far as what is shown tells: who is gone; else who has not come to the agreement, has not
- * launched its step, of which another's device waits, or waits for nobody; else whom those blamed that are gone. */
+/* The ranks for which the others wait, as far as the shown states tell. First those that are gone. Then those that have not come
+ * to the agreement, have not launched a step in which another rank's device waits, or wait for no rank. Then those that have been
+ * blamed by ranks that are gone. */
 static uint64_t ranks_behind(const cgr_ranks *k, const sight *s) {
   uint64_t late = 0, unlaunched = 0, free = 0, blamed = 0, waiting = 0;
   const uint64_t first = ranks_that_left_first(k, s);

@@ -20,8 +20,8 @@ static inline int32_t cgr__draft_least_computed(const cgr__draft_row *draft) { r
 void cgr__drafts_open(cgr__rows *rows, int32_t row);
 /* The target's length becomes `num_tokens`: a draft keeps as many at most. The target's slack still counts. */
 void cgr__drafts_cut(cgr__rows *rows, int32_t row, int32_t num_tokens);
-/* Step `seq` of the target ended the row with this length. A draft that followed a later step has not run: nothing is known of how
- * many tokens it has, and it keeps none. */
+/* Step `seq` of the target ended the row with this length. A draft that followed a later step has not run: nothing is known of
+ * how many tokens it has, and it keeps none. */
 void cgr__drafts_end(cgr__rows *rows, uint64_t seq, int32_t row, int32_t num_tokens);
 /* Sets a draft's length. The caller has checked row and program. */
 cgr_status cgr__drafts_set_length(cgr__rows *rows, int32_t row, int32_t program, int32_t num_tokens);

@@ -73,9 +73,9 @@ void llama_ranks_leave(llama_ranks *k) {
   free(k);
 }
 
-/* Ranks of one machine need no network, and multicast is left to those who ask for it. Graphs and eager steps of a communicator run
- * one after the other here, so NCCL need not order them: what it adds to a graph for that makes launches slow.
- * What is set already stays. */
+/* Ranks of one machine need no network, and multicast is left to those who ask for it. Graphs and eager steps of a communicator
+ * run one after the other here, so NCCL need not order them: what it adds to a graph for that makes launches slow. What is set
+ * already stays. */
 static void set_environment(void) {
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
   setenv("NCCL_SOCKET_IFNAME", "lo", 0);

@@ -5,8 +5,9 @@
  *
  * Start with the rules in base.h, then read in this order. Apart, for those who need them: inspect.h and tracing.h look at a
  * runtime, names.h has the names of enumerators, planners.h plans without a runtime, gather.h copies pages of an 8-bit cache
- * as 16-bit values, ask.h asks what kernels can do and want, programs.h has a draft model next to its target, ranks.h keeps several
- * GPUs in step, stops.h ends requests on the device, interop/ has the plans of other libraries' kernels.
+ * as 16-bit values, ask.h asks what kernels can do and want, programs.h has a draft model next to its target, ranks.h keeps
+ * several GPUs in step, collectives.h has what collectives of other libraries need, stops.h ends requests on the device, interop/
+ * has the plans of other libraries' kernels, and an adapter for NCCL.
  *
  * Reserved for later versions, and refused by name until then (CGR_ERROR_UNSUPPORTED, or CGR_ERROR_INVALID_ARGUMENT where only
  * the number of a lane is given): more than one lane, several steps in one launch. */

@@ -29,8 +29,8 @@ typedef struct cgr_resource {
 } cgr_resource;
 #define CGR_RESOURCE_INIT { (uint32_t)sizeof(cgr_resource), 0, NULL, NULL, NULL }
 
-/* Gives `*number` that of a resource, which no other of the process has. CGR_ERROR_OUT_OF_MEMORY: there are
- * CGR_MAX_RESOURCES.
+/* Registers a resource; `*number` becomes its number, which no other in the process has. CGR_ERROR_OUT_OF_MEMORY: the runtime has
+ * CGR_MAX_RESOURCES. CGR_ERROR_NULL_POINTER: no name. CGR_ERROR_INVALID_ARGUMENT: its length, or `allocations`.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_resource_register(cgr_runtime *runtime, const cgr_resource *resource, uint64_t *number);
 /* CGR_ERROR_STATE, and nothing is done, while graphs hold it, which cgr_runtime_release_graphs ends (stale ones count, too), or
@@ -102,7 +102,7 @@ CGR_API cgr_status cgr_record_compare_fingerprints(cgr_recorder *recorder, const
 typedef struct cgr_progress {
   uint32_t size;
   int32_t dead;       /* 1: the runtime is dead */
-  uint64_t launched;  /* number of the last step that was launched, its own included */
+  uint64_t launched;  /* number of the last step that was launched; the runtime's own steps (warm-up, flush) count */
   uint64_t completed; /* of the last that the device has completed */
 } cgr_progress;
 #define CGR_PROGRESS_INIT { (uint32_t)sizeof(cgr_progress), 0, 0, 0 }
@@ -111,9 +111,9 @@ typedef struct cgr_progress {
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_progress(const cgr_runtime *runtime, cgr_progress *progress);
 
-/* Leaves the runtime dead: every call from now on, of the thread under way in it too, as soon as it looks, is CGR_ERROR_DEAD
+/* Leaves the runtime dead: every later call is CGR_ERROR_DEAD, and so is one that another thread is in, as soon as it notices,
  * with `why` (at most 200 characters count). For a device that waits for a rank: first this, then what ends the wait, so that no
- * step is taken for a good one. A runtime that is dead keeps its first cause. No dump is made.
+ * step that ends because of it counts as good. A runtime that is dead keeps its first cause. No dump is made.
  * Threads any · Capture ok · Sync never · Alloc never */
 CGR_API cgr_status cgr_runtime_abandon(cgr_runtime *runtime, const char *why);
 

@@ -4,9 +4,9 @@
  * (cgr_layer.program, cgr_group.program), a `record` (cgr_capture.program), graphs of the same sizes (cgr_key.program) and, for
  * each row, a length: how many tokens the row has in this program's cache. A step is of one program (cgr_batch.program). All of
  * them share rows, tags, the ring and the numbers of steps, and the buffers of a step: those of groups belong to their program,
- * and CGR_BUFFER_ROW_COMPUTED is one for each (cgr_where.program).
+ * and each program has a CGR_BUFFER_ROW_COMPUTED (cgr_where.program).
  *
- * A draft's request is one of two.
+ * A request in a draft's step is of one of two kinds.
  * - It has ids from the host, as a prompt's chunks in the target do, with CGR_REQUEST_PARTIAL or without.
  * - It *follows*: with CGR_REQUEST_DRAFTS(n), n from 1 on, 1 + n tokens, and `tokens` NULL or CGR_TOKEN_LAST and CGR_TOKEN_DRAFTs,
  *   it catches up with what the target's last step with this row has sampled, one token and the guesses that it accepted, whether
@@ -21,10 +21,10 @@
  * each travels as a header. The last token and the number of accepted guesses of a row stay those of the target. In results of
  * a draft num_tokens is 1 for a request that guessed, and tokens [0] its guess 0; they need not be waited for.
  *
- * A draft that does not follow every step of the target falls behind: a request that lacks less than 1 token, more than 1 + n, or
- * more than the target's last step has sampled is CGR_GUARD_LENGTH, with the number in `value`, and runs with length 0; where the
- * host's bounds say so already, cgr_step_prepare refuses it. Give such a row its tokens from the host, without
- * CGR_REQUEST_DRAFTS, or set its length.
+ * A draft that does not follow every step of the target falls behind. A request that lacks less than 1 token, more than 1 + n, or
+ * more than the target's last step has sampled is CGR_GUARD_LENGTH, with the number in `value`, and runs with length 0. Where the
+ * host's bounds say so already, cgr_step_prepare refuses it (CGR_ERROR_INVALID_ARGUMENT). Give such a row its tokens from the
+ * host, without CGR_REQUEST_DRAFTS, or set its length.
  *
  * cgr_request_set_length sets the target's length, and a draft's back to it if that may have more. A guess that is wrong, or
  * comes from a cache that lacks something, is rejected by the target: what is sampled never depends on a draft.
@@ -43,7 +43,8 @@ extern "C" {
 /* Sets how many of the row's tokens are in the cache of a draft, 1 .. num_programs - 1: fewer, or more over pages that the engine
  * or other rows fill (a shared prefix). It is 0 when a row opens. Pages and statuses are those of cgr_request_set_length, with the
  * draft's groups; the target's length and last token stay as they are. After CGR_ERROR_STEP of a draft's step, set its rows back.
- * CGR_ERROR_STATE while the row is in the prepared step.
+ * CGR_ERROR_INVALID_ARGUMENT: there is no such draft, or num_tokens is negative. CGR_ERROR_STATE while the row is in the prepared
+ * step.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_program_set_length(cgr_runtime *runtime, int32_t row, int32_t program, int32_t num_tokens);
 

@@ -200,8 +200,8 @@ CGR_API cgr_status cgr_ranks_report(cgr_ranks *ranks, char *out, size_t capacity
 /* What hangs, and who is told. All ranks watch: each shows how far its own device is. */
 typedef struct cgr_rank_watch {
   uint32_t size;
-  int32_t timeout_ms;  /* a step that the device has not completed for so long hangs, and so does a rank that waits for others for so
-                          long; 0: the ranks' timeout_ms, which then is not -1 */
+  int32_t timeout_ms;  /* a device that has completed no step of those launched for this long hangs, and so does a rank that has
+                          waited for others for this long; 0: the ranks' timeout_ms, which must not be -1 then */
   int32_t interval_ms; /* of a watchdog, between two looks; 0: a fourth of the timeout, at most 1000 */
   int32_t reserved;    /* 0 */
   /* What the device is in, as text of at most 79 characters: cgr_nccl_where. Called by whoever looks, without waiting for the

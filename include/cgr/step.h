@@ -82,8 +82,9 @@ typedef struct cgr_batch {
  * max_tokens, or more than max(2 * max_tokens, 2^18) tokens that wait for a step (CGR_ERROR_TOO_MANY_TOKENS); two tokens or more
  * with `tokens` NULL that are not all guesses but the first (CGR_ERROR_NULL_POINTER); CGR_TOKEN_LAST after the first
  * (CGR_ERROR_INVALID_ARGUMENT); other flags (CGR_ERROR_INVALID_ENUM); guesses that a batch could not have, and CGR_TOKEN_DRAFT
- * where it cannot stand (CGR_ERROR_INVALID_ARGUMENT); another lane (CGR_ERROR_INVALID_ARGUMENT) or program; while a step is
- * prepared, inside `record` and calls (CGR_ERROR_STATE).
+ * where it cannot stand (CGR_ERROR_INVALID_ARGUMENT); a lane or program that does not exist
+ * (CGR_ERROR_INVALID_ARGUMENT); a draft (CGR_ERROR_UNSUPPORTED); while a step is prepared, inside `record` and calls
+ * (CGR_ERROR_STATE).
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_standing_add(cgr_runtime *runtime, const cgr_where *where, int32_t row, int32_t query_len,
                                     const int32_t *tokens, uint32_t flags);
@@ -134,9 +135,10 @@ typedef struct cgr_step {
 CGR_API cgr_status cgr_step_choose(cgr_runtime *runtime, const cgr_batch *batch, cgr_key *key);
 
 /* Validates the batch, chooses the graph and stages what has changed, while earlier steps may be in flight; one step can be
- * prepared at a time. CGR_ERROR_BUSY: the ring is full, or a backend plans with exact lengths (CGR_BACKEND_PLANS_BOUNDS) and a
- * row's guesses have no result, or it may have ended; wait for a step. CGR_ERROR_CHANGES_PENDING: more changes than the ring carries, call
- * cgr_runtime_flush. CGR_ERROR_STATE: no graph and no `record` can run it. After an error nothing has changed.
+ * prepared at a time. CGR_ERROR_BUSY: the ring is full, or a backend plans with exact lengths (it lacks CGR_BACKEND_PLANS_BOUNDS)
+ * and a row's guesses have no result yet, or the row may have ended; wait for a step. CGR_ERROR_CHANGES_PENDING: more changes
+ * than the ring carries, call cgr_runtime_flush. CGR_ERROR_STATE: no graph and no `record` can run it. After an error nothing has
+ * changed.
  * Threads one · Capture no · Sync never · Alloc never */
 CGR_API cgr_status cgr_step_prepare(cgr_runtime *runtime, const cgr_batch *batch, cgr_step *step);
 

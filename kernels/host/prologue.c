@@ -194,7 +194,8 @@ static void apply_changes(const cgr__step_args *args, const incoming *in) {
   }
 }
 
-/* `context`: the arguments. A row that has ended looks too short, also to what follows it, and is emptied as one is that a guard refuses. */
+/* `context`: the arguments. A row that has ended looks too short, also to what follows it, and is emptied as one is that a guard
+ * refuses. */
 static void refuse_metadata(void *context, cgr_guard_error error, int32_t row, int32_t index, int64_t value) {
   const cgr__step_args *args = (const cgr__step_args *)context;
   if (error == CGR_GUARD_LENGTH && args->stops && cgr__row_has_ended(cgr__step_computed(args, 0)[row], args->max_lens[0]))

@@ -78,6 +78,11 @@ SECTIONS = [
     Section("A list of requests that moves up", "step_cost", TIGHT,
             "One request leaves and another comes at the end, so that those between move up. Target: of the ratio, as above.",
             STEP, BATCH, batch("one leaves, others move up, one comes"), ("ratio", churn)),
+    Section("Requests with three guesses", "step_cost", "300 40 guesses",
+            "Each request has four tokens, three of them guesses that its last step left on the device, where some are accepted: when a step "
+            "is launched, the host knows no result of the one before. Target: of the ratio, of the standing batch; given whole, such a batch "
+            "travels whole.",
+            STEP, BATCH, batch("3 guesses"), ("ratio", lambda _, c: "1.20" if c["batch"].startswith("standing") else "")),
     Section("The longest steps", "tail_cost", "1000 5 tight,0.3ms,1ms,5ms,touched,busy 8 10",
             "Percentiles of prepare and launch in loops like an engine's, over those of the bare launch of the same graph; with 64 MB of host "
             "memory touched between steps, and next to a second thread of the engine. The file names the causes of steps over 10 us. Target: "

@@ -233,8 +233,8 @@ static void fill_maxima(const cgr__batch_layout *batch, cgr_plan_step *step) {
   step->max_prefill_seq_len = split ? seq_len[1] : -1;
 }
 
-/* Whether the device may find the row shorter in the program of the batch, by guesses that it has rejected, or ended. A request of a
- * draft that follows has fewer tokens than its query_len. */
+/* Whether the device may find the row shorter in the program of the batch, by guesses that it has rejected, or ended. A request
+ * of a draft that follows has fewer tokens than its query_len. */
 static bool length_is_bound(const cgr__rows *rows, const cgr__checked_batch *batch, int32_t row) {
   const int32_t slack = batch->program == 0 ? rows->row[row].slack : rows->draft[batch->program][row].slack;
   return batch->set == 0 && (slack > 0 || cgr__row_may_have_ended(rows, row));

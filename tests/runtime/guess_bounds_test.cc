@@ -1,4 +1,4 @@
-// Around steps that guess: the buffers and graphs that a runtime has for them, and the bounds that others are told.
+// Around steps that guess: the buffers and graphs that a runtime has for them, and the bounds that backends and queries get.
 #include "tests/support/guess_engine.h"
 #include "tests/support/tiny_engine.h"
 
@@ -219,7 +219,7 @@ private:
   cgr_step step_ = CGR_STEP_INIT;
 };
 
-// Those who take bounds get the upper one, and are told that it is one.
+// A backend that takes bounds gets the upper one, under CGR_PLAN_BOUNDS.
 TEST(GuessPlans, AreToldOfBounds) {
   const Planner takes_bounds = { CGR_BACKEND_PLANS_BOUNDS };
   Planning p(std::vector<Planner>{ takes_bounds });
@@ -233,7 +233,7 @@ TEST(GuessPlans, AreToldOfBounds) {
   p.ExpectSeen(0, { { 0, 1 }, { 0, 4 }, { CGR_PLAN_BOUNDS, 7 }, { 0, 6 } });
 }
 
-// The others never get one: the step is refused until the length is exact. One that takes bounds does not speak for another.
+// Other backends never get one: the step is refused until the length is exact. One that takes bounds does not speak for another.
 TEST(GuessPlans, GetExactLengthsUnlessTheyTakeBounds) {
   for (bool standing : { false, true })
     for (size_t exact : { 0u, 1u }) {

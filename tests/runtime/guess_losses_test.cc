@@ -50,7 +50,7 @@ TEST(OneGuess, IsSettledByTheNextPrepare) {
   CGR_ASSERT_OK(cgr_stream_synchronize(r.engine.dev, r.engine.stream));
   const int32_t exact = r.engine.Length(r.row);
   ASSERT_LT(exact + 1, 16);
-  EXPECT_GT(r.engine.Info(r.row).num_tokens, exact) << "nobody has looked yet";
+  EXPECT_GT(r.engine.Info(r.row).num_tokens, exact) << "the result has not been taken yet";
   CGR_EXPECT_OK(r.Prepare(List(size_t(16 - exact), 1), 0)); // up to the end of its page
   CGR_EXPECT_OK(cgr_step_cancel(r.engine.rt, &r.step));
 }
@@ -74,7 +74,7 @@ TEST(OneGuess, DoesNotOutliveALoss) {
   EXPECT_EQ(r.engine.Info(r.row).num_tokens, r.engine.Length(r.row));
 }
 
-// A loss that is told before its step is seen to be complete is left for later: lengths are not exact yet.
+// A loss that is reported before the host sees its step complete is handled later: lengths are not exact yet.
 TEST(OneGuess, DefersALossThatIsNotSeenYet) {
   OneRequest r(CGR_SCHEDULE_LATEST, 3);
   CGR_ASSERT_OK(r.Wait(r.Launch({ 1, 2, 3, 4 }, 0)));

@@ -1,4 +1,4 @@
-// One row that ends: what the host does meanwhile, what it counts afterwards, and what others are told.
+// One row that ends: what the host does meanwhile, what it counts afterwards, and what backends get.
 #include "cgr/stops.h"
 #include "tests/support/guess_engine.h"
 #include "tests/support/tiny_engine.h"
@@ -115,7 +115,7 @@ TEST(StoppedRow, IsBroughtBackOnceItIsKnown) {
   r.ExpectExact(6, CGR_END_LENGTH);
 }
 
-// Nor length nor pages of a row that has ended keep a batch from being good, whoever gives it.
+// Neither the length nor missing pages of a row that has ended make a batch bad, given whole or standing.
 TEST(StoppedRow, NeedsNoPages) {
   for (bool standing : { false, true }) {
     OneRow r(CGR_SCHEDULE_EARLIEST, 1);
