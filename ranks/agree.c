@@ -158,10 +158,12 @@ static cgr_status compare_choices(cgr_ranks *k, cgr_agreement *a) {
 /* What all have brought is there. */
 static cgr_status decide(cgr_ranks *k, cgr_agreement *a) {
   const int32_t own = k->all[k->exchange.rank].proposal.status;
+  cgr__ranks_lock(k); /* a look reads them */
   for (int32_t r = 0; r < k->exchange.num_ranks; r++) {
     k->proposal[r] = k->all[r].proposal;
     a->idle += k->proposal[r].counts.num_requests == 0;
   }
+  cgr__ranks_unlock(k);
   if (cgr__ranks_compare("cgr_ranks_agree", k->proposal, k->exchange.num_ranks) != CGR_OK)
     return cgr__ranks_part(k);
   if (cgr__ranks_lack_history(k->proposal, k->exchange.num_ranks))
@@ -192,7 +194,9 @@ cgr_status cgr_ranks_agree(cgr_ranks *ranks, const cgr_batch *batch, cgr_agreeme
   CGR__TRY(cgr__ranks_check(ranks, "cgr_ranks_agree"));
   CGR__TRY(cgr__sized_check("cgr_ranks_agree: agreement", "CGR_AGREEMENT_INIT", agreement));
   CGR__TRY(agree(ranks, batch));
+  cgr__ranks_lock(ranks);
   ranks->agreed = ranks->next;
+  cgr__ranks_unlock(ranks);
   cgr__ranks_show(ranks, CGR__RANK_NONE, 0);
   cgr__sized_write(agreement, &ranks->agreed, sizeof ranks->agreed);
   return CGR_OK;

@@ -19,9 +19,9 @@ typedef struct cgr__board_place {
   uint32_t here;              /* 1: the rank has seen the board and waits for the others, or has met them */
   uint32_t left; /* 1: it will come to no further round, unless another process takes the place before all have met */
   alignas(128) uint64_t round; /* whose block is there */
-  uint64_t shown;              /* odd: the state is being written; 0: there is none */
+  uint64_t shown;              /* number of the last state, in state[shown % 2]; 0: there is none */
   alignas(128) unsigned char block[2][CGR_EXCHANGE_BYTES];
-  uint64_t state[CGR_EXCHANGE_BYTES / sizeof(uint64_t)];
+  uint64_t state[2][CGR_EXCHANGE_BYTES / sizeof(uint64_t)]; /* in turn, so that one is whole whenever the process ends or stops */
 } cgr__board_place;
 
 typedef struct cgr__board_memory {

@@ -68,15 +68,14 @@ static cgr_status gather(void *context, const void *mine, size_t bytes, void *al
 static void show(void *context, const void *state, size_t bytes) {
   cgr_board *b = context;
   cgr__board_place *own = &b->memory->place[b->rank];
-  const uint64_t version = own->shown;
-  __atomic_store_n(&own->shown, version + 1, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_RELEASE);
+  const uint64_t number = own->shown + 1;
   for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) { /* others may read it meanwhile, and then read it again */
     uint64_t word = 0;
     memcpy(&word, (const char *)state + at, bytes - at < sizeof word ? bytes - at : sizeof word);
-    __atomic_store_n(&own->state[at / sizeof word], word, __ATOMIC_RELAXED);
+    __atomic_store_n(&own->state[number % 2][at / sizeof word], word, __ATOMIC_RELAXED);
   }
-  __atomic_store_n(&own->shown, version + 2, __ATOMIC_RELEASE);
+  __atomic_store_n(&own->shown, number, __ATOMIC_RELEASE);
+  __atomic_thread_fence(__ATOMIC_RELEASE); /* before the words of the next one, which take the room of the last */
 }
 
 static bool is_gone(const cgr__board_place *place) {
@@ -91,14 +90,14 @@ static cgr_status look(void *context, int32_t rank, void *state, size_t bytes) {
     if (before == 0)
       return CGR_NOT_READY;
     for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-      const uint64_t word = __atomic_load_n(&place->state[at / sizeof word], __ATOMIC_RELAXED);
+      const uint64_t word = __atomic_load_n(&place->state[before % 2][at / sizeof word], __ATOMIC_RELAXED);
       memcpy((char *)state + at, &word, bytes - at < sizeof word ? bytes - at : sizeof word);
     }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    if (before % 2 == 0 && __atomic_load_n(&place->shown, __ATOMIC_RELAXED) == before)
+    if (__atomic_load_n(&place->shown, __ATOMIC_RELAXED) == before)
       return is_gone(place) ? CGR_ERROR_RANK : CGR_OK;
   }
-  return CGR_NOT_READY; /* its process has ended while it wrote */
+  return CGR_NOT_READY; /* it shows faster than this one reads */
 }
 
 cgr_status cgr_board_exchange(cgr_board *board, cgr_exchange *exchange) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,9 +17,12 @@
 #define LONG_SLEEP_NS 200000 /* and when it has waited for a hundredth of a second, so long */
 #define LONG_WAIT_NS 10000000
 
-/* Whether it has ended, but its parent does not know yet. The state follows the name, which is in brackets and may hold some. */
+#define FIELDS_TO_THREADS 17 /* of the number of threads, after the state */
+
+/* Whether it has ended, but its parent does not know yet. The state follows the name, which is in brackets and may hold some. A
+ * process whose first thread alone has ended looks so, too, but has others. */
 static bool is_zombie(int64_t process) {
-  char path[40], text[128];
+  char path[40], text[512];
   (void)snprintf(path, sizeof path, "/proc/%lld/stat", (long long)process);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0)
@@ -27,7 +31,14 @@ static bool is_zombie(int64_t process) {
   (void)close(file);
   text[length > 0 ? length : 0] = '\0';
   const char *state = strrchr(text, ')');
-  return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+  if (!state || state[1] != ' ' || (state[2] != 'Z' && state[2] != 'X'))
+    return false;
+  const char *field = state + 2;
+  for (int i = 0; i < FIELDS_TO_THREADS && field; i++) {
+    field = strchr(field, ' ');
+    field = field ? field + 1 : NULL;
+  }
+  return !field || strtol(field, NULL, 10) <= 1;
 }
 
 bool cgr__process_runs(int64_t process) {

@@ -55,6 +55,7 @@ typedef struct cgr__rank_state {
   uint64_t launched_before;           /* seq of the last step when the last agreement was made */
   uint64_t blames;                    /* ranks that it has found behind when it last looked; 0: nothing hung */
   uint64_t stalled_ns;                /* since when its device has completed no step, though one is launched; 0: it is not so */
+  uint64_t due_ns;                    /* when it must have looked again, if its process runs; 0: it does not look */
   char where[CGR__RANKS_WHERE_BYTES]; /* that the device was in then; "": not known */
 } cgr__rank_state;
 _Static_assert(sizeof(cgr__rank_state) <= CGR_EXCHANGE_BYTES, "a state fits an exchange");

@@ -68,9 +68,12 @@ static void add_state(cgr__report_text *t, const cgr__rank_state *s, uint64_t no
 }
 
 /* Of a rank that shows nothing. */
-static void add_proposal(cgr__report_text *t, const cgr_ranks *k, int32_t rank) {
-  const cgr_rank_proposal *p = &k->proposal[rank];
-  if (k->agreed.number == 0)
+static void add_proposal(cgr__report_text *t, cgr_ranks *k, int32_t rank) {
+  cgr__ranks_lock(k);
+  const cgr_rank_proposal brought = k->proposal[rank], *p = &brought;
+  const uint64_t agreements = k->agreed.number;
+  cgr__ranks_unlock(k);
+  if (agreements == 0)
     add(t, "has shown nothing yet\n");
   else
     add(t, "shows nothing; at agreement %llu it had launched %llu step%s, and brought %d request%s and %d token%s\n",

@@ -19,6 +19,7 @@
 typedef struct sight {
   uint64_t now, timeout_ns;
   uint64_t seen, gone;     /* ranks that have shown something; that have left or ended */
+  uint64_t silent;         /* ranks whose own looks have ceased: a process that is stopped, say. What they show is old */
   uint64_t stalled, waits; /* ranks whose device has hung for the timeout; that have waited in a call for it */
   uint64_t agreement;      /* the latest */
   cgr__rank_state state[CGR_MAX_RANKS];
@@ -55,13 +56,16 @@ static cgr_status show_progress(cgr_ranks *k, const cgr_rank_watch *w, uint64_t 
     k->seen_completed = p.completed;
     k->seen_ns = now;
   }
+  const uint64_t patience_ns =
+      (uint64_t)(w->timeout_ms / 2 > 4 * (int64_t)w->interval_ms ? w->timeout_ms / 2 : 4 * (int64_t)w->interval_ms) * 1000000u;
   if (!is_idle && w->where && w->where(w->where_context, where, sizeof where) != CGR_OK)
     where[0] = '\0';
   where[sizeof where - 1] = '\0';
   cgr__ranks_lock(k);
   k->state.launched = p.launched > k->state.launched ? p.launched : k->state.launched;
   k->state.completed = p.completed > k->state.completed ? p.completed : k->state.completed;
-  k->state.stalled_ns = is_idle ? 0 : k->seen_ns;
+  k->state.stalled_ns = is_idle || k->state.completed != p.completed ? 0 : k->seen_ns; /* the rank itself may know more */
+  k->state.due_ns = now + patience_ns;
   memcpy(k->state.where, where, sizeof where);
   if (k->exchange.show)
     k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
@@ -79,19 +83,33 @@ static void show_blame(cgr_ranks *k, uint64_t ranks) {
   cgr__ranks_unlock(k);
 }
 
+/* This rank looks no more. */
+static void show_end(cgr_ranks *k) {
+  cgr__ranks_lock(k);
+  k->state.due_ns = 0;
+  if (k->exchange.show)
+    k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+  cgr__ranks_unlock(k);
+}
+
 static bool is_older(uint64_t ns, const sight *s) { return ns > 0 && s->now > ns && s->now - ns >= s->timeout_ns; }
 
 static void see_ranks(cgr_ranks *k, sight *s) {
   for (int32_t r = 0; r < k->exchange.num_ranks; r++) {
     const uint64_t bit = (uint64_t)1 << r;
     bool gone;
-    if (!cgr__ranks_read_state(k, r, &s->state[r], &gone))
+    const bool has_shown = cgr__ranks_read_state(k, r, &s->state[r], &gone);
+    s->gone |= gone ? bit : 0;
+    if (!has_shown) {
+      s->state[r] = (cgr__rank_state){ 0 };
       continue;
+    }
     const cgr__rank_state *state = &s->state[r];
     s->seen |= bit;
-    s->gone |= gone ? bit : 0;
-    s->stalled |= !gone && is_older(state->stalled_ns, s) ? bit : 0;
-    s->waits |= !gone && state->call != CGR__RANK_NONE && is_older(state->since_ns, s) ? bit : 0;
+    const bool silent = r != k->exchange.rank && state->due_ns > 0 && s->now > state->due_ns;
+    s->silent |= !gone && silent ? bit : 0;
+    s->stalled |= !gone && !silent && is_older(state->stalled_ns, s) ? bit : 0;
+    s->waits |= !gone && !silent && state->call != CGR__RANK_NONE && is_older(state->since_ns, s) ? bit : 0;
     s->agreement = state->agreement > s->agreement ? state->agreement : s->agreement;
   }
 }
@@ -108,8 +126,8 @@ static uint64_t ranks_that_left_first(const cgr_ranks *k, const sight *s) {
 }
 
 /* The ranks for which the others wait, as far as the shown states tell. First those that are gone. Then those that have not come
- * to the agreement, have not launched a step in which another rank's device waits, or wait for no rank. Then those that have been
- * blamed by ranks that are gone. */
+ * to the agreement, have not launched a step in which another rank's device waits, show nothing new, or wait for no rank. Then
+ * those that have been blamed by ranks that are gone. */
 static uint64_t ranks_behind(const cgr_ranks *k, const sight *s) {
   uint64_t late = 0, unlaunched = 0, free = 0, blamed = 0, waiting = 0;
   const uint64_t first = ranks_that_left_first(k, s);
@@ -123,13 +141,15 @@ static uint64_t ranks_behind(const cgr_ranks *k, const sight *s) {
       continue;
     late |= state->agreement < s->agreement ? bit : 0;
     unlaunched |= state->launched <= state->launched_before ? bit : 0;
-    waiting |= state->stalled_ns > 0 && state->launched > state->launched_before ? bit : 0;
+    waiting |= !(s->silent & bit) && state->stalled_ns > 0 && state->launched > state->launched_before ? bit : 0;
     free |= (s->stalled | s->waits) & bit ? 0 : bit;
   }
   if (late)
     return late;
   if (waiting && unlaunched)
     return unlaunched & ~waiting & ~s->stalled ? unlaunched & ~waiting & ~s->stalled : unlaunched;
+  if (s->silent)
+    return s->silent;
   return free ? free : blamed;
 }
 
@@ -262,11 +282,14 @@ cgr_status cgr_ranks_watch(cgr_ranks *ranks, const cgr_rank_watch *watch, cgr_wa
 cgr_status cgr_watchdog_stop(cgr_watchdog *watchdog) {
   if (!watchdog)
     return CGR_OK;
+  if (pthread_equal(pthread_self(), watchdog->thread))
+    return cgr__fail(CGR_ERROR_STATE, "cgr_watchdog_stop: called from the watchdog's own thread, expected another's");
   pthread_mutex_lock(&watchdog->lock);
   watchdog->stops = true;
   pthread_cond_signal(&watchdog->wakes);
   pthread_mutex_unlock(&watchdog->lock);
   pthread_join(watchdog->thread, NULL);
+  show_end(watchdog->ranks);
   pthread_cond_destroy(&watchdog->wakes);
   pthread_mutex_destroy(&watchdog->lock);
   free(watchdog);

@@ -10,6 +10,7 @@
 #include "requests/ledger.h"
 #include "requests/members.h"
 #include "requests/pages.h"
+#include "requests/stops.h"
 #include "requests/tokens.h"
 
 /* ---------------------------------------------------------------------------------------------------------------- lengths */
@@ -34,6 +35,14 @@ void cgr__drafts_end(cgr__rows *rows, uint64_t seq, int32_t row, int32_t num_tok
     if (rows->draft[p][row].followed > seq)
       become(rows, row, p, 0);
   cgr__drafts_cut(rows, row, num_tokens);
+}
+
+void cgr__drafts_doubt(cgr__rows *rows, int32_t row) {
+  if (rows->limits->num_programs == 1 || !cgr__row_may_have_ended(rows, row))
+    return;
+  for (int32_t p = 1; p < rows->limits->num_programs; p++)
+    if (rows->draft[p][row].followed > rows->guesses.taken)
+      become(rows, row, p, 0);
 }
 
 void cgr__drafts_cut(cgr__rows *rows, int32_t row, int32_t num_tokens) {
@@ -106,7 +115,7 @@ cgr_status cgr__drafts_check_pages(const cgr__rows *rows, const cgr_batch *batch
   const cgr__draft_row *draft = &rows->draft[program][row];
   const int64_t length = (int64_t)draft->computed + query_len;
   int32_t capacity;
-  if (query_len == 0)
+  if (query_len == 0 || (rows->row[row].ended && cgr__flags_guesses(cgr__batch_flags(batch, i)) > 0)) /* then it is empty */
     return CGR_OK;
   if (length > rows->limits->max_lens[0])
     return cgr__fail(CGR_ERROR_SEQUENCE_TOO_LONG,

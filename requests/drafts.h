@@ -20,6 +20,9 @@ static inline int32_t cgr__draft_least_computed(const cgr__draft_row *draft) { r
 void cgr__drafts_open(cgr__rows *rows, int32_t row);
 /* The target's length becomes `num_tokens`: a draft keeps as many at most. The target's slack still counts. */
 void cgr__drafts_cut(cgr__rows *rows, int32_t row, int32_t num_tokens);
+/* The target's length is about to be set. If a step whose result has not been taken may have ended the row, a draft that followed
+ * after it may not have run: nothing is known of how many tokens it has, and it keeps none. */
+void cgr__drafts_doubt(cgr__rows *rows, int32_t row);
 /* Step `seq` of the target ended the row with this length. A draft that followed a later step has not run: nothing is known of
  * how many tokens it has, and it keeps none. */
 void cgr__drafts_end(cgr__rows *rows, uint64_t seq, int32_t row, int32_t num_tokens);

@@ -199,6 +199,7 @@ cgr_status cgr__rows_set_length(cgr__rows *rows, int32_t row, int32_t num_tokens
     cgr__ledger_set_length(rows, row, 0, num_tokens);
   entry->shared_prefix |= num_tokens > cgr__row_least_computed(entry);
   entry->computed = num_tokens;
+  cgr__drafts_doubt(rows, row);
   entry->ended = CGR_END_NONE;
   cgr__drafts_cut(rows, row, num_tokens);
   cgr__guesses_forget(rows, row);

@@ -442,9 +442,9 @@ static int run(program *p, int argc, char **argv) {
   if (p->place.is_parent)
     return 0;
   TRY(llama_split_check(&p->model->config, p->place.ranks)); /* which may come from the environment */
-  if (p->place.rank > 0)
-    TRY(number_outputs(p));
   TRY(llama_ranks_join(&p->place, p->options.rank_timeout, &p->ranks));
+  if (p->place.rank > 0) /* only now: a rank that fails before it has met the others lets them wait */
+    TRY(number_outputs(p));
   TRY(p->options.bench ? run_bench(p) : p->options.check ? run_check(p) : generate(p));
   return llama_ranks_barrier(p->ranks); /* none leaves before all are done */
 }

@@ -11,14 +11,22 @@ static int32_t find_free(const cgr_nccl *n) {
   return -1;
 }
 
-static cgr_status check_buffer(const cgr_nccl *n, const void *base, size_t bytes, int32_t symmetric) {
+static cgr_status check_not_ending(cgr_nccl *n, const char *function) {
+  pthread_mutex_lock(&n->lock);
+  const bool ends = n->ends || __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE);
+  pthread_mutex_unlock(&n->lock);
+  if (ends)
+    return cgr__fail(CGR_ERROR_STATE, "%s: %s has been aborted, expected no call but cgr_nccl_destroy", function, n->name);
+  return CGR_OK;
+}
+
+static cgr_status check_buffer(cgr_nccl *n, const void *base, size_t bytes, int32_t symmetric) {
   static const char function[] = "cgr_nccl_register_buffer";
   const cgr_nccl_functions *f = &n->nccl;
   CGR__REQUIRE(base, "cgr_nccl_register_buffer");
   if (bytes < 1)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: bytes is 0, expected 1 or more", function);
-  if (__atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE))
-    return cgr__fail(CGR_ERROR_STATE, "%s: %s has been aborted, expected no call but cgr_nccl_destroy", function, n->name);
+  CGR__TRY(check_not_ending(n, function));
   if (symmetric && (!f->comm_window_register || !f->comm_window_deregister))
     return cgr__fail(CGR_ERROR_UNSUPPORTED, "%s: NCCL %d has no ncclCommWindowRegister, expected symmetric to be 0", function,
                      n->version);
@@ -60,14 +68,23 @@ cgr_status cgr_nccl_unregister_buffer(cgr_nccl *nccl, int32_t buffer) {
   CGR__TRY(cgr__nccl_check_handle(nccl, function));
   if (buffer < 0 || buffer >= CGR__NCCL_MAX_BUFFERS || !nccl->buffer[buffer].handle)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: buffer is %d, expected one of cgr_nccl_register_buffer", function, buffer);
+  CGR__TRY(check_not_ending(nccl, function));
   int32_t graphs = 0;
-  if (nccl->runtime)
+  cgr_progress steps = CGR_PROGRESS_INIT;
+  if (nccl->runtime) {
     CGR__TRY(cgr__fail_in(function, cgr_resource_count_graphs(nccl->runtime, nccl->resource, &graphs)));
+    CGR__TRY(cgr__fail_in(function, cgr_runtime_progress(nccl->runtime, &steps)));
+  }
   if (graphs > 0)
     return cgr__fail(CGR_ERROR_STATE,
                      "%s: %s is held by %d graph%s, which may hold the buffer, expected none: release them "
                      "(cgr_runtime_release_graphs) first",
                      function, nccl->name, graphs, cgr__plural(graphs));
+  if (steps.completed != steps.launched)
+    return cgr__fail(
+        CGR_ERROR_STATE,
+        "%s: steps in flight may use the buffer of %s (%llu of %llu have completed), expected none: wait for the last", function,
+        nccl->name, (unsigned long long)steps.completed, (unsigned long long)steps.launched);
   return cgr__nccl_result(&nccl->nccl, nccl->comm, function, "unregistering", forget_buffer(nccl, buffer));
 }
 

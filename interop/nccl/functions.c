@@ -71,12 +71,12 @@ cgr_status cgr__nccl_read_functions(const cgr_nccl_functions *given, bool makes_
   return CGR_OK;
 }
 
-/* By ncclResult_t. */
+/* By ncclResult_t. ncclInProgress is what communicators answer that do not block, and that cgr_nccl_check polls: no call is
+ * made again. */
 static cgr_status status_of(int result) {
-  static const cgr_status statuses[] = {
-    CGR_OK,          CGR_ERROR_DEVICE, CGR_ERROR_DEVICE, CGR_ERROR_DEVICE, CGR_ERROR_INVALID_ARGUMENT,
-    CGR_ERROR_STATE, CGR_ERROR_RANK,   CGR_NOT_READY
-  };
+  static const cgr_status statuses[] = { CGR_OK,           CGR_ERROR_DEVICE,           CGR_ERROR_DEVICE,
+                                         CGR_ERROR_DEVICE, CGR_ERROR_INVALID_ARGUMENT, CGR_ERROR_STATE,
+                                         CGR_ERROR_RANK,   CGR_ERROR_UNSUPPORTED };
   return result >= 0 && result < (int)(sizeof statuses / sizeof statuses[0]) ? statuses[result] : CGR_ERROR_DEVICE;
 }
 

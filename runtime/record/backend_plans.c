@@ -237,7 +237,7 @@ static void fill_maxima(const cgr__batch_layout *batch, cgr_plan_step *step) {
  * of a draft that follows has fewer tokens than its query_len. */
 static bool length_is_bound(const cgr__rows *rows, const cgr__checked_batch *batch, int32_t row) {
   const int32_t slack = batch->program == 0 ? rows->row[row].slack : rows->draft[batch->program][row].slack;
-  return batch->set == 0 && (slack > 0 || cgr__row_may_have_ended(rows, row));
+  return (batch->set == 0 && slack > 0) || cgr__row_may_have_ended(rows, row);
 }
 
 /* The step as the host knows it, padded to the key's counts. */

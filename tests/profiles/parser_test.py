@@ -12,7 +12,7 @@ import parse
 
 KEPT = sorted(RESULTS.rglob("*/*.txt"))
 # Texts without tables that are kept for people.
-FOR_PEOPLE = {"llama_check", "nano_vllm", "ncu_step", "nsys_step", "planner_20000", "torch_backends"}
+FOR_PEOPLE = {"llama_check", "llama_tp", "nano_vllm", "ncu_step", "nsys_step", "planner_20000", "ranks_nccl", "torch_backends"}
 
 
 def value(path, metric, **case):

@@ -2,8 +2,10 @@
 // dead run has left behind is free.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -248,6 +250,57 @@ TEST(BoardOfTwo, RefusesWhatCannotBeARankOfIt) {
   { PlaceOnBoard second(name, 1, 2); }
   first.join();
   CGR_EXPECT_OK(cgr_board_close(nullptr));
+}
+
+// Whenever its process ends: what it showed last is whole, and says that it has ended.
+TEST(BoardOfTwo, KeepsAWholeStateOfAProcessThatEndsWhileItShows) {
+  for (int time = 0; time < 20; time++) {
+    const std::string name = NewBoardName();
+    const pid_t child = fork();
+    if (child == 0) {
+      PlaceOnBoard place(name, 1, 2);
+      uint64_t state[CGR_EXCHANGE_BYTES / sizeof(uint64_t)];
+      for (uint64_t number = 1; place.status == CGR_OK; number++) {
+        std::fill(std::begin(state), std::end(state), number);
+        place.exchange.show(place.exchange.context, state, sizeof state);
+      }
+      _exit(1);
+    }
+    PlaceOnBoard place(name, 0, 2);
+    ASSERT_EQ(place.status, CGR_OK) << place.message;
+    uint64_t state[CGR_EXCHANGE_BYTES / sizeof(uint64_t)] = { 0 };
+    while (place.exchange.look(place.exchange.context, 1, state, sizeof state) != CGR_OK)
+      usleep(10);
+    usleep(100 + 37 * time);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    ASSERT_EQ(place.exchange.look(place.exchange.context, 1, state, sizeof state), CGR_ERROR_RANK);
+    EXPECT_EQ(std::count(std::begin(state), std::end(state), state[0]), std::end(state) - std::begin(state));
+  }
+}
+
+// A rank on a thread of a process whose first thread has ended.
+TEST(BoardOfTwo, WaitsForAProcessWithoutItsFirstThread) {
+  const std::string name = NewBoardName();
+  const pid_t child = fork();
+  if (child == 0) {
+    std::thread([name] {
+      PlaceOnBoard place(name, 1, 2);
+      std::vector<Block> all;
+      uint64_t missing = 0;
+      usleep(100000);
+      _exit(place.status == CGR_OK && Gather(place.exchange, 1, 5000, &all, &missing) == CGR_OK ? 0 : 1);
+    }).detach();
+    syscall(SYS_exit, 0); // of this thread
+  }
+  PlaceOnBoard place(name, 0, 2);
+  ASSERT_EQ(place.status, CGR_OK) << place.message;
+  std::vector<Block> all;
+  uint64_t missing = 0;
+  CGR_EXPECT_OK(Gather(place.exchange, 1, 5000, &all, &missing));
+  int how = 0;
+  waitpid(child, &how, 0);
+  EXPECT_EQ(how, 0);
 }
 
 } // namespace

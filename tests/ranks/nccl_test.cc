@@ -447,5 +447,76 @@ TEST(Buffers, AreRegisteredWhereNcclCan) {
   EXPECT_EQ(cgr_nccl_register_buffer(e.nccl, x, 16, 0, &buffer), CGR_ERROR_OUT_OF_MEMORY);
 }
 
+// Once NCCL may have freed the communicator, it is given to no function of NCCL's.
+TEST(Buffers, OfAnAbortedCommunicatorAreLeftAlone) {
+  FakeNccl fake(1);
+  static std::atomic<int> calls;
+  calls = 0;
+  NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
+  cgr_nccl_functions functions = FakeNccl::Functions();
+  functions.comm_deregister = [](const ncclComm_t, void *) { return ++calls, 0; };
+  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
+  config.functions = &functions;
+  config.comm = fake.NewComm(0, e.engine->device);
+  cgr_nccl *nccl = nullptr;
+  int32_t x = 0, buffer = -1;
+  CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &nccl));
+  CGR_ASSERT_OK(cgr_nccl_register_buffer(nccl, &x, 4, 0, &buffer));
+  CGR_EXPECT_OK(cgr_nccl_abort(nccl, "of the test"));
+  ExpectMessage(cgr_nccl_unregister_buffer(nccl, buffer), CGR_ERROR_STATE, { "nccl has been aborted" });
+  e.engine.reset();
+  ExpectMessage(cgr_nccl_unregister_buffer(nccl, buffer), CGR_ERROR_STATE, { "nccl has been aborted" });
+  CGR_EXPECT_OK(cgr_nccl_destroy(nccl));
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(Buffers, StayWhileStepsMayUseThem) {
+  FakeNccl fake(1);
+  static std::atomic<bool> open;
+  NcclEngine e(
+      &fake, NewBoardName(), 0, 1,
+      [](cgr_recorder *recorder, NcclEngine *engine) {
+        return engine->Launch(
+            recorder,
+            [](const void *) {
+              while (!open)
+                usleep(100);
+            },
+            0);
+      },
+      CGR_MODE_NONE);
+  int32_t buffer = -1;
+  float *x = e.New<float>(4);
+  CGR_ASSERT_OK(cgr_nccl_register_buffer(e.nccl, x, 16, 0, &buffer));
+  open = true;
+  CGR_ASSERT_OK(e.engine->Capture());
+  open = false;
+  const cgr_batch batch = CGR_BATCH_INIT;
+  cgr_step step = CGR_STEP_INIT;
+  CGR_ASSERT_OK(cgr_step_prepare(e.rt(), &batch, &step));
+  CGR_ASSERT_OK(cgr_step_launch(e.rt(), &step, e.engine->engine.stream));
+  ExpectMessage(cgr_nccl_unregister_buffer(e.nccl, buffer), CGR_ERROR_STATE, { "steps in flight may use the buffer of tp" });
+  open = true;
+  CGR_ASSERT_OK(cgr_step_wait(e.rt(), step.mark, -1, nullptr));
+  CGR_EXPECT_OK(cgr_nccl_unregister_buffer(e.nccl, buffer));
+}
+
+// CGR_NOT_READY would mean that the communicator is still there, for another call.
+TEST(Communicator, HasEndedWhenNcclStillGoesOnByItself) {
+  FakeNccl fake(1);
+  NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
+  cgr_nccl_functions functions = FakeNccl::Functions();
+  functions.comm_destroy = [](ncclComm_t) { return 7; };
+  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
+  config.functions = &functions;
+  config.comm = fake.NewComm(0, e.engine->device);
+  cgr_nccl *nccl = nullptr;
+  CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &nccl));
+  CGR_EXPECT_OK(cgr_nccl_destroy(nccl));
+  FakeNccl::Of(InfoOfComm(e.nccl).comm)->fail_next = 7;
+  ExpectMessage(e.engine->Capture(), CGR_ERROR_CALLBACK, { "cgr_nccl_record: tp all-reduce next has returned 7" });
+  CGR_EXPECT_OK(e.engine->Capture());
+}
+
 } // namespace
 } // namespace cgr_test

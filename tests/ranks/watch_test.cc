@@ -169,6 +169,141 @@ TEST(Watchdog, TellsOnceForEachThatHangs) {
   ExpectWords(told.last, { "rank 0 waits", "rank 1 is behind" });
 }
 
+// A rank whose other one is a copy of what it has shown itself: as old as the test wants it. Its steps wait for `open`.
+class WithACopy {
+public:
+  WithACopy()
+      : device(CGR_SCHEDULE_ASYNC),
+        engine(device, TinyOptions{ CGR_MODE_FULL, 0, 0, { {} }, {}, 0, false, nullptr, [this](cgr_recorder *recorder) {
+                                     return cgr_launch_host(device, Wait, &self_, sizeof self_, InfoOf(recorder).stream);
+                                   } }) {
+    cgr_exchange exchange = CGR_EXCHANGE_INIT;
+    exchange.num_ranks = 2, exchange.context = this;
+    exchange.gather = [](void *context, const void *mine, size_t bytes, void *all, int32_t, uint64_t *missing) {
+      std::memcpy(all, mine, bytes);
+      std::memcpy(static_cast<char *>(all) + bytes, mine, bytes);
+      *missing = 2;
+      return static_cast<WithACopy *>(context)->absent ? CGR_NOT_READY : CGR_OK;
+    };
+    exchange.show = [](void *context, const void *state, size_t bytes) {
+      static_cast<WithACopy *>(context)->shown.assign(static_cast<const char *>(state), bytes);
+    };
+    exchange.look = [](void *context, int32_t, void *state, size_t bytes) {
+      const std::string &old = static_cast<WithACopy *>(context)->copy;
+      std::memcpy(state, old.data(), std::min(bytes, old.size()));
+      return old.empty() ? CGR_NOT_READY : CGR_OK;
+    };
+    cgr_ranks_config config = CGR_RANKS_CONFIG_INIT;
+    config.exchange = &exchange;
+    config.timeout_ms = 50;
+    CGR_EXPECT_OK(cgr_ranks_create(engine.rt, &config, &ranks));
+    const cgr_capture capture = engine.CaptureStruct();
+    CGR_EXPECT_OK(cgr_runtime_capture(engine.rt, &capture));
+    open = false;
+  }
+  ~WithACopy() { CGR_EXPECT_OK(cgr_ranks_destroy(ranks)); }
+  // Agrees on a step of one request and launches it.
+  void Launch() {
+    const int32_t pages[] = { 2, 3 }, len = 1, token = 5;
+    int32_t row = -1;
+    CGR_ASSERT_OK(cgr_request_open(engine.rt, 1, &row));
+    CGR_ASSERT_OK(cgr_request_set_pages(engine.rt, row, 0, 0, pages, 2));
+    cgr_batch batch = CGR_BATCH_INIT;
+    batch.num_requests = 1, batch.rows = &row, batch.query_lens = &len, batch.tokens = &token;
+    cgr_agreement agreed = CGR_AGREEMENT_INIT;
+    CGR_ASSERT_OK(cgr_ranks_agree(ranks, &batch, &agreed));
+    batch.forced_key = &agreed.key;
+    CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+    CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
+  }
+  void Finish() {
+    open = true;
+    CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
+  }
+  std::string Report() {
+    char text[4096] = "";
+    size_t length = 0;
+    CGR_EXPECT_OK(cgr_ranks_report(ranks, text, sizeof text, &length));
+    return text;
+  }
+
+  std::atomic<bool> open{ true };
+  bool absent = false;
+  std::string shown, copy;
+  HostDevice device;
+  TinyEngine engine;
+  cgr_ranks *ranks = nullptr;
+  cgr_step step = CGR_STEP_INIT;
+
+private:
+  static void Wait(const void *args) {
+    while (!(*static_cast<WithACopy *const *>(args))->open)
+      usleep(100);
+  }
+  WithACopy *self_ = this;
+};
+
+// The other rank's process is stopped just after it has shown that its device is in a step.
+TEST(Looks, NameARankThatShowsNothingNew) {
+  WithACopy e;
+  cgr_rank_watch watch = CGR_RANK_WATCH_INIT;
+  char text[4096] = "";
+  size_t length = 0;
+  watch.timeout_ms = 100;
+  e.Launch();
+  CGR_EXPECT_OK(cgr_ranks_look(e.ranks, &watch, text, sizeof text, &length));
+  e.copy = e.shown;
+  e.Finish();
+  usleep(120000);
+  CGR_EXPECT_OK(cgr_ranks_look(e.ranks, &watch, text, sizeof text, &length)); // no one waits for it
+  e.absent = true;
+  cgr_agreement agreed = CGR_AGREEMENT_INIT;
+  EXPECT_EQ(cgr_ranks_agree(e.ranks, nullptr, &agreed), CGR_NOT_READY);
+  usleep(120000);
+  EXPECT_EQ(cgr_ranks_look(e.ranks, &watch, text, sizeof text, &length), CGR_NOT_READY);
+  ExpectWords(text, { "rank 0 waits: rank 0 in cgr_ranks_agree for 0.", "; rank 1 is behind\n" });
+}
+
+// The rank itself sees its step completed while a look is under way that has seen it uncompleted.
+TEST(Looks, TakeBackNothingThatTheRankHasShown) {
+  WithACopy e;
+  cgr_rank_watch watch = CGR_RANK_WATCH_INIT;
+  size_t length = 0;
+  watch.where = [](void *context, char *out, size_t) {
+    static_cast<WithACopy *>(context)->Finish();
+    (void)static_cast<WithACopy *>(context)->Report();
+    *out = 0;
+    return CGR_OK;
+  };
+  watch.where_context = &e;
+  e.Launch();
+  CGR_EXPECT_OK(cgr_ranks_look(e.ranks, &watch, nullptr, 0, &length));
+  e.copy = e.shown;
+  EXPECT_EQ(e.Report().find("has not completed"), std::string::npos) << e.Report();
+}
+
+TEST(Watchdog, IsNotStoppedByItself) {
+  WithACopy e;
+  cgr_agreement agreed = CGR_AGREEMENT_INIT;
+  struct Dog {
+    cgr_watchdog *dog;
+    std::atomic<int> status;
+  } dog = { nullptr, { CGR_OK } };
+  cgr_rank_watch watch = CGR_RANK_WATCH_INIT;
+  watch.timeout_ms = 20;
+  watch.hangs = [](void *context, const char *) {
+    static_cast<Dog *>(context)->status = cgr_watchdog_stop(static_cast<Dog *>(context)->dog);
+  };
+  watch.hangs_context = &dog;
+  CGR_ASSERT_OK(cgr_ranks_watch(e.ranks, &watch, &dog.dog));
+  e.absent = true;
+  EXPECT_EQ(cgr_ranks_agree(e.ranks, nullptr, &agreed), CGR_NOT_READY);
+  while (dog.status == CGR_OK)
+    usleep(1000);
+  EXPECT_EQ(dog.status, CGR_ERROR_STATE);
+  CGR_EXPECT_OK(cgr_watchdog_stop(dog.dog));
+}
+
 TEST(Looks, RefuseByName) {
   FakeNccl fake(1);
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);

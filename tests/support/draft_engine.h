@@ -61,7 +61,7 @@ inline void RunTarget(const void *raw) {
 class DraftEngine {
 public:
   DraftEngine(const DeviceParam &device, int32_t num_pages, bool faults = false, cgr_graph_mode mode = CGR_MODE_FULL,
-              uint64_t on_demand = 0) {
+              uint64_t on_demand = 0, int32_t max_stop_tokens = 0) {
     CGR_EXPECT_OK(cgr_device_open(device.name.c_str(), &device.config, &dev));
     if (faults) {
       EXPECT_EQ(cgr__fault_open(dev, &dev), CGR__DEVICE_OK);
@@ -78,7 +78,7 @@ public:
     config.device_handle = dev, config.groups = groups, config.num_groups = 2, config.num_programs = 2;
     config.max_requests = kRequests, config.max_rows = kRows, config.max_tokens = kTokens, config.max_seq_len = kSeqLen;
     config.ring_depth = kDepth, config.graph_mode = mode, config.vocab_size = kVocab, config.num_draft_tokens = kMost;
-    config.on_demand = on_demand;
+    config.on_demand = on_demand, config.max_stop_tokens = max_stop_tokens;
     CGR_EXPECT_OK(cgr_runtime_create(&config, &rt));
     for (int32_t p = 0; p < 2; p++) {
       cgr_capture capture = CaptureOf(p == 0 ? RecordTarget : RecordDraft, this);
