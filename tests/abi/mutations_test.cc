@@ -155,10 +155,10 @@ TEST_F(Mutations, OfMacros) {
   EXPECT_EQ(Changes({ { "step.h", "#define CGR_BATCH_INIT", "NULL, 0, 0 }", "NULL, 0, 0, 0 }" } }), "");
   EXPECT_EQ(Changes({ { "step.h", "", "#define CGR_BATCH_INIT", "#define CGR_BATCH_BEGIN" } }),
             "BREAKS macro CGR_BATCH_INIT is gone\ngrows macro CGR_BATCH_BEGIN is new\n");
-  const std::string last = "X(CGR_STRUCT_AGREEMENT, 49, cgr_agreement, CGR_AGREEMENT_INIT)";
-  const std::string longer = Changes({ { "bindings.h", "", last, last + " X(CGR_STRUCT_NEW, 50, cgr_key, CGR_KEY_INIT)" } });
+  const std::string last = "X(CGR_STRUCT_RANK_WATCH, 58, cgr_rank_watch, CGR_RANK_WATCH_INIT)";
+  const std::string longer = Changes({ { "bindings.h", "", last, last + " X(CGR_STRUCT_NEW, 59, cgr_key, CGR_KEY_INIT)" } });
   EXPECT_NE(longer.find("grows macro CGR_STRUCT_LIST: has new entries at its end\n"), std::string::npos) << longer;
-  const std::string other = Changes({ { "bindings.h", "", last, "X(CGR_STRUCT_NEW, 49, cgr_agreement, CGR_AGREEMENT_INIT)" } });
+  const std::string other = Changes({ { "bindings.h", "", last, "X(CGR_STRUCT_NEW, 58, cgr_rank_watch, CGR_RANK_WATCH_INIT)" } });
   EXPECT_NE(other.find("BREAKS macro CGR_STRUCT_LIST: was "), std::string::npos) << other;
   EXPECT_EQ(Changes({ { "base.h", "", "#define CGR_VERSION_MINOR ", "#define CGR_VERSION_MINOR 9" } }), "");
 }

@@ -157,7 +157,7 @@ class Steps(unittest.TestCase):
             flags=0 if rows else cgr.PlanFlag.FAST, draft=0, num_requests=len(rows), num_tokens=sum(lens), padded_requests=padded,
             padded_tokens=step.key.num_tokens, max_query_len=max([1, *lens]), max_seq_len=max([1, *seq_lens]), num_decodes=-1,
             num_decode_tokens=-1, length_set=0, plan_bytes=BYTES, max_decode_query_len=-1, max_prefill_query_len=-1,
-            max_decode_seq_len=-1, max_prefill_seq_len=-1, variant=0,
+            max_decode_seq_len=-1, max_prefill_seq_len=-1, program=0, variant=0,
         )  # fmt: skip
         self.assertEqual(numbers, wanted)
         starts = np.concatenate(([0], np.cumsum(lens), [sum(lens)] * padding)).astype(int).tolist()
