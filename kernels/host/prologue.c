@@ -218,7 +218,7 @@ static cgr_metadata_group group_of(const cgr__step_args *args, int32_t g) {
   return m;
 }
 
-static cgr__metadata_sets sets_of(const cgr__step_args *args, const int32_t *follows) {
+static cgr__metadata_sets sets_of(const cgr__step_args *args, int32_t *follows) {
   cgr__metadata_sets sets = { .num_sets = args->num_sets, .set = args->set };
   sets.lengths = args->lengths;
   sets.max_lens = args->max_lens;
