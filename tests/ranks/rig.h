@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,10 +16,11 @@
 
 namespace cgr_test {
 
-// Of this run alone.
+// Of this run alone: processes of two sandboxes may have the same number, and see the same shared memory.
 inline std::string NewBoardName() {
   static std::atomic<int> number{ 0 };
-  return "test." + std::to_string(getpid()) + "." + std::to_string(number++);
+  static const unsigned process = std::random_device()();
+  return "test." + std::to_string(getpid()) + "." + std::to_string(process) + "." + std::to_string(number++);
 }
 
 // Calls work(rank) on a thread for each rank, and waits for all.
