@@ -10,12 +10,13 @@ alone=(tokenizers==0.23.3) # needs others only to fetch models
 venv=$PWD/tools/.venv/python-tests
 base=/usr/bin/python3
 wanted='import auditwheel, mypy, numpy, tokenizers, tvm_ffi'
+has="${packages[*]} ${alone[*]}" # is written last: an environment with other versions, or one that was not finished, is made anew
 
-if ! "$venv/bin/python" -c "$wanted" 2>/dev/null; then
+if [[ $(cat "$venv/has" 2>/dev/null) != "$has" ]] || ! "$venv/bin/python" -c "$wanted" 2>/dev/null; then
   rm -rf "$venv"
   install() { "$venv/bin/pip" install -q --disable-pip-version-check "$@"; }
   if ! { "$base" -m venv --system-site-packages "$venv" && install "${packages[@]}" && install --no-deps "${alone[@]}" &&
-    "$venv/bin/python" -c "$wanted"; } >&2; then
+    "$venv/bin/python" -c "$wanted" && echo "$has" >"$venv/has"; } >&2; then
     rm -rf "$venv"
     exit 1
   fi

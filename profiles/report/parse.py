@@ -100,7 +100,7 @@ def parse_torch_engine(text):
     return found
 
 
-BY_NAME = ("llama_bench", "llama_cpp", "llama", "torch_engine")  # of files that name no program
+BY_NAME = ("llama_bench_guesses", "llama_bench", "llama_cpp", "llama", "torch_engine")  # of files that name no program
 
 
 def parse_text(stem, text):

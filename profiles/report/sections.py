@@ -18,7 +18,7 @@ class Section:
 
     @property
     def command(self):
-        program = {"llama": "examples/llama/llama --device", "python_cost": "python3 profiles/python_cost.py",
+        program = {"llama": "examples/llama/llama --device", "llama_bench_guesses": "examples/llama/llama --device", "python_cost": "python3 profiles/python_cost.py",
                    "torch_engine": "python3 examples/torch_engine/main.py --device"}.get(
             self.program, f"profiles/{self.program}"
         )
@@ -146,6 +146,9 @@ SECTIONS = [
     Section("Host time of the example's decode steps", "llama", "--mode MODE",
             "The small Llama of the repository, as one graph, in pieces, and eagerly. No target.",
             ("prepare", "launch", "host time"), ("mode", "step", "graph"), lambda c: c.get("step", "mixed") not in ("prefill", "mixed")),
+    Section("The example's decodes with guesses", "llama_bench_guesses", "--random-weights 8b --bench --draft coin:0.7",
+            "A step of the example, plain, and with K guesses of each request that a coin accepts: they cost nothing, a draft model's do. No target.",
+            ("ms per step", "tokens/s"), ("model", "test", "requests"), unit=""),
     Section("A step of decodes from PyTorch", "torch_engine", "--mode MODE --idle",
             "The engine of examples/torch_engine: 64 decodes of a model of Llama's 1B shape. Host time is all the Python of a step but the wait. "
             "Tokens per second and the GPU's idle time are of such steps; torch's modes gather pages for scaled_dot_product_attention. "

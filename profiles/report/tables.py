@@ -106,6 +106,7 @@ SPECS = {  # fmt: skip
     "calibrate": Spec(("KV tiles", "KV tiles per part", "kernel kind", "variant", "head dim", "fit over"), titled=True),
     "label_coverage": Spec(("phase",), of_head="step"),
     "llama_bench": Spec(("model", "params", "dtype", "mode", "test", "requests")),
+    "llama_bench_guesses": Spec(("model", "params", "dtype", "mode", "test", "requests")),
     "timing_cost": Spec(("timing", "the clock"), {"us of a step on the device": "step on the device",
                                                   "us of prepare and launch": "prepare + launch", "ns": "clock, ns"}),
 }

@@ -37,6 +37,7 @@ LABELS = {
     "transform_cost": ("transform", "tokens"),
     "python_cost": ("requests", "batch", "steps"),
     "llama_bench": ("model", "params", "dtype", "mode", "test", "requests", "p99"),
+    "llama_bench_guesses": ("model", "params", "dtype", "mode", "test", "requests", "p99"),
 }
 
 

@@ -76,6 +76,7 @@ class Tables(Folder):
                    + row.format("none", "7.50", "7.61", "133.3"))  # fmt: skip
         self.write("a/llama_cpp.txt", BENCH.format("llama.cpp b1 (x)") + row.format("llama.cpp", "7.00", "7.10", "142.8")
                    + row.format("llama.cpp, logits", "7.20", "7.30", "138.9").replace("128 |", "4096 |"))  # fmt: skip
+        self.write("c_2026-11-30/llama_bench_guesses.txt", BENCH.format(f"llama --bench, cgr {THIS}") + row.format("full", "2.00", "2.10", "888.8"))
         self.write("b/llama_cpp.txt", BENCH.format("llama.cpp b2 (x)") + row.format("llama.cpp", "1.00", "1.10", "999.9"))
 
     def test_a_bench_stands_next_to_others_of_the_same_folder_alone(self):
@@ -85,6 +86,7 @@ class Tables(Folder):
         self.assertIn("| as one graph: ms per step | as one graph: tokens/s | eagerly: ms per step |", text)
         self.assertIn("| 1 | 6.50 (6.61) | 153.8 | 7.50 (7.61) | 133.3 | 7.00 (7.10) | 142.8 | | | 3.59 | H200, `abc` |", text)
         self.assertNotIn("999.9", text)
+        self.assertNotIn("888.8", text)
         self.assertEqual(results.make_bench([]), "")
 
     def test_flashinfer_stands_next_to_attention_of_the_same_folder(self):

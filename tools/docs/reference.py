@@ -8,8 +8,8 @@ import headers
 
 # In the order in which an engine needs them: those of cgr.h, then those apart from it.
 ENGINE = ["base.h", "device.h", "needs.h", "attention.h", "config.h", "requests.h", "record.h", "step.h", "graphs.h"]
-APART = ["inspect.h", "tracing.h", "names.h", "ask.h", "planners.h", "gather.h", "programs.h", "ranks.h", "stops.h", "fa3.h", "flashinfer.h", "flashmla.h", "block_table.h",
-         "bindings.h"]
+APART = ["inspect.h", "tracing.h", "names.h", "ask.h", "planners.h", "gather.h", "programs.h", "stops.h", "ranks.h", "collectives.h", "nccl.h",
+         "fa3.h", "flashinfer.h", "flashmla.h", "block_table.h", "bindings.h"]
 INDEX = "reference.html"
 
 

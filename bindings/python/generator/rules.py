@@ -122,6 +122,7 @@ LEFT_OUT_STRUCTS = {
     "cgr_resource": RANKS,
     "cgr_fingerprint": RANKS,
     "cgr_progress": RANKS,
+    "cgr_nccl_id": RANKS,
     "cgr_nccl_functions": RANKS,
     "cgr_nccl_config": RANKS,
     "cgr_nccl_info": RANKS,
@@ -211,6 +212,7 @@ ON_HOST = {
     "cgr_config.pinned_memory",
     "cgr_plan_input.query_lens",
     "cgr_self_test.pages",
+    "cgr_stops.tokens",
 }
 # Functions that read a struct's arrays on the host, besides those that build and split: when, in C over `s`.
 READ_ON_HOST = {
