@@ -188,14 +188,11 @@ typedef struct cgr__step_args {
  *                   then cgr__guess_index of what P23 has for it: where that is not -1, row_draft_tokens[row] has the token at
  *                   that index, or it is 0 where k is not above the index. With vocab_size, one outside 0 .. vocab_size - 1 is
  *                   CGR_GUARD_TOKEN, and 0.
-
  *   P26 drafts      In a step of a program after the first, a request with cgr__step_guesses above 0 follows the first program:
- * it lacks c = the first program's row_computed[row] + 1 - row_computed[row] tokens. c outside 1 .. query_len, or above 1 +
- * row_num_accepted[row], is CGR_GUARD_LENGTH, and P17. Its token j is row_last_tokens[row][c - 1 - j], from c on
- * row_last_tokens[row][0], and logits_indices = query_start_loc[i] + c - 1. num_drafts is 0, and P25 is of the first program
- * alone. P25 guesses     With token_stride above 1 num_drafts[i] = cgr__step_guesses of the request, 0 of an emptied one. A token
- * is then cgr__guess_index of what P23 has for it: where that is not -1, row_draft_tokens[row] has the token at that index, or it
- * is 0 where k is not above the index. */
+ *                   it lacks c = the first program's row_computed[row] + 1 - row_computed[row] tokens. c outside 1 ..
+ *                   query_len, or above 1 + row_num_accepted[row], is CGR_GUARD_LENGTH, and P17. Its token j is
+ *                   row_last_tokens[row][c - 1 - j], from c on row_last_tokens[row][0], and logits_indices =
+ *                   query_start_loc[i] + c - 1. num_drafts is 0, and P25 is of the first program alone. */
 extern const cgr__kernel cgr__kernel_prologue; /* cgr__step_args */
 
 /* The guesses of a request, which are the last of its tokens; none if its flags cannot be. */

@@ -23,6 +23,12 @@ static inline bool cgr__flags_go_on(uint32_t flags, int32_t query_len) {
   return guesses > 0 && query_len == 1 + guesses;
 }
 
+/* Whether request `i` of a program's batch is known to be empty on the device, because its row has ended. Of a draft only what
+ * follows is. */
+static inline bool cgr__request_has_ended(const cgr__rows *rows, const cgr__batch_layout *batch, int32_t program, int32_t i) {
+  return rows->row[batch->rows[i]].ended && (program == 0 || cgr__flags_guesses(batch->flags[i]) > 0);
+}
+
 /* The guesses that a request can have. */
 static inline int32_t cgr__rows_most_guesses(const cgr__rows *rows) { return rows->limits->token_stride - 1; }
 

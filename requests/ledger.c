@@ -338,7 +338,7 @@ cgr_status cgr__ledger_check_step(cgr__rows *rows, const cgr__checked_batch *che
     }
     if (checked->set > 0)
       start = (int64_t)cgr__rows_other_length(rows, row, checked->set) - query_len;
-    const bool empty = rows->row[row].ended && (checked->program == 0 || cgr__flags_guesses(batch->flags[i]) > 0);
+    const bool empty = cgr__request_has_ended(rows, batch, checked->program, i);
     for (int32_t g = 0; g < rows->limits->num_groups && query_len > 0 && !empty; g++)
       if (rows->group[g].length_set == checked->set && rows->group[g].program == checked->program && !rows->group[g].engine_table)
         CGR__TRY(check_row_pages(rows, g, row, start - slack, start + query_len, seq));

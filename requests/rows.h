@@ -152,6 +152,7 @@ typedef struct cgr__guesses {
   uint64_t stops_upto;         /* the last step that may end rows */
   uint64_t verified, accepted; /* by steps whose results have been taken */
   uint64_t taken;              /* the results up to this step have been; while `has_notes` */
+  uint64_t generation;         /* losses up to the last one whose step is among them */
   int32_t *count;              /* [ring_depth] notes of the step in this ring slot */
   cgr__guess *note;            /* [ring_depth][max_requests] */
   uint32_t *epoch;             /* [max_rows] counts what makes notes of the row void */

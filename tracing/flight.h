@@ -23,9 +23,8 @@ typedef struct cgr__flight_entry { /* 64 bytes */
   uint64_t seq;                    /* 0: none */
   uint64_t at;                     /* ticks, when prepare began */
   uint32_t prepare_ticks, launch_ticks;
-  int32_t key;                            /* index; -1: none */
-  uint8_t kind : 4, program : 4;          /* of the key */
-  uint8_t reason, outcome, status;        /* reason: or CGR__NO_REASON */
+  int32_t key;                            /* index; -1 - program: none */
+  uint8_t kind, reason, outcome, status;  /* reason: or CGR__NO_REASON */
   uint16_t num_requests, padded_requests; /* at most CGR__MAX_REQUESTS */
   int32_t num_tokens, padded_tokens, query_len;
   uint32_t variant, layout;

@@ -28,8 +28,8 @@ typedef struct cgr_stops {
  * max_length (CGR_END_STOP_TOKEN if it is both). Guesses accepted after it are taken off as rejected ones are: result.num_tokens
  * and the row's length count up to it, result.ended says why. From then on the row has ended. It has no work in any later step,
  * whether that was launched already or not: seq_len 0, no slots, nothing written to its pages, num_tokens 0 and CGR_END_BEFORE.
- * This is not an error. Only a draft's request with ids of the host's (programs.h) still runs. The host takes such steps off the row's length when it takes the result that ended the row, in any later
- * call of cgr_step_prepare, _wait or cgr_runtime_flush.
+ * This is not an error. Only a draft's request with ids of the host's (programs.h) still runs. The host takes such steps off the
+ * row's length when it takes the result that ended the row, in any later call of cgr_step_prepare, _wait or cgr_runtime_flush.
  *
  * Until then its length is a bound for backends that plan on the host (CGR_PLAN_BOUNDS): preparing a step of it ahead is
  * CGR_ERROR_BUSY if one plans with exact lengths (it lacks CGR_BACKEND_PLANS_BOUNDS).

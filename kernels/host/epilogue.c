@@ -19,7 +19,7 @@ static int32_t count_accepted(const cgr__step_args *args, int32_t i, int32_t row
 
 /* A sampled token as rows go on with it. */
 static int32_t checked_token(const cgr__step_args *args, int32_t i, int32_t row, int32_t token) {
-  if (args->vocab_size == 0 || (token >= 0 && token < args->vocab_size))
+  if (cgr__is_in_vocabulary(token, args->vocab_size))
     return token;
   cgr__host_claim_error(&args->state->error, CGR_GUARD_TOKEN, row, i, token);
   return 0;

@@ -48,11 +48,11 @@ static cgr_status check_causality(const cgr_attention *a, const cgr_layer *l) {
                    a->layer);
 }
 
-/* Whether the layer may be called in such a step, and with such flags. */
 static cgr__layer_need need_of(const cgr__step_recorder *rec, int32_t layer) {
   return cgr__layer_need_of(rec->runtime, layer, rec->base.key.program, rec->set);
 }
 
+/* Whether the layer may be called in such a step, and with such flags. */
 static cgr_status check_layer_call(const cgr__step_recorder *rec, const cgr_attention *a) {
   const cgr_layer *l = &rec->runtime->setup.layers[a->layer];
   const uint32_t only = a->flags & CGR_ATTENTION_APPEND_ONLY;

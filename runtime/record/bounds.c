@@ -7,18 +7,13 @@ static int32_t computed_of(const cgr_runtime *rt, int32_t row, int32_t program) 
   return program == 0 ? cgr__rows_computed(&rt->rows, row) : rt->rows.draft[program][row].computed;
 }
 
-/* Whether request `i` is known to be empty on the device, because its row has ended. Of a draft only what follows is. */
-static bool is_empty(const cgr_runtime *rt, const cgr__batch_layout *batch, int32_t program, int32_t i) {
-  return rt->rows.row[batch->rows[i]].ended && (program == 0 || cgr__flags_guesses(batch->flags[i]) > 0);
-}
-
 int32_t cgr__fill_seq_lens(cgr_runtime *rt, const cgr__batch_layout *batch, int32_t program, int32_t set, int32_t *seq_lens) {
   int32_t longest = 1, count = batch ? batch->num_requests : 0;
   for (int32_t i = 0; i < count; i++) {
     int32_t row = batch->rows[i];
     int32_t seq_len =
         set > 0 ? cgr__rows_other_length(&rt->rows, row, set) : computed_of(rt, row, program) + batch->query_lens[i];
-    if (is_empty(rt, batch, program, i)) /* planners expect at least the new tokens */
+    if (cgr__request_has_ended(&rt->rows, batch, program, i)) /* planners expect at least the new tokens */
       seq_len = batch->query_lens[i];
     longest = seq_len > longest ? seq_len : longest;
     if (seq_lens)

@@ -33,7 +33,7 @@ static cgr_key record_key(const cgr_runtime *rt, const cgr__flight_entry *e) {
   key.num_requests = e->padded_requests;
   key.query_len = e->query_len;
   key.variant = e->variant;
-  key.program = e->program;
+  key.program = -1 - e->key;
   return key;
 }
 
@@ -43,7 +43,7 @@ static cgr_flight_record read_entry(const cgr_runtime *rt, const cgr__flight_ent
   r.outcome = e->outcome;
   r.reason = e->reason == CGR__NO_REASON ? -1 : e->reason;
   r.status = e->status;
-  r.key_index = e->key;
+  r.key_index = e->key >= 0 ? e->key : -1;
   r.num_requests = e->num_requests;
   r.num_tokens = e->num_tokens;
   r.layout = e->layout;

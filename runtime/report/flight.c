@@ -25,9 +25,8 @@ void cgr__flight_describe(const cgr_runtime *rt, cgr_flight_outcome outcome, cgr
   const cgr_key *key = &p->choice.key;
   *e = (cgr__flight_entry){ .at = rt->flight.prepared_at,
                             .prepare_ticks = rt->flight.prepare_ticks,
-                            .key = p->choice.entry ? p->choice.entry->index : -1,
-                            .kind = (uint8_t)key->kind & 15,
-                            .program = (uint8_t)key->program & 15,
+                            .key = p->choice.entry ? p->choice.entry->index : -1 - key->program,
+                            .kind = (uint8_t)key->kind,
                             .reason = (uint8_t)p->choice.reason,
                             .outcome = (uint8_t)outcome,
                             .num_requests = (uint16_t)p->batch.num_requests,
@@ -109,6 +108,6 @@ void cgr__flight_failed(cgr_runtime *rt, uint64_t seq, const cgr_key *key, cgr_s
   e->padded_tokens = key->num_tokens;
   e->query_len = key->query_len;
   e->variant = key->variant;
-  e->program = (uint8_t)key->program & 15;
+  e->key = -1 - key->program;
   end_record(rt, 0);
 }

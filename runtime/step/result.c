@@ -26,19 +26,25 @@ void cgr__take_guesses(cgr_runtime *rt) {
     if (record->ended && batch) /* of an abandoned step that ran nothing counts */
       cgr__stops_take(&rt->rows, seq, batch, cgr__ring_result_ended(ring, record), cgr__ring_result_lengths(ring, record),
                       record->num_requests);
-    if (record->generation != rt->lane.generation)
+    if (record->generation != rt->lane.generation) {
+      rt->rows.guesses.generation = record->generation;
       cgr__guesses_reject(&rt->rows);
+    }
   }
 }
 
-cgr_status cgr__resync_after_losses(cgr_runtime *rt) {
+cgr_status cgr__resync(cgr_runtime *rt) {
   cgr__lane *lane = &rt->lane;
   if (cgr__ring_completed(&lane->ring) > lane->launched)
     return cgr__runtime_die(rt, 0, "the device has completed a step that was never launched");
   cgr__results_take(rt);
   uint64_t generation = cgr__ring_generation(&lane->ring);
-  if (generation == lane->generation || rt->rows.has_notes) /* then the step that has lost content is not seen yet */
+  if (generation == lane->generation)
     return CGR_OK;
+  if (rt->rows.has_notes && generation != rt->rows.guesses.generation) /* the step that has lost content is not seen yet */
+    return CGR_OK;
+  if (rt->rows.has_notes) /* of steps that were prepared before it was seen, and launched since */
+    cgr__guesses_reject(&rt->rows);
   lane->generation = generation;
   lane->device_batch = 0;
   cgr__changes_mark_all(&rt->rows);

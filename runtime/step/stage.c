@@ -166,11 +166,12 @@ static cgr_status check_step_pages(cgr_runtime *rt, const cgr__prepared *prepare
 
 cgr_status cgr__stage_step(cgr_runtime *rt, const cgr_batch *batch, cgr__prepared *prepared) {
   const cgr__checked_batch *checked = &prepared->batch;
-  int64_t change_steps;
-  do { /* results that are taken on the way may change lengths of drafts */
+  int64_t change_steps, words;
+  do {
+    words = rt->rows.dirty_words;
     change_steps = count_change_steps(rt);
     CGR__TRY(check_slots(rt, change_steps));
-  } while (count_change_steps(rt) > change_steps);
+  } while (rt->rows.dirty_words > words); /* results that were taken on the way may change lengths of drafts */
   prepared->num_change_steps = (int32_t)change_steps;
   prepared->seq = rt->lane.launched + 1 + (uint64_t)change_steps;
   prepared->bytes = 0;

@@ -38,8 +38,10 @@ static cgr_status refuse_arrays(const cgr_batch *b) {
   return CGR_OK;
 }
 
-/* A batch of another program than the first: what only that one can have. */
-static cgr_status check_program(const cgr_runtime *rt, const cgr_batch *b) {
+/* A batch of another program than the first: what only that one can have. Or one with a field that is reserved. */
+static cgr_status check_rare(const cgr_runtime *rt, const cgr_batch *b) {
+  if (b->lane | b->common_prefix | b->max_steps | b->reserved || b->plan_flags & ~(uint32_t)CGR_PLAN_FAST)
+    return refuse_reserved(b);
   CGR__TRY(cgr__runtime_check_program(rt, "batch", "program", b->program));
   if (b->num_requests == CGR_BATCH_STANDING)
     return cgr__fail(CGR_ERROR_UNSUPPORTED,
@@ -58,10 +60,8 @@ static cgr_status read_batch(const cgr_runtime *rt, const cgr_batch **batch, cgr
     CGR__TRY(cgr__sized_read("batch", "CGR_BATCH_INIT", b, copy, sizeof *copy));
     *batch = b = copy;
   }
-  if (b->lane | b->common_prefix | b->max_steps | b->reserved || b->plan_flags & ~(uint32_t)CGR_PLAN_FAST)
-    return refuse_reserved(b);
-  if (b->program != 0)
-    CGR__TRY(check_program(rt, b));
+  if (b->lane | b->program | b->common_prefix | b->max_steps | b->reserved || b->plan_flags & ~(uint32_t)CGR_PLAN_FAST)
+    return check_rare(rt, b);
   return b->num_requests == CGR_BATCH_STANDING ? refuse_arrays(b) : CGR_OK;
 }
 

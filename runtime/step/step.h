@@ -94,8 +94,14 @@ static inline void cgr__results_take(cgr_runtime *rt) {
   if (rt->rows.has_notes)
     cgr__take_guesses(rt);
 }
-/* Takes note of losses: everything is sent again. The runtime dies if the device has run a step that was never launched. */
-cgr_status cgr__resync_after_losses(cgr_runtime *rt);
+/* Takes results, and note of losses: everything is sent again. The runtime dies if the device has run a step that was never
+ * launched. */
+cgr_status cgr__resync(cgr_runtime *rt);
+static inline cgr_status cgr__resync_after_losses(cgr_runtime *rt) {
+  const cgr__lane *lane = &rt->lane;
+  const bool is_astray = cgr__ring_completed(&lane->ring) > lane->launched;
+  return is_astray || rt->rows.has_notes || cgr__ring_generation(&lane->ring) != lane->generation ? cgr__resync(rt) : CGR_OK;
+}
 
 /* ----------------------------------------------------------------------------------------------------- read_trash.c, starts.c */
 

@@ -8,7 +8,8 @@ using namespace guesses;
 
 class OneRequest {
 public:
-  OneRequest(cgr_host_schedule schedule, int32_t num_pages) : engine(HostParam(schedule), kMost, 34) {
+  OneRequest(cgr_host_schedule schedule, int32_t num_pages, int32_t max_stop_tokens = 0)
+      : engine(HostParam(schedule), kMost, 34, false, CGR_MODE_FULL, max_stop_tokens) {
     CGR_EXPECT_OK(cgr_request_open(engine.rt, 77, &row));
     for (int32_t p = 0; p < num_pages; p++) {
       const int32_t page = 2 + p;
@@ -72,6 +73,42 @@ TEST(OneGuess, DoesNotOutliveALoss) {
   EXPECT_EQ(List(r.result.tokens, r.result.tokens + 2), List(want.begin() + 1, want.end()));
   EXPECT_EQ(r.result.num_tokens[0], 3);
   EXPECT_EQ(r.engine.Info(r.row).num_tokens, r.engine.Length(r.row));
+}
+
+// A step that is prepared when a loss is seen is refused, whenever it is launched; one that is prepared afterwards is not,
+// whether the other has completed or not. Guesses and stops leave notes of a step.
+TEST(OneGuess, OfAStepPreparedBeforeALossWasSeenDelaysNoOther) {
+  for (int32_t stops : { 0, 1 })
+    for (int32_t guesses : { 0, 2 }) {
+      SCOPED_TRACE("stops " + std::to_string(stops) + ", guesses " + std::to_string(guesses));
+      OneRequest r(CGR_SCHEDULE_LATEST, 3, stops);
+      const List prompt = { 1, 2, 3, 4 }, want = Continued(prompt, 3);
+      List tokens(size_t(1 + guesses), 0);
+      tokens[0] = CGR_TOKEN_LAST;
+      CGR_ASSERT_OK(r.Wait(r.Launch(prompt, 0)));
+      CGR_ASSERT_OK(r.Prepare(tokens, guesses));
+      r.engine.DamagePrepared();
+      CGR_ASSERT_OK(cgr_step_launch(r.engine.rt, &r.step, r.engine.stream));
+      const cgr_mark lost = r.step.mark;
+      CGR_ASSERT_OK(r.Prepare(tokens, guesses));
+      CGR_ASSERT(CGR_ERROR_STEP, r.Wait(lost));
+      CGR_ASSERT_OK(cgr_step_launch(r.engine.rt, &r.step, r.engine.stream));
+      const cgr_mark refused = r.step.mark;
+      ASSERT_LT(Completed(r.engine.rt), refused.seq) << "it is still under way";
+      CGR_ASSERT_OK(r.Prepare({}, 0));
+      EXPECT_EQ(r.engine.Info(r.row).num_tokens, r.engine.Info(r.row).min_tokens) << "its guesses are rejected";
+      CGR_ASSERT_OK(cgr_step_cancel(r.engine.rt, &r.step));
+      CGR_ASSERT_OK(cgr_request_set_length(r.engine.rt, r.row, 4));
+      const cgr_mark next = r.Launch({ want[0], want[1], want[2] }, 2);
+      CGR_ASSERT_OK(r.Wait(next));
+      EXPECT_EQ(List(r.result.tokens, r.result.tokens + 2), List(want.begin() + 1, want.end()));
+      EXPECT_EQ(r.result.num_tokens[0], 3);
+      EXPECT_EQ(r.engine.Info(r.row).num_tokens, r.engine.Length(r.row));
+      CGR_ASSERT(CGR_ERROR_STEP, r.Wait(refused));
+      EXPECT_EQ(r.result.guard.error, CGR_GUARD_SEQUENCE);
+      EXPECT_EQ(r.engine.Info(r.row).num_tokens, r.engine.Info(r.row).min_tokens);
+      EXPECT_EQ(r.engine.Info(r.row).num_tokens, r.engine.Length(r.row));
+    }
 }
 
 // A loss that is reported before the host sees its step complete is handled later: lengths are not exact yet.

@@ -32,16 +32,16 @@ struct Bounds {
   int64_t prepare, launch, c_library;
 };
 const Bounds kBounds[] = {
-  { "whole_8", false, Load::kUnchanged, 8, 594, 468, 32 },
-  { "whole_1024", false, Load::kUnchanged, 1024, 594, 468, 1200 },
-  { "whole_8_page_appended", false, Load::kAppends, 8, 698, 468, 32 },
-  { "whole_1024_page_appended", false, Load::kAppends, 1024, 698, 468, 1200 },
-  { "whole_8_two_swapped", false, Load::kSwaps, 8, 2134, 818, 32 },
-  { "whole_1024_two_swapped", false, Load::kSwaps, 1024, 2590, 818, 1294 },
-  { "standing_8", true, Load::kUnchanged, 8, 635, 468, 16 },
-  { "standing_1024", true, Load::kUnchanged, 1024, 635, 468, 16 },
-  { "standing_8_page_appended", true, Load::kAppends, 8, 739, 468, 16 },
-  { "standing_1024_page_appended", true, Load::kAppends, 1024, 739, 468, 16 },
+  { "whole_8", false, Load::kUnchanged, 8, 579, 454, 32 },
+  { "whole_1024", false, Load::kUnchanged, 1024, 579, 454, 1200 },
+  { "whole_8_page_appended", false, Load::kAppends, 8, 679, 454, 32 },
+  { "whole_1024_page_appended", false, Load::kAppends, 1024, 679, 454, 1200 },
+  { "whole_8_two_swapped", false, Load::kSwaps, 8, 2119, 804, 32 },
+  { "whole_1024_two_swapped", false, Load::kSwaps, 1024, 2575, 804, 1294 },
+  { "standing_8", true, Load::kUnchanged, 8, 618, 454, 16 },
+  { "standing_1024", true, Load::kUnchanged, 1024, 618, 454, 16 },
+  { "standing_8_page_appended", true, Load::kAppends, 8, 718, 454, 16 },
+  { "standing_1024_page_appended", true, Load::kAppends, 1024, 718, 454, 16 },
 };
 
 void PrintTo(const Bounds &bounds, std::ostream *os) { *os << bounds.name; }
