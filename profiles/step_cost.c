@@ -280,8 +280,7 @@ int main(int argc, char **argv) {
   if (nodes < 10 || nodes > 5000 ||
       !(strstr(tables, "tight") || strstr(tables, "loops") || strstr(tables, "touched") || strstr(tables, "guesses")))
     bench_fail("usage: %s [cuda:0|host] [steps in a block] [blocks] [tables: tight,loops,touched,guesses,changing,standing] "
-               "[nodes of the "
-               "graph, 10 to 5000]",
+               "[nodes of the graph, 10 to 5000]",
                argv[0]);
   step_table(&b, tables, nodes);
   return 0;

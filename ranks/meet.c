@@ -26,6 +26,11 @@ void cgr__ranks_lock(cgr_ranks *k) {
 
 void cgr__ranks_unlock(cgr_ranks *k) { __atomic_store_n(&k->locked, 0, __ATOMIC_RELEASE); }
 
+void cgr__ranks_send_state(const cgr_ranks *k) {
+  if (k->exchange.show)
+    k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+}
+
 void cgr__ranks_show(cgr_ranks *k, cgr__rank_call call, uint64_t missing) {
   cgr__ranks_lock(k);
   if (k->state.call != (int32_t)call)
@@ -39,8 +44,7 @@ void cgr__ranks_show(cgr_ranks *k, cgr__rank_call call, uint64_t missing) {
   k->state.agreement = k->agreed.number;
   k->state.key = k->agreed.key;
   memcpy(k->state.name, k->mine.name, sizeof k->state.name);
-  if (k->exchange.show)
-    k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+  cgr__ranks_send_state(k);
   cgr__ranks_unlock(k);
 }
 

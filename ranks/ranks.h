@@ -94,6 +94,8 @@ const char *cgr__rank_call_name(int32_t call);
 /* For some instructions: a thread that looks and the rank's own share the state. */
 void cgr__ranks_lock(cgr_ranks *ranks);
 void cgr__ranks_unlock(cgr_ranks *ranks);
+/* Under the lock: gives the state to the exchange, for others that look. */
+void cgr__ranks_send_state(const cgr_ranks *ranks);
 
 /* report.c: a text that grows as by snprintf. */
 typedef struct cgr__report_text {

@@ -67,8 +67,7 @@ static cgr_status show_progress(cgr_ranks *k, const cgr_rank_watch *w, uint64_t 
   k->state.stalled_ns = is_idle || k->state.completed != p.completed ? 0 : k->seen_ns; /* the rank itself may know more */
   k->state.due_ns = now + patience_ns;
   memcpy(k->state.where, where, sizeof where);
-  if (k->exchange.show)
-    k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+  cgr__ranks_send_state(k);
   cgr__ranks_unlock(k);
   return CGR_OK;
 }
@@ -78,8 +77,8 @@ static void show_blame(cgr_ranks *k, uint64_t ranks) {
   cgr__ranks_lock(k);
   const bool is_new = k->state.blames != ranks;
   k->state.blames = ranks;
-  if (is_new && k->exchange.show)
-    k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+  if (is_new)
+    cgr__ranks_send_state(k);
   cgr__ranks_unlock(k);
 }
 
@@ -87,8 +86,7 @@ static void show_blame(cgr_ranks *k, uint64_t ranks) {
 static void show_end(cgr_ranks *k) {
   cgr__ranks_lock(k);
   k->state.due_ns = 0;
-  if (k->exchange.show)
-    k->exchange.show(k->exchange.context, &k->state, sizeof k->state);
+  cgr__ranks_send_state(k);
   cgr__ranks_unlock(k);
 }
 

@@ -174,9 +174,9 @@ static int lockstep(check *c) {
                       eager.key.num_requests, cgr_graph_kind_name(CGR_KIND_NONE), key.num_tokens, key.num_requests);
   const uint64_t seq[2] = { replayed.mark.seq, eager.mark.seq };
   TRY(llama_scheduler_launched(c->scheduler, seq));
-  TRY_CGR(cgr_stream_synchronize(c->engines[0]->device, c->engines[0]->stream));
-  TRY_CGR(cgr_step_wait(c->engines[0]->runtime, replayed.mark, -1, &a));
-  TRY_CGR(cgr_step_wait(c->engines[1]->runtime, eager.mark, -1, &b));
+  TRY(llama_wait(c->engines[0], replayed.mark, &a));
+  TRY(llama_wait(c->engines[1], eager.mark, &b));
+  TRY_CGR(cgr_stream_synchronize(c->engines[0]->device, c->engines[0]->stream)); /* for the logits */
   TRY(same_tokens(c, &a, &b, work.batch.num_requests));
   TRY(same_logits(c, logit_rows(c, work.batch.num_requests, &key)));
   count(c, &replayed);

@@ -132,17 +132,32 @@ static int run_guessing(trial *t, const llama_check_config *config, llama_engine
 
 /* ---------------------------------------------------------------------------------------------------------------- plain */
 
-/* The largest logit over the next one. */
-static float margin_of(const float *logits, int32_t vocab) {
-  float first = -INFINITY, second = -INFINITY;
-  for (int32_t i = 0; i < vocab; i++)
-    if (logits[i] > first) {
-      second = first;
-      first = logits[i];
-    } else if (logits[i] > second) {
-      second = logits[i];
+typedef struct largest {
+  float first, second;
+} largest;
+
+static void count_logit(largest *l, float logit) {
+  if (logit > l->first)
+    *l = (largest){ logit, l->first };
+  else if (logit > l->second)
+    l->second = logit;
+}
+
+/* The largest logit over the next one: of all ranks', if each has a part of them. */
+static int find_margin(const llama_engine *e, const float *logits, float *margin) {
+  largest own = { -INFINITY, -INFINITY }, parts[CGR_MAX_RANKS];
+  for (int64_t i = 0; i < e->weights->vocab.count; i++)
+    count_logit(&own, logits[i]);
+  if (e->weights->vocab.count < e->weights->config.vocab_size) {
+    TRY(llama_ranks_exchange(e->team->ranks, &own, sizeof(own), parts));
+    own = parts[0];
+    for (int32_t r = 1; r < e->weights->split.ranks; r++) {
+      count_logit(&own, parts[r].first);
+      count_logit(&own, parts[r].second);
     }
-  return first - second;
+  }
+  *margin = own.first - own.second;
+  return 0;
 }
 
 /* One step, its logits, and the margins of what it sampled. */
@@ -151,7 +166,7 @@ static int plain_step(trial *t, llama_engine *e, llama_scheduler *s, float *logi
   llama_cost cost;
   cgr_step step = CGR_STEP_INIT;
   cgr_step_result result = CGR_STEP_RESULT_INIT;
-  const int32_t vocab = e->weights->config.vocab_size;
+  const size_t vocab = (size_t)e->weights->vocab.count;
   TRY(llama_scheduler_compose(s, &work));
   *idle = work.batch.num_requests == 0;
   if (*idle)
@@ -159,14 +174,14 @@ static int plain_step(trial *t, llama_engine *e, llama_scheduler *s, float *logi
   TRY(llama_step(e, &work.batch, &step, &cost));
   if (step.state != CGR_STEP_LAUNCHED)
     return llama_fail("%s", cgr_last_message());
-  TRY_CGR(cgr_copy(e->device, logits, e->logits, (size_t)work.batch.num_requests * (size_t)vocab * sizeof(float), e->stream));
   TRY(llama_scheduler_launched(s, &step.mark.seq));
+  TRY(llama_wait(e, step.mark, &result));
+  TRY_CGR(cgr_copy(e->device, logits, e->logits, (size_t)work.batch.num_requests * vocab * sizeof(float), e->stream));
   TRY_CGR(cgr_stream_synchronize(e->device, e->stream));
-  TRY_CGR(cgr_step_wait(e->runtime, step.mark, -1, &result));
   for (int32_t i = 0; i < result.num_requests; i++) {
     const llama_request *r = llama_result_request(&result, i);
     if (result.num_tokens[i] > 0)
-      t->clients[r->id].margins[r->num_generated] = margin_of(logits + (size_t)i * (size_t)vocab, vocab);
+      TRY(find_margin(e, logits + (size_t)i * vocab, &t->clients[r->id].margins[r->num_generated]));
   }
   return llama_scheduler_completed(s, &result);
 }
@@ -175,8 +190,8 @@ static int serve_plain(trial *t, llama_engine *e, llama_scheduler *s) {
   void *logits = NULL;
   bool idle = false;
   int result = 0;
-  TRY_CGR(cgr_memory_alloc_pinned(
-      e->device, (size_t)e->limits.max_requests * (size_t)e->weights->config.vocab_size * sizeof(float), &logits));
+  TRY_CGR(cgr_memory_alloc_pinned(e->device, (size_t)e->limits.max_requests * (size_t)e->weights->vocab.count * sizeof(float),
+                                  &logits));
   for (int32_t i = 0; i < t->num_clients && result == 0; i++)
     result = llama_scheduler_add(s, &t->clients[i].plain);
   while (result == 0 && !idle)

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "examples/llama/serve.h"
+
 #define MARGIN 1.5f  /* other text may have larger values than the measured tokens */
 #define GUESS 0.125f /* until they are measured: values up to 16 fit */
 enum { MOST_TOKENS = 256 };
@@ -47,8 +49,7 @@ static int run_step(llama_engine *e, int32_t row, int32_t count) {
   batch.tokens = tokens;
   TRY_CGR(cgr_step_prepare_wait(e->runtime, &batch, &step, -1, e->stream));
   TRY_CGR(cgr_step_launch(e->runtime, &step, e->stream));
-  TRY_CGR(cgr_step_wait(e->runtime, step.mark, -1, NULL));
-  return 0;
+  return llama_wait(e, step.mark, NULL);
 }
 
 /* Before the first capture, so steps are eager, and graphs do not measure. */

@@ -16,7 +16,7 @@ static cgr_status check_not_ending(cgr_nccl *n, const char *function) {
   const bool ends = n->ends || __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE);
   pthread_mutex_unlock(&n->lock);
   if (ends)
-    return cgr__fail(CGR_ERROR_STATE, "%s: %s has been aborted, expected no call but cgr_nccl_destroy", function, n->name);
+    return cgr__nccl_refuse_aborted(n, function);
   return CGR_OK;
 }
 
@@ -46,9 +46,13 @@ cgr_status cgr_nccl_register_buffer(cgr_nccl *nccl, void *base, size_t bytes, in
                      CGR__NCCL_MAX_BUFFERS);
   const cgr_nccl_functions *f = &nccl->nccl;
   void *handle = NULL;
+  CGR__TRY(cgr__nccl_enter(nccl, function));
   const int result = symmetric ? f->comm_window_register(nccl->comm, base, bytes, &handle, SYMMETRIC_WINDOW)
                                : f->comm_register(nccl->comm, base, bytes, &handle);
-  CGR__TRY(cgr__nccl_result(f, nccl->comm, function, symmetric ? "ncclCommWindowRegister" : "ncclCommRegister", result));
+  const cgr_status status =
+      cgr__nccl_result(f, nccl->comm, function, symmetric ? "ncclCommWindowRegister" : "ncclCommRegister", result);
+  cgr__nccl_leave(nccl);
+  CGR__TRY(status);
   if (!handle) /* NCCL's answer where the memory cannot be one */
     return cgr__fail(CGR_ERROR_UNSUPPORTED,
                      "%s: NCCL gives no handle for %p, expected memory that it can register: of ncclMemAlloc", function, base);
@@ -85,7 +89,10 @@ cgr_status cgr_nccl_unregister_buffer(cgr_nccl *nccl, int32_t buffer) {
         CGR_ERROR_STATE,
         "%s: steps in flight may use the buffer of %s (%llu of %llu have completed), expected none: wait for the last", function,
         nccl->name, (unsigned long long)steps.completed, (unsigned long long)steps.launched);
-  return cgr__nccl_result(&nccl->nccl, nccl->comm, function, "unregistering", forget_buffer(nccl, buffer));
+  CGR__TRY(cgr__nccl_enter(nccl, function));
+  const cgr_status status = cgr__nccl_result(&nccl->nccl, nccl->comm, function, "unregistering", forget_buffer(nccl, buffer));
+  cgr__nccl_leave(nccl);
+  return status;
 }
 
 void cgr__nccl_forget_buffers(cgr_nccl *n) {

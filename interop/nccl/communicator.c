@@ -10,6 +10,7 @@
 #include "interop/nccl/nccl.h"
 
 #define DEFAULT_TIMEOUT_MS 30000
+#define USERS_MS 1000 /* that an abort leaves to those who use the communicator. One may be held up in NCCL until then */
 #define FLAGS (CGR_NCCL_KEEP | CGR_NCCL_MARKS)
 
 /* What ranks send each other before they make a communicator. */
@@ -23,9 +24,10 @@ typedef struct id_block {
 
 static cgr_status check_name(const char *name) {
   const size_t length = strnlen(name, CGR__NCCL_NAME_BYTES);
-  if (length > 0 && length < CGR__NCCL_NAME_BYTES)
+  if (length > 0 && length < CGR__NCCL_NAME_BYTES && cgr__nccl_is_plain(name))
     return CGR_OK;
-  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "cgr_nccl_create: config.name is \"%.23s\", expected 1 .. %d characters", name,
+  return cgr__fail(CGR_ERROR_INVALID_ARGUMENT,
+                   "cgr_nccl_create: config.name is \"%.23s\", expected 1 .. %d characters without control characters", name,
                    CGR__NCCL_NAME_BYTES - 1);
 }
 
@@ -190,10 +192,27 @@ cgr_status cgr_nccl_get_info(cgr_nccl *nccl, cgr_nccl_info *info) {
 
 /* ---------------------------------------------------------------------------------------------------------------- ending */
 
+/* False: it has not become that within the time. */
+static bool wait_for_value(const int *word, int value, int32_t ms) {
+  static const struct timespec pause = { 0, 200000 };
+  const double deadline = cgr__now_ms() + ms;
+  while (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
+    if (cgr__now_ms() >= deadline)
+      return false;
+    nanosleep(&pause, NULL);
+  }
+  return true;
+}
+
 /* Both ends may wait: for graphs that hold the communicator, for other ranks. */
 static void *end_on_thread(void *context) {
   cgr_nccl *n = context;
-  n->result = __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE) ? n->nccl.comm_abort(n->comm) : n->nccl.comm_destroy(n->comm);
+  if (__atomic_load_n(&n->aborted, __ATOMIC_SEQ_CST)) {
+    (void)wait_for_value(&n->users, 0, USERS_MS); /* the abort frees what they use */
+    n->result = n->nccl.comm_abort(n->comm);
+  } else {
+    n->result = n->nccl.comm_destroy(n->comm);
+  }
   __atomic_store_n(&n->ended, 1, __ATOMIC_RELEASE);
   return NULL;
 }
@@ -210,33 +229,26 @@ static cgr_status begin_end(cgr_nccl *n, const char *function) {
   return CGR_OK;
 }
 
-static bool wait_for_end(const cgr_nccl *n) {
-  static const struct timespec pause = { 0, 200000 };
-  const double deadline = cgr__now_ms() + n->timeout_ms;
-  while (!__atomic_load_n(&n->ended, __ATOMIC_ACQUIRE)) {
-    if (cgr__now_ms() >= deadline)
-      return false;
-    nanosleep(&pause, NULL);
-  }
-  return true;
+/* Under the lock: NCCL is asked for its message, too. */
+static cgr_status ask_for_error(const cgr_nccl *n) {
+  int error = CGR__NCCL_SUCCESS;
+  if (n->ends || __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE))
+    return cgr__nccl_refuse_aborted(n, "cgr_nccl_check");
+  CGR__TRY(cgr__nccl_result(&n->nccl, n->comm, "cgr_nccl_check", "ncclCommGetAsyncError",
+                            n->nccl.comm_get_async_error(n->comm, &error)));
+  if (error == CGR__NCCL_SUCCESS || error == CGR__NCCL_IN_PROGRESS)
+    return CGR_OK;
+  char what[64];
+  (void)snprintf(what, sizeof what, "a collective of %s", n->name);
+  return cgr__nccl_result(&n->nccl, n->comm, "cgr_nccl_check", what, error);
 }
 
 cgr_status cgr_nccl_check(cgr_nccl *nccl) {
   CGR__TRY(cgr__nccl_check_handle(nccl, "cgr_nccl_check"));
-  int error = CGR__NCCL_SUCCESS, result = CGR__NCCL_SUCCESS;
   pthread_mutex_lock(&nccl->lock);
-  const bool aborted = nccl->ends || __atomic_load_n(&nccl->aborted, __ATOMIC_ACQUIRE);
-  if (!aborted)
-    result = nccl->nccl.comm_get_async_error(nccl->comm, &error);
+  const cgr_status status = ask_for_error(nccl);
   pthread_mutex_unlock(&nccl->lock);
-  if (aborted)
-    return cgr__fail(CGR_ERROR_STATE, "cgr_nccl_check: %s has been aborted, expected no call but cgr_nccl_destroy", nccl->name);
-  CGR__TRY(cgr__nccl_result(&nccl->nccl, nccl->comm, "cgr_nccl_check", "ncclCommGetAsyncError", result));
-  if (error == CGR__NCCL_SUCCESS || error == CGR__NCCL_IN_PROGRESS)
-    return CGR_OK;
-  char what[64];
-  (void)snprintf(what, sizeof what, "a collective of %s", nccl->name);
-  return cgr__nccl_result(&nccl->nccl, nccl->comm, "cgr_nccl_check", what, error);
+  return status;
 }
 
 cgr_status cgr_nccl_abort(cgr_nccl *nccl, const char *why) {
@@ -249,7 +261,7 @@ cgr_status cgr_nccl_abort(cgr_nccl *nccl, const char *why) {
   if (!nccl->ends) {
     if (nccl->runtime) /* first: no step that ends because of the abort is taken for a good one */
       (void)cgr_runtime_abandon(nccl->runtime, cause);
-    __atomic_store_n(&nccl->aborted, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&nccl->aborted, 1, __ATOMIC_SEQ_CST);
     status = begin_end(nccl, "cgr_nccl_abort");
   }
   pthread_mutex_unlock(&nccl->lock);
@@ -277,7 +289,7 @@ static cgr_status end_comm(cgr_nccl *n) {
   const cgr_status begun = begin_end(n, "cgr_nccl_destroy");
   pthread_mutex_unlock(&n->lock);
   CGR__TRY(begun);
-  if (!wait_for_end(n))
+  if (!wait_for_value(&n->ended, 1, n->timeout_ms))
     return cgr__fail(CGR_NOT_READY, "cgr_nccl_destroy: %s has not returned within %d ms for %s, expected it to: call it again",
                      aborted ? "ncclCommAbort" : "ncclCommDestroy", n->timeout_ms, n->name);
   pthread_join(n->thread, NULL);

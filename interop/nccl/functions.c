@@ -101,9 +101,29 @@ int32_t cgr__nccl_dtype(int32_t dtype) {
   return -1;
 }
 
+bool cgr__nccl_is_plain(const char *text) {
+  while ((unsigned char)*text >= ' ' && *text != 127)
+    text++;
+  return *text == '\0';
+}
+
 cgr_status cgr__nccl_check_handle(const cgr_nccl *nccl, const char *function) {
   if (nccl && nccl->magic == CGR__NCCL_MAGIC)
     return CGR_OK;
   return cgr__fail(nccl ? CGR_ERROR_INVALID_ARGUMENT : CGR_ERROR_NULL_POINTER,
                    "%s: nccl is %p, expected one from cgr_nccl_create", function, (const void *)nccl);
 }
+
+cgr_status cgr__nccl_refuse_aborted(const cgr_nccl *n, const char *function) {
+  return cgr__fail(CGR_ERROR_STATE, "%s: %s has been aborted, expected no call but cgr_nccl_destroy", function, n->name);
+}
+
+cgr_status cgr__nccl_enter(cgr_nccl *n, const char *function) {
+  (void)__atomic_add_fetch(&n->users, 1, __ATOMIC_SEQ_CST); /* before it looks, as an abort does the reverse */
+  if (!__atomic_load_n(&n->aborted, __ATOMIC_SEQ_CST))
+    return CGR_OK;
+  cgr__nccl_leave(n);
+  return cgr__nccl_refuse_aborted(n, function);
+}
+
+void cgr__nccl_leave(cgr_nccl *n) { (void)__atomic_sub_fetch(&n->users, 1, __ATOMIC_SEQ_CST); }

@@ -59,6 +59,7 @@ struct cgr_nccl {
   pthread_mutex_t lock; /* of what another thread's abort and the runtime's end both look at */
   cgr_runtime *runtime; /* NULL: it is gone */
   int aborted;          /* atomic */
+  int users;            /* atomic: threads that are in a call of NCCL's with the communicator */
   bool ends;            /* a thread ends the communicator */
   pthread_t thread;
   int ended; /* atomic: it has */
@@ -73,9 +74,15 @@ struct cgr_nccl {
 cgr_status cgr__nccl_result(const cgr_nccl_functions *nccl, ncclComm_t comm, const char *function, const char *what, int result);
 /* Reads a table of functions and checks that those which are needed are there. */
 cgr_status cgr__nccl_read_functions(const cgr_nccl_functions *given, bool makes_comm, cgr_nccl_functions *functions);
+/* Whether there is no control character in a name. */
+bool cgr__nccl_is_plain(const char *text);
 /* NCCL's number of a dtype; -1: it has none. */
 int32_t cgr__nccl_dtype(int32_t dtype);
 cgr_status cgr__nccl_check_handle(const cgr_nccl *nccl, const char *function);
+cgr_status cgr__nccl_refuse_aborted(const cgr_nccl *nccl, const char *function);
+/* Around calls of NCCL's with the communicator that do not hold the lock: its abort waits for their end. */
+cgr_status cgr__nccl_enter(cgr_nccl *nccl, const char *function);
+void cgr__nccl_leave(cgr_nccl *nccl);
 
 /* buffers.c: unregisters all, without a word. */
 void cgr__nccl_forget_buffers(cgr_nccl *nccl);

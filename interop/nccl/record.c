@@ -37,6 +37,9 @@ static cgr_status check_numbers(const cgr_nccl *n, const cgr_nccl_call *c, call_
   if (c->label && strnlen(c->label, CGR__NCCL_LABEL_BYTES) == CGR__NCCL_LABEL_BYTES)
     return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: calls[%d].label is \"%.31s...\", expected at most %d characters", f,
                      at.number, c->label, CGR__NCCL_LABEL_BYTES - 1);
+  if (c->label && !cgr__nccl_is_plain(c->label))
+    return cgr__fail(CGR_ERROR_INVALID_ARGUMENT, "%s: calls[%d].label is \"%s\", expected no control character in it", f,
+                     at.number, c->label);
   if (c->reserved != 0)
     return cgr__fail_in(f, cgr__refuse_used("calls.reserved", c->reserved));
   return CGR_OK;
@@ -77,7 +80,7 @@ static cgr_status read_calls(cgr_nccl *n, const char *function, const cgr_nccl_c
                              cgr__nccl_call *read) {
   CGR__TRY(cgr__nccl_check_handle(n, function));
   if (__atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE))
-    return cgr__fail(CGR_ERROR_STATE, "%s: %s has been aborted, expected no call but cgr_nccl_destroy", function, n->name);
+    return cgr__nccl_refuse_aborted(n, function);
   if (!calls)
     return cgr__fail(CGR_ERROR_NULL_POINTER, "%s: calls is NULL, expected an address", function);
   if (num_calls < 1 || num_calls > most)
@@ -145,6 +148,15 @@ static cgr_status make_group(const cgr_nccl *n, const char *function, const cgr_
   return status == CGR_OK ? cgr__nccl_result(f, n->comm, function, "ncclGroupEnd", ended) : status;
 }
 
+/* Another thread may abort it meanwhile. */
+static cgr_status make_group_alive(cgr_nccl *n, const char *function, const cgr__nccl_call *calls, int32_t num_calls,
+                                   cudaStream_t stream) {
+  CGR__TRY(cgr__nccl_enter(n, function));
+  const cgr_status status = make_group(n, function, calls, num_calls, stream);
+  cgr__nccl_leave(n);
+  return status;
+}
+
 static cgr_status enqueue_calls(cgr_recorder *recorder, cgr_nccl *n, const char *function, const cgr__nccl_call *calls,
                                 int32_t num_calls) {
   cgr_record_info info = CGR_RECORD_INFO_INIT;
@@ -153,7 +165,7 @@ static cgr_status enqueue_calls(cgr_recorder *recorder, cgr_nccl *n, const char 
   CGR__TRY(cgr_record_range_begin(recorder, n->text[calls[0].text]));
   cgr_status status = cgr__nccl_mark(n, calls[0].text, false, stream);
   if (status == CGR_OK)
-    status = make_group(n, function, calls, num_calls, stream);
+    status = make_group_alive(n, function, calls, num_calls, stream);
   if (status == CGR_OK)
     status = cgr__nccl_mark(n, calls[0].text, true, stream);
   if (status != CGR_OK)

@@ -1,5 +1,7 @@
 // Collectives in steps, through the adapter for NCCL, over a fake NCCL that exchanges data: in FULL and PIECEWISE graphs and
 // eager steps, on branches and between pieces, with the same bits. Communicators outlive graphs, and end in the right order.
+#include <thread>
+
 #include "cgr/inspect.h"
 #include "tests/ranks/nccl_engine.h"
 
@@ -265,6 +267,42 @@ TEST(Communicator, IsAbortedOnAThreadOfItsOwnUntilTheGraphsAreGone) {
   });
 }
 
+// An abort on another thread, while this one records: NCCL frees the communicator after it has returned.
+TEST(Communicator, IsNotAbortedWhileAThreadIsInNccl) {
+  static cgr_nccl *nccl;
+  static std::atomic<int> inside, calls, freed_early;
+  nccl = nullptr;
+  inside = calls = freed_early = 0;
+  FakeNccl fake(1);
+  NcclEngine e(&fake, NewBoardName(), 0, 1, [](cgr_recorder *recorder, NcclEngine *self) {
+    float *x = static_cast<float *>(self->engine->engine.memory.back());
+    const cgr_nccl_call call = NcclEngine::Call(CGR_NCCL_ALL_REDUCE, x, x, 4);
+    return cgr_nccl_record(recorder, nccl, &call, 1);
+  });
+  e.New<float>(4);
+  cgr_nccl_functions functions = FakeNccl::Functions();
+  functions.all_reduce = [](const void *send, void *recv, size_t count, int dtype, int op, ncclComm_t comm, cudaStream_t s) {
+    inside = 1, calls++;
+    std::thread([] { CGR_EXPECT_OK(cgr_nccl_abort(nccl, "of the test")); }).join();
+    usleep(100000);
+    inside = 0;
+    return FakeNccl::Functions().all_reduce(send, recv, count, dtype, op, comm, s);
+  };
+  functions.comm_abort = [](ncclComm_t comm) {
+    freed_early += inside;
+    return FakeNccl::Functions().comm_abort(comm);
+  };
+  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
+  config.functions = &functions;
+  config.comm = fake.NewComm(0, e.engine->device);
+  CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &nccl));
+  EXPECT_NE(e.engine->Capture(), CGR_OK);
+  EXPECT_EQ(calls, 1);
+  e.engine.reset();
+  CGR_EXPECT_OK(cgr_nccl_destroy(nccl));
+  EXPECT_EQ(freed_early, 0);
+}
+
 TEST(Communicator, TellsAnAbortThatDoesNotEnd) {
   FakeNccl fake(1);
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
@@ -338,6 +376,8 @@ const BadCall kBadCalls[] = {
     "calls[0].count is 2199023255552" },
   { "Label", [](cgr_nccl_call *c) { c->label = "a label that is longer than 31 characters"; }, CGR_ERROR_INVALID_ARGUMENT,
     "calls[0].label is " },
+  { "LabelOfTwoLines", [](cgr_nccl_call *c) { c->label = "two\nlines"; }, CGR_ERROR_INVALID_ARGUMENT,
+    "calls[0].label is \"two\nlines\", expected no control character in it" },
   { "Send", [](cgr_nccl_call *c) { c->send = nullptr; }, CGR_ERROR_NULL_POINTER, "calls[0].send is NULL" },
   { "Recv", [](cgr_nccl_call *c) { c->recv = nullptr; }, CGR_ERROR_NULL_POINTER, "calls[0].recv is NULL" },
   { "InPlace", [](cgr_nccl_call *c) { c->kind = CGR_NCCL_ALL_TO_ALL, c->recv = const_cast<void *>(c->send); },
@@ -384,6 +424,8 @@ const BadConfig kBadConfigs[] = {
     "config.comm and config.exchange are both NULL" },
   { "Name", [](cgr_nccl_config *c, cgr_nccl_functions *) { c->name = "a name of more than 23 characters"; },
     CGR_ERROR_INVALID_ARGUMENT, "config.name is \"a name of more than 23 " },
+  { "NameOfTwoLines", [](cgr_nccl_config *c, cgr_nccl_functions *) { c->name = "t\np"; }, CGR_ERROR_INVALID_ARGUMENT,
+    "expected 1 .. 23 characters without control characters" },
   { "NoName", [](cgr_nccl_config *c, cgr_nccl_functions *) { c->name = ""; }, CGR_ERROR_INVALID_ARGUMENT, "config.name is \"\"" },
   { "Function", [](cgr_nccl_config *, cgr_nccl_functions *f) { f->comm_abort = nullptr; }, CGR_ERROR_NULL_POINTER,
     "config.functions.comm_abort is NULL" },
