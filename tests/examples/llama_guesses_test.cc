@@ -93,6 +93,7 @@ TEST(LlamaGuessing, RequestsThatFindNoPageBeginAgain) {
     EXPECT_GT(seen[0], 0.0);
     EXPECT_GT(seen[1], 0.0);
     outcome = RunModel(folder, load + draft);
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
     EXPECT_EQ(outcome.text.find(" began again"), std::string::npos) << outcome.text;
   }
 }

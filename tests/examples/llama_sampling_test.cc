@@ -8,23 +8,9 @@
 #include "examples/llama/error.h"
 #include "examples/llama/noise.h"
 #include "examples/llama/ops.h"
+#include "tests/examples/kernels_as_loops.h"
 #include "tests/support/seed.h"
 
-// The kernel that picks, with a grid as a loop over its blocks and threads.
-namespace {
-struct Place {
-  unsigned x;
-} blockIdx, threadIdx;
-template <class Args> void LaunchAsLoop(void (*kernel)(Args), int blocks, int threads, const Args &args) {
-  for (blockIdx.x = 0; blockIdx.x < static_cast<unsigned>(blocks); blockIdx.x++)
-    for (threadIdx.x = 0; threadIdx.x < static_cast<unsigned>(threads); threadIdx.x++)
-      kernel(args);
-}
-int cudaGetLastError() { return 0; }
-} // namespace
-#define __global__
-#define LLAMA_LAUNCH(kernel, blocks, threads, args, stream) \
-  (static_cast<void>(stream), LaunchAsLoop(kernel, blocks, threads, args))
 #include "examples/llama/cuda/pick.cu"
 
 namespace {

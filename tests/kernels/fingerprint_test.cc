@@ -18,17 +18,14 @@ struct Inputs {
 
 class KernelFingerprint : public KernelTest {
 protected:
-  void SetUp() override {
-    Open({ &cgr__kernel_fingerprint, &cgr__kernel_compare_fingerprints });
-    random_.seed(Seed());
-  }
+  void SetUp() override { Open({ &cgr__kernel_fingerprint, &cgr__kernel_compare_fingerprints }); }
   std::vector<uint64_t> Run(const Inputs &in, uint64_t key, uint64_t config, const int32_t *sequence, bool inputs,
                             int32_t padding) {
     std::vector<int32_t> counts(16, 0), ids(in.ids), positions(in.positions), numbers(1, sequence ? *sequence : 0);
     counts[CGR_COUNT_REQUESTS] = in.requests;
     counts[CGR_COUNT_TOKENS] = int32_t(in.ids.size());
     for (int32_t i = 0; i <= padding; i++)
-      ids.push_back(int32_t(random_())), positions.push_back(int32_t(random_()));
+      ids.push_back(int32_t(random_.Bits())), positions.push_back(int32_t(random_.Bits()));
     Array<int32_t> device_counts(*bench_, counts), device_ids(*bench_, ids), device_positions(*bench_, positions);
     Array<int32_t> device_sequence(*bench_, numbers);
     Array<uint64_t> out(*bench_, std::vector<uint64_t>(6, 77));
@@ -47,13 +44,13 @@ protected:
   }
   Inputs Draw(int32_t most) {
     Inputs in;
-    const int32_t tokens = Pick(random_, 0, most);
-    in.requests = tokens > 0 ? Pick(random_, 1, tokens) : 0;
+    const int32_t tokens = random_.Pick32(0, most);
+    in.requests = tokens > 0 ? random_.Pick32(1, tokens) : 0;
     for (int32_t i = 0; i < tokens; i++)
-      in.ids.push_back(Pick(random_, 0, 3)), in.positions.push_back(Pick(random_, 0, 3));
+      in.ids.push_back(random_.Pick32(0, 3)), in.positions.push_back(random_.Pick32(0, 3));
     return in;
   }
-  std::mt19937_64 random_;
+  SeededRandom random_;
 };
 
 // Inputs of few values, so that many differ in little: a change of one token, its place, or the counts is another word.
@@ -62,7 +59,7 @@ TEST_P(KernelFingerprint, IsEqualForEqualStepsAlone) {
   std::map<Inputs, uint64_t> word_of;
   for (int n = 0; n < 300; n++) {
     const Inputs in = Draw(n % 10 == 0 ? 700 : 3);
-    const std::vector<uint64_t> words = Run(in, 11, 22, nullptr, true, Pick(random_, 0, 3));
+    const std::vector<uint64_t> words = Run(in, 11, 22, nullptr, true, random_.Pick32(0, 3));
     EXPECT_EQ(words[CGR_FINGERPRINT_KEY], 11u);
     EXPECT_EQ(words[CGR_FINGERPRINT_CONFIG], 22u);
     EXPECT_EQ(words[CGR_FINGERPRINT_SEQUENCE], 0u);
@@ -87,10 +84,10 @@ TEST_P(KernelFingerprint, TellsPlacesApart) {
 TEST_P(KernelFingerprint, ComparisonNamesTheFirstRankAndAllThatDiffer) {
   int found = 0;
   for (int n = 0; n < 200; n++) {
-    const int32_t ranks = Pick(random_, 1, CGR_MAX_RANKS), rank = Pick(random_, 0, ranks - 1);
+    const int32_t ranks = random_.Pick32(1, CGR_MAX_RANKS), rank = random_.Pick32(0, ranks - 1);
     std::vector<uint64_t> all(size_t(ranks) * 4, 9);
-    for (int k = Pick(random_, 0, 3); k > 0; k--)
-      all[random_() % all.size()] = 8 + random_() % 2;
+    for (int k = random_.Pick32(0, 3); k > 0; k--)
+      all[random_.Bits() % all.size()] = 8 + random_.Bits() % 2;
     int64_t mask = 0;
     int32_t first = -1, part = 0;
     for (int32_t r = ranks - 1; r >= 0; r--)

@@ -25,6 +25,15 @@ inline void AddPages(const StepLimits &limits, StagedStep *step, int32_t row, in
       AddChange(step, PageChange(g), row, p, 8 + (row * 5 + p * 3) % 20);
 }
 
+// Every row has pages for all that it can have.
+inline StepModel WithAllPages(const StepLimits &limits) {
+  StepModel model(limits);
+  for (size_t g = 0; g < limits.groups.size(); g++)
+    for (int64_t at = 0; at < limits.max_rows * limits.groups[g].stride; at++)
+      model.b->group[g].page_table[at] = int32_t(8 + at * 3 % (limits.groups[g].num_pages - 8));
+  return model;
+}
+
 class PrologueTest : public KernelTest {
 protected:
   void SetUp() override { Open({ &cgr__kernel_prologue, &cgr__kernel_fetch, &cgr__kernel_epilogue }); }

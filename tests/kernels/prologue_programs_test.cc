@@ -21,12 +21,9 @@ StepLimits ThreePrograms() {
 
 class KernelProloguePrograms : public PrologueTest {
 protected:
-  // Every row has pages for all that it can have.
+  // What each row has sampled last differs.
   static StepModel FirstModel(const StepLimits &limits) {
-    StepModel model(limits);
-    for (size_t g = 0; g < limits.groups.size(); g++)
-      for (int64_t at = 0; at < limits.max_rows * limits.groups[g].stride; at++)
-        model.b->group[g].page_table[at] = int32_t(8 + at * 3 % (limits.groups[g].num_pages - 8));
+    StepModel model = WithAllPages(limits);
     for (int32_t row = 0; row < limits.max_rows; row++) {
       model.b->row_num_accepted[row] = row % (kMost + 1);
       for (int32_t j = 0; j <= kMost; j++)

@@ -20,14 +20,6 @@ StepLimits FourSets() {
 
 class KernelPrologueSets : public PrologueTest {
 protected:
-  // Every row has pages for all that it can have.
-  static StepModel FirstModel(const StepLimits &limits) {
-    StepModel model(limits);
-    for (size_t g = 0; g < limits.groups.size(); g++)
-      for (int64_t at = 0; at < limits.max_rows * limits.groups[g].stride; at++)
-        model.b->group[g].page_table[at] = int32_t(8 + at * 3 % (limits.groups[g].num_pages - 8));
-    return model;
-  }
   static void SetLength(StagedStep *step, int32_t row, int32_t set, int32_t length) {
     AddChange(step, kDataChange, row, set - 1, length);
   }
@@ -36,7 +28,7 @@ protected:
 // A few numbers computed by hand, so that the model is not the only check.
 TEST_P(KernelPrologueSets, AStepHasTheTokensOfItsOwnSet) {
   const StepLimits limits = FourSets();
-  StepPair pair(*bench_, limits, FirstModel(limits));
+  StepPair pair(*bench_, limits, WithAllPages(limits));
   StagedStep step = pair.Step({ 3, 5 }, { 4, 2 }, 3, 8);
   step.set = 1;
   SetLength(&step, 3, 1, 20);
@@ -78,7 +70,7 @@ TEST_P(KernelPrologueSets, ALengthThatCannotBeEmptiesTheRequestInAllSets) {
          Bad{ 1, 1, 2 }, Bad{ 1, 2, INT32_MIN }, Bad{ 3, 3, 0 }, Bad{ 3, 3, INT32_MAX } }) {
     SCOPED_TRACE(std::to_string(bad.length) + " in set " + std::to_string(bad.row_set) + ", step of set " +
                  std::to_string(bad.set));
-    StepPair pair(*bench_, limits, FirstModel(limits));
+    StepPair pair(*bench_, limits, WithAllPages(limits));
     StagedStep step = pair.Step({ 2, 4 }, { 3, 3 }, 4, 16);
     step.set = bad.set;
     for (int32_t row : { 2, 4 })
@@ -105,7 +97,7 @@ TEST_P(KernelPrologueSets, RandomStepsFollowTheModel) {
     limits.max_tokens = shared ? 5000 : 64;
     limits.max_seq_len = shared ? 320 : 300;
     limits.scattered = seed % 2 == 0;
-    StepPair pair(*bench_, limits, FirstModel(limits));
+    StepPair pair(*bench_, limits, WithAllPages(limits));
     for (int s = 0; s < 40; s++) {
       Words rows(size_t(limits.max_rows)), lens;
       std::iota(rows.begin(), rows.end(), 0);

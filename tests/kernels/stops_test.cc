@@ -188,12 +188,11 @@ protected:
     pair->PutNextTokens(tokens);
   }
 
-  Random random_{ Seed() };
+  SeededRandom random_;
 };
 
 // The model, which finds ends in its own way, agrees on every buffer and byte.
 TEST_P(RandomStops, AgreeWithTheModel) {
-  SCOPED_TRACE(Repeat(Seed()));
   int32_t ends = 0, empty = 0;
   for (int32_t stride : { 1, 2, 4 }) {
     StepLimits limits = Limits(stride);

@@ -3,6 +3,7 @@
 
 #include "tests/ranks/rank_engine.h"
 #include "tests/support/fake_nccl.h"
+#include "tests/support/record_buffers.h"
 
 namespace cgr_test {
 
@@ -79,5 +80,26 @@ private:
 public:
   std::unique_ptr<RankEngine> engine;
 };
+
+// One all-reduce of the next tokens, whose largest is what all have.
+inline cgr_status OneReduce(cgr_recorder *recorder, NcclEngine *e) {
+  cgr_status status = CGR_OK;
+  void *next = RecordBuffer(recorder, CGR_BUFFER_NEXT_TOKENS, &status);
+  cgr_nccl_call call =
+      NcclEngine::Call(CGR_NCCL_ALL_REDUCE, next, next, uint64_t(InfoOf(recorder).num_requests), "next", CGR_DTYPE_I32);
+  call.op = CGR_NCCL_MAX;
+  return status == CGR_OK ? cgr_nccl_record(recorder, e->nccl, &call, 1) : status;
+}
+
+// Calls work(rank, engine) on a thread for each rank, whose steps have that one collective: all have done one together.
+inline void OnStepped(FakeNccl *fake, int num_ranks, const std::function<void(int, NcclEngine &)> &work) {
+  const std::string name = NewBoardName();
+  OnRanks(num_ranks, [&](int rank) {
+    NcclEngine e(fake, name, rank, num_ranks, OneReduce);
+    CGR_ASSERT_OK(e.engine->Capture());
+    CGR_ASSERT_OK(e.Step());
+    work(rank, e);
+  });
+}
 
 } // namespace cgr_test

@@ -4,6 +4,7 @@
 
 #include "cgr/inspect.h"
 #include "tests/ranks/nccl_engine.h"
+#include "tests/support/gate.h"
 
 namespace cgr_test {
 namespace {
@@ -12,6 +13,14 @@ cgr_nccl_info InfoOfComm(cgr_nccl *nccl) {
   cgr_nccl_info info = CGR_NCCL_INFO_INIT;
   CGR_EXPECT_OK(cgr_nccl_get_info(nccl, &info));
   return info;
+}
+
+// Of a communicator that the engine has made.
+cgr_nccl_config ConfigOf(const cgr_nccl_functions *functions, ncclComm_t comm) {
+  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
+  config.functions = functions;
+  config.comm = comm;
+  return config;
 }
 
 enum { kCount = 24 };
@@ -174,16 +183,6 @@ INSTANTIATE_TEST_SUITE_P(Of, Collectives, ::testing::Values(1, 2, 3));
 
 /* --------------------------------------------------------------------------------------------------------------- lifetime */
 
-// One all-reduce of the next tokens, whose largest is what all have.
-cgr_status OneReduce(cgr_recorder *recorder, NcclEngine *e) {
-  cgr_status status = CGR_OK;
-  void *next = RecordBuffer(recorder, CGR_BUFFER_NEXT_TOKENS, &status);
-  cgr_nccl_call call =
-      NcclEngine::Call(CGR_NCCL_ALL_REDUCE, next, next, uint64_t(InfoOf(recorder).num_requests), "next", CGR_DTYPE_I32);
-  call.op = CGR_NCCL_MAX;
-  return status == CGR_OK ? cgr_nccl_record(recorder, e->nccl, &call, 1) : status;
-}
-
 TEST(Communicator, IsHeldByGraphsAndEndsAfterThem) {
   FakeNccl fake(1);
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
@@ -211,9 +210,7 @@ TEST(Communicator, StaysTheEnginesIfItIsKept) {
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
   const ncclComm_t comm = fake.NewComm(0, e.engine->device);
   const cgr_nccl_functions functions = FakeNccl::Functions();
-  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
-  config.functions = &functions;
-  config.comm = comm;
+  cgr_nccl_config config = ConfigOf(&functions, comm);
   config.flags = CGR_NCCL_KEEP;
   cgr_nccl *kept = nullptr;
   CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &kept));
@@ -225,19 +222,15 @@ TEST(Communicator, StaysTheEnginesIfItIsKept) {
 // Graphs hold NCCL's communicator, so ncclCommAbort ends only after them.
 TEST(Communicator, IsAbortedOnAThreadOfItsOwnUntilTheGraphsAreGone) {
   FakeNccl fake(2);
-  const std::string name = NewBoardName();
   std::atomic<bool> aborted{ false };
-  OnRanks(2, [&](int rank) {
-    NcclEngine e(&fake, name, rank, 2, OneReduce);
-    CGR_ASSERT_OK(e.engine->Capture());
-    CGR_ASSERT_OK(e.Step());
+  OnStepped(&fake, 2, [&](int rank, NcclEngine &e) {
     if (rank == 1) { // it does not come to the next collective
       while (!aborted)
         usleep(100);
       return;
     }
-    FakeNccl::Of(InfoOfComm(e.nccl).comm)->held = 1;
     FakeNccl::Comm *comm = FakeNccl::Of(InfoOfComm(e.nccl).comm);
+    comm->held = 1;
     cgr_key key = CGR_KEY_INIT;
     key.kind = CGR_KIND_FULL, key.num_requests = key.num_tokens = 1, key.query_len = 1;
     cgr_batch batch = CGR_BATCH_INIT;
@@ -308,9 +301,7 @@ TEST(Communicator, TellsAnAbortThatDoesNotEnd) {
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
   const ncclComm_t comm = fake.NewComm(0, e.engine->device);
   const cgr_nccl_functions functions = FakeNccl::Functions();
-  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
-  config.functions = &functions;
-  config.comm = comm;
+  cgr_nccl_config config = ConfigOf(&functions, comm);
   config.timeout_ms = 20;
   cgr_nccl *nccl = nullptr;
   CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &nccl));
@@ -440,9 +431,7 @@ TEST_P(RefusedConfig, MakesNothing) {
   TinyEngine engine(device, CGR_MODE_FULL);
   cgr_nccl_functions functions = FakeNccl::Functions();
   const ncclComm_t comm = fake.NewComm(0, device);
-  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
-  config.functions = &functions;
-  config.comm = comm;
+  cgr_nccl_config config = ConfigOf(&functions, comm);
   GetParam().spoil(&config, &functions);
   cgr_nccl *nccl = nullptr;
   ExpectMessage(cgr_nccl_create(engine.rt, &config, &nccl), GetParam().status, { "cgr_nccl_create: ", GetParam().says });
@@ -497,9 +486,7 @@ TEST(Buffers, OfAnAbortedCommunicatorAreLeftAlone) {
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
   cgr_nccl_functions functions = FakeNccl::Functions();
   functions.comm_deregister = [](const ncclComm_t, void *) { return ++calls, 0; };
-  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
-  config.functions = &functions;
-  config.comm = fake.NewComm(0, e.engine->device);
+  cgr_nccl_config config = ConfigOf(&functions, fake.NewComm(0, e.engine->device));
   cgr_nccl *nccl = nullptr;
   int32_t x = 0, buffer = -1;
   CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &nccl));
@@ -514,31 +501,18 @@ TEST(Buffers, OfAnAbortedCommunicatorAreLeftAlone) {
 
 TEST(Buffers, StayWhileStepsMayUseThem) {
   FakeNccl fake(1);
-  static std::atomic<bool> open;
-  NcclEngine e(
-      &fake, NewBoardName(), 0, 1,
-      [](cgr_recorder *recorder, NcclEngine *engine) {
-        return engine->Launch(
-            recorder,
-            [](const void *) {
-              while (!open)
-                usleep(100);
-            },
-            0);
-      },
-      CGR_MODE_NONE);
+  NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce, CGR_MODE_NONE);
   int32_t buffer = -1;
   float *x = e.New<float>(4);
   CGR_ASSERT_OK(cgr_nccl_register_buffer(e.nccl, x, 16, 0, &buffer));
-  open = true;
   CGR_ASSERT_OK(e.engine->Capture());
-  open = false;
+  Gate gate(e.engine->device, e.engine->engine.stream);
   const cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
   CGR_ASSERT_OK(cgr_step_prepare(e.rt(), &batch, &step));
   CGR_ASSERT_OK(cgr_step_launch(e.rt(), &step, e.engine->engine.stream));
   ExpectMessage(cgr_nccl_unregister_buffer(e.nccl, buffer), CGR_ERROR_STATE, { "steps in flight may use the buffer of tp" });
-  open = true;
+  gate.Open();
   CGR_ASSERT_OK(cgr_step_wait(e.rt(), step.mark, -1, nullptr));
   CGR_EXPECT_OK(cgr_nccl_unregister_buffer(e.nccl, buffer));
 }
@@ -549,9 +523,7 @@ TEST(Communicator, HasEndedWhenNcclStillGoesOnByItself) {
   NcclEngine e(&fake, NewBoardName(), 0, 1, OneReduce);
   cgr_nccl_functions functions = FakeNccl::Functions();
   functions.comm_destroy = [](ncclComm_t) { return 7; };
-  cgr_nccl_config config = CGR_NCCL_CONFIG_INIT;
-  config.functions = &functions;
-  config.comm = fake.NewComm(0, e.engine->device);
+  cgr_nccl_config config = ConfigOf(&functions, fake.NewComm(0, e.engine->device));
   cgr_nccl *nccl = nullptr;
   CGR_ASSERT_OK(cgr_nccl_create(e.rt(), &config, &nccl));
   CGR_EXPECT_OK(cgr_nccl_destroy(nccl));

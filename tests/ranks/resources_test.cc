@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "cgr/collectives.h"
+#include "tests/support/gate.h"
 #include "tests/support/seed.h"
 #include "tests/support/tiny_engine.h"
 
@@ -81,19 +82,9 @@ TEST_F(Resources, OfAnotherRuntimeAreRefused) {
 }
 
 TEST_F(Resources, MustNotBeInUseByStepsWhenTheyGo) {
-  std::atomic<int> gate{ 0 };
-  std::atomic<int> *address = &gate;
-  Make(CGR_MODE_NONE, [&](cgr_recorder *recorder) {
-    return cgr_launch_host(
-        device_,
-        [](const void *args) {
-          std::atomic<int> *open = *static_cast<std::atomic<int> *const *>(args);
-          while (*open == 0)
-            std::this_thread::yield();
-        },
-        &address, sizeof address, InfoOf(recorder).stream);
-  });
+  Make(CGR_MODE_NONE, nullptr);
   CGR_ASSERT_OK(engine_->Capture());
+  Gate gate(device_, engine_->stream);
   const uint64_t number = Register(rt(), Resource("used"));
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
@@ -102,7 +93,7 @@ TEST_F(Resources, MustNotBeInUseByStepsWhenTheyGo) {
   CGR_ASSERT_OK(cgr_step_launch(rt(), &step, engine_->stream));
   ExpectMessage(cgr_resource_unregister(rt(), number), CGR_ERROR_STATE,
                 { "cgr_resource_unregister: used may be in use by steps in flight (" });
-  gate = 1;
+  gate.Open();
   CGR_EXPECT_OK(cgr_step_wait(rt(), step.mark, -1, nullptr));
   CGR_EXPECT_OK(cgr_resource_unregister(rt(), number));
 }
@@ -228,18 +219,9 @@ INSTANTIATE_TEST_SUITE_P(Of, Ranges, ::testing::ValuesIn(kBadRanges),
 
 // While its own thread waits for a step that does not end.
 TEST_F(Resources, ARuntimeIsAbandonedByAnotherThread) {
-  std::atomic<int> gate{ 0 };
-  std::atomic<int> *address = &gate;
-  Make(CGR_MODE_NONE, [&](cgr_recorder *recorder) {
-    return cgr_launch_host(
-        device_,
-        [](const void *args) {
-          while (**static_cast<std::atomic<int> *const *>(args) == 0)
-            std::this_thread::yield();
-        },
-        &address, sizeof address, InfoOf(recorder).stream);
-  });
+  Make(CGR_MODE_NONE, nullptr);
   CGR_ASSERT_OK(engine_->Capture());
+  Gate gate(device_, engine_->stream);
   cgr_batch batch = CGR_BATCH_INIT;
   cgr_step step = CGR_STEP_INIT;
   cgr_progress progress = CGR_PROGRESS_INIT;
@@ -259,24 +241,14 @@ TEST_F(Resources, ARuntimeIsAbandonedByAnotherThread) {
   CGR_EXPECT_OK(cgr_runtime_progress(rt(), &progress));
   EXPECT_EQ(progress.dead, 1);
   ExpectMessage(cgr_step_prepare(rt(), &batch, &step), CGR_ERROR_DEAD, { "rank 1 does not come" });
-  gate = 1;
 }
 
 // A step that completes because of what ended the wait is no good one, whatever the thread that waits sees first.
 TEST_F(Resources, AStepThatEndsAfterTheRuntimeIsAbandonedHasNoResult) {
   for (int time = 0; time < 40; time++) {
-    std::atomic<int> gate{ 0 };
-    std::atomic<int> *address = &gate;
-    Make(CGR_MODE_NONE, [&](cgr_recorder *recorder) {
-      return cgr_launch_host(
-          device_,
-          [](const void *args) {
-            while (**static_cast<std::atomic<int> *const *>(args) == 0)
-              std::this_thread::yield();
-          },
-          &address, sizeof address, InfoOf(recorder).stream);
-    });
+    Make(CGR_MODE_NONE, nullptr);
     CGR_ASSERT_OK(engine_->Capture());
+    Gate gate(device_, engine_->stream);
     cgr_batch batch = CGR_BATCH_INIT;
     cgr_step step = CGR_STEP_INIT;
     CGR_ASSERT_OK(cgr_step_prepare(rt(), &batch, &step));
@@ -284,11 +256,10 @@ TEST_F(Resources, AStepThatEndsAfterTheRuntimeIsAbandonedHasNoResult) {
     std::thread other([&] {
       usleep(500);
       CGR_EXPECT_OK(cgr_runtime_abandon(rt(), "of the test"));
-      gate = 1;
+      gate.Open();
     });
     EXPECT_EQ(cgr_step_wait(rt(), step.mark, 20000, nullptr), CGR_ERROR_DEAD);
     other.join();
-    engine_.reset(); // before the gate goes
   }
 }
 

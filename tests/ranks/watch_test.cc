@@ -1,18 +1,10 @@
 // What hangs is named by ranks that look, or by their watchdogs: which rank, step, key and collective, since when, and who is
 // behind.
 #include "tests/ranks/nccl_engine.h"
+#include "tests/support/gate.h"
 
 namespace cgr_test {
 namespace {
-
-cgr_status OneReduce(cgr_recorder *recorder, NcclEngine *e) {
-  cgr_status status = CGR_OK;
-  void *next = RecordBuffer(recorder, CGR_BUFFER_NEXT_TOKENS, &status);
-  cgr_nccl_call call =
-      NcclEngine::Call(CGR_NCCL_ALL_REDUCE, next, next, uint64_t(InfoOf(recorder).num_requests), "next", CGR_DTYPE_I32);
-  call.op = CGR_NCCL_MAX;
-  return status == CGR_OK ? cgr_nccl_record(recorder, e->nccl, &call, 1) : status;
-}
 
 cgr_rank_watch WatchOf(NcclEngine *e, int timeout_ms) {
   cgr_rank_watch watch = CGR_RANK_WATCH_INIT;
@@ -64,12 +56,8 @@ cgr_step Launch(NcclEngine *e) {
 // Rank 1 agrees on a step and does not launch it: the others hang in its collective, and go on once it comes.
 TEST(Looks, NameTheStepKeyAndCollectiveThatHangsAndWhoIsBehind) {
   FakeNccl fake(3);
-  const std::string name = NewBoardName();
   std::atomic<int> told{ 0 };
-  OnRanks(3, [&](int rank) {
-    NcclEngine e(&fake, name, rank, 3, OneReduce);
-    CGR_ASSERT_OK(e.engine->Capture());
-    CGR_ASSERT_OK(e.Step());
+  OnStepped(&fake, 3, [&](int rank, NcclEngine &e) {
     const cgr_rank_watch watch = WatchOf(&e, 150);
     char text[64];
     size_t length = 77;
@@ -107,12 +95,8 @@ TEST(Looks, NameTheStepKeyAndCollectiveThatHangsAndWhoIsBehind) {
 // Rank 1 does not come to an agreement.
 TEST(Looks, NameTheRankThatIsMissing) {
   FakeNccl fake(2);
-  const std::string name = NewBoardName();
   std::atomic<bool> told{ false };
-  OnRanks(2, [&](int rank) {
-    NcclEngine e(&fake, name, rank, 2, OneReduce);
-    CGR_ASSERT_OK(e.engine->Capture());
-    CGR_ASSERT_OK(e.Step());
+  OnStepped(&fake, 2, [&](int rank, NcclEngine &e) {
     if (rank == 1) {
       while (!told)
         usleep(1000);
@@ -132,16 +116,11 @@ TEST(Looks, NameTheRankThatIsMissing) {
 // A watchdog tells once, and again only after what hung has gone on.
 TEST(Watchdog, TellsOnceForEachThatHangs) {
   FakeNccl fake(2);
-  const std::string name = NewBoardName();
   struct Told {
     std::atomic<int> times{ 0 };
     std::string last;
   } told;
-  std::atomic<int> comes{ 0 };
-  OnRanks(2, [&](int rank) {
-    NcclEngine e(&fake, name, rank, 2, OneReduce);
-    CGR_ASSERT_OK(e.engine->Capture());
-    CGR_ASSERT_OK(e.Step());
+  OnStepped(&fake, 2, [&](int rank, NcclEngine &e) {
     cgr_watchdog *dog = nullptr;
     cgr_rank_watch watch = WatchOf(&e, 60);
     watch.interval_ms = 10;
@@ -160,7 +139,7 @@ TEST(Watchdog, TellsOnceForEachThatHangs) {
       CGR_ASSERT_OK(e.Step());
       if (rank == 0) {
         EXPECT_EQ(told.times, round);
-        usleep(50000); // a look at which nothing hangs
+        usleep(round == 1 ? 200000 : 0); // looks at which nothing hangs: in the last round rank 1 would wait for this rank
       }
     }
     CGR_EXPECT_OK(cgr_watchdog_stop(dog));
@@ -169,14 +148,10 @@ TEST(Watchdog, TellsOnceForEachThatHangs) {
   ExpectWords(told.last, { "rank 0 waits", "rank 1 is behind" });
 }
 
-// A rank whose other one is a copy of what it has shown itself: as old as the test wants it. Its steps wait for `open`.
+// A rank whose other one is a copy of what it has shown itself: as old as the test wants it. Its step waits for Finish.
 class WithACopy {
 public:
-  WithACopy()
-      : device(CGR_SCHEDULE_ASYNC),
-        engine(device, TinyOptions{ CGR_MODE_FULL, 0, 0, { {} }, {}, 0, false, nullptr, [this](cgr_recorder *recorder) {
-                                     return cgr_launch_host(device, Wait, &self_, sizeof self_, InfoOf(recorder).stream);
-                                   } }) {
+  WithACopy() : device(CGR_SCHEDULE_ASYNC), engine(device, CGR_MODE_FULL) {
     cgr_exchange exchange = CGR_EXCHANGE_INIT;
     exchange.num_ranks = 2, exchange.context = this;
     exchange.gather = [](void *context, const void *mine, size_t bytes, void *all, int32_t, uint64_t *missing) {
@@ -199,7 +174,6 @@ public:
     CGR_EXPECT_OK(cgr_ranks_create(engine.rt, &config, &ranks));
     const cgr_capture capture = engine.CaptureStruct();
     CGR_EXPECT_OK(cgr_runtime_capture(engine.rt, &capture));
-    open = false;
   }
   ~WithACopy() { CGR_EXPECT_OK(cgr_ranks_destroy(ranks)); }
   // Agrees on a step of one request and launches it.
@@ -214,10 +188,11 @@ public:
     CGR_ASSERT_OK(cgr_ranks_agree(ranks, &batch, &agreed));
     batch.forced_key = &agreed.key;
     CGR_ASSERT_OK(cgr_step_prepare(engine.rt, &batch, &step));
+    gate_.reset(new Gate(device, engine.stream));
     CGR_ASSERT_OK(cgr_step_launch(engine.rt, &step, engine.stream));
   }
   void Finish() {
-    open = true;
+    gate_->Open();
     CGR_ASSERT_OK(cgr_step_wait(engine.rt, step.mark, -1, nullptr));
   }
   std::string Report() {
@@ -227,7 +202,6 @@ public:
     return text;
   }
 
-  std::atomic<bool> open{ true };
   bool absent = false;
   std::string shown, copy;
   HostDevice device;
@@ -236,11 +210,7 @@ public:
   cgr_step step = CGR_STEP_INIT;
 
 private:
-  static void Wait(const void *args) {
-    while (!(*static_cast<WithACopy *const *>(args))->open)
-      usleep(100);
-  }
-  WithACopy *self_ = this;
+  std::unique_ptr<Gate> gate_;
 };
 
 // The other rank's process is stopped just after it has shown that its device is in a step.

@@ -11,17 +11,8 @@ namespace {
 
 using namespace cgr_test;
 using List = std::vector<int32_t>;
-using Layers = std::vector<std::pair<int32_t, int32_t>>; // window, chunk
 
 const int32_t kPage = 16, kPages = 12;
-
-// The first token that a step after `computed` tokens sees.
-int32_t FirstSeen(const Layers &layers, int32_t computed) {
-  int32_t first = computed;
-  for (const auto &[window, chunk] : layers)
-    first = std::min(first, chunk > 0 ? computed / chunk * chunk : std::max(computed + 1 - window, 0));
-  return first;
-}
 
 // A row with `computed` tokens in 12 pages, in a standing batch too when asked.
 struct OneRow {

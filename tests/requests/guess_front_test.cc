@@ -12,17 +12,8 @@
 namespace {
 
 using namespace cgr_test;
-using Layers = std::vector<std::pair<int32_t, int32_t>>; // window, chunk
 
 enum { kPage = 16, kPages = 8, kGuesses = 20, kTokens = 64, kDepth = 4 };
-
-// The first token that a step after `computed` tokens sees.
-int32_t FirstSeen(const Layers &layers, int32_t computed) {
-  int32_t first = computed;
-  for (const auto &[window, chunk] : layers)
-    first = std::min(first, chunk > 0 ? computed / chunk * chunk : std::max(computed + 1 - window, 0));
-  return first;
-}
 
 // A row with `computed` tokens and eight pages.
 struct OneRow {

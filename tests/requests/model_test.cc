@@ -507,7 +507,6 @@ void Driver::CompareAll() {
 
 std::vector<ModelConfig> Configs() {
   const GroupSpec engine = { 32, 1000, 0, 1, true };
-  using Layers = std::vector<std::pair<int32_t, int32_t>>; // window, chunk
   const Layers windows = { { 20, 0 }, { 33, 0 } }, chunks = { { 0, 48 } }, mixed = { { 25, 0 }, { 0, 40 }, { 90, 64 } };
   const Layers all = { { 5, 0 }, { 0, 0 } };
   return {

@@ -24,13 +24,23 @@
 
 namespace cgr_test {
 
+using Layers = std::vector<std::pair<int32_t, int32_t>>; // window and chunk of each
+
+// The first token that a step after `computed` tokens sees.
+inline int32_t FirstSeen(const Layers &layers, int32_t computed) {
+  int32_t first = computed;
+  for (const auto &[window, chunk] : layers)
+    first = std::min(first, chunk > 0 ? computed / chunk * chunk : std::max(computed + 1 - window, 0));
+  return first;
+}
+
 struct GroupSpec {
   int32_t page_size = 16;
   int64_t num_pages = 1000;
   int32_t read_trash = 0, write_trash = 1;
   bool engine_table = false;
-  std::vector<std::pair<int32_t, int32_t>> layers = {}; // window and chunk of each; none: all see everything
-  int32_t length_set = 0;                               // 0 or 1
+  Layers layers = {};     // none: all see everything
+  int32_t length_set = 0; // 0 or 1
 };
 
 using Memory = std::unique_ptr<void, decltype(&free)>;

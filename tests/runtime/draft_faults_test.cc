@@ -178,17 +178,19 @@ private:
 class DraftFaults : public ::testing::TestWithParam<DeviceParam> {};
 
 void FaultAtEveryCall(const DeviceParam &device, int error, int take_effect) {
-  uint64_t n = 1;
+  uint64_t n = 1, deaths = 0;
   for (bool fired = true; fired; n++) {
     SCOPED_TRACE("a fault at call " + std::to_string(n));
     Scenario scenario(device);
     const bool alive = scenario.Run({ CGR__FAULT_ANY_OP, n, CGR__FAULT_ONCE, take_effect, error, 700 });
     fired = scenario.fired() > 0;
     EXPECT_TRUE(alive || error == CGR__DEVICE_DEAD);
+    deaths += !alive;
     if (::testing::Test::HasFailure())
       return;
   }
   EXPECT_GT(n, 15u) << "few calls were tried";
+  EXPECT_TRUE(deaths > 10 || error != CGR__DEVICE_DEAD) << deaths << " were seen";
 }
 
 TEST_P(DraftFaults, OneCallFails) {

@@ -119,7 +119,8 @@ TEST(DraftOfAnEndedRow, WritesNoPageOfAnother) {
   d.Launch(1, kPrompt, CGR_REQUEST_PARTIAL); // the second row has these tokens
   d.Wait();
   d.row = first;
-  EXPECT_EQ(d.Prepare(1, { 5 }, CGR_REQUEST_PARTIAL), CGR_ERROR_INVALID_ARGUMENT) << cgr_last_message();
+  ExpectMessage(d.Prepare(1, { 5 }, CGR_REQUEST_PARTIAL), CGR_ERROR_INVALID_ARGUMENT,
+                { "row 0 would write token 0", "page 2 of group 1, where row 1 has a token" });
 }
 
 } // namespace

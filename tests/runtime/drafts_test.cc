@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tests/support/draft_engine.h"
-#include "tests/support/seed.h"
+#include "tests/support/guess_steps.h"
 
 namespace cgr_test {
 namespace {
@@ -47,13 +47,12 @@ struct InFlight {
 class Scheduler {
 public:
   Scheduler(const DeviceParam &device, const Options &options)
-      : options_(options), engine_(device, kNumPages, false, options.mode), random_(Seed()) {
+      : options_(options), engine_(device, kNumPages, false, options.mode) {
     for (List &free : free_)
       for (int32_t p = 2; p < kNumPages; p++)
         free.push_back(p);
   }
   void Run() {
-    SCOPED_TRACE(Repeat(Seed()));
     while ((finished_ < options_.num_requests || !open_.empty()) && !::testing::Test::HasFailure())
       Round();
     Drain();
@@ -84,8 +83,7 @@ private:
   }
   void Arrive() {
     Request request;
-    for (int32_t n = random_.Pick32(1, 40); n > 0; n--)
-      request.known.push_back(random_.Pick32(0, kVocab - 1));
+    request.known = RandomPrompt(&random_);
     request.want = Continued(request.known, random_.Pick32(1, 50));
     opened_++;
     Open(request);
@@ -98,8 +96,7 @@ private:
     open_.push_back(std::make_unique<Request>(request));
   }
   void Close(Request *request) {
-    if (standing_.erase(request->row) > 0)
-      CGR_ASSERT_OK(cgr_standing_remove(engine_.rt, nullptr, request->row));
+    standing_.Remove(engine_.rt, request->row);
     const uint64_t last = engine_.Info(request->row).last.seq;
     for (int32_t p = 0; p < 2; p++)
       for (int32_t page : request->pages[p])
@@ -202,36 +199,14 @@ private:
     return works;
   }
   cgr_status Prepare(int32_t program, const std::vector<Work> &works, cgr_step *step) {
-    List rows, lens, tokens;
-    std::vector<uint32_t> flags;
-    bool of_device = true;
-    for (const Work &work : works) {
-      rows.push_back(work.request->row), lens.push_back(int32_t(work.tokens.size())), flags.push_back(work.flags);
-      tokens.insert(tokens.end(), work.tokens.begin(), work.tokens.end());
-      of_device &= work.of_device;
-    }
-    cgr_batch batch = BatchOf(int32_t(rows.size()), rows.data(), of_device && !Chance(4) ? nullptr : tokens.data(), lens.data());
-    batch.flags = flags.data(), batch.program = program;
+    const WorkBatch own(works);
+    cgr_batch batch = own.Batch(!own.of_device || Chance(4));
+    batch.program = program;
     if (options_.standing && program == 0) {
-      EditStanding(works);
+      standing_.Edit(engine_.rt, works);
       batch = StandingBatch();
     }
     return cgr_step_prepare_wait(engine_.rt, &batch, step, -1, engine_.stream);
-  }
-  void EditStanding(const std::vector<Work> &works) {
-    std::map<int32_t, std::pair<int32_t, uint32_t>> next;
-    for (const Work &work : works) {
-      const int32_t row = work.request->row, count = int32_t(work.tokens.size());
-      next[row] = { work.of_device ? count : -1, work.flags };
-      if (standing_.count(row) && standing_[row] == next[row] && work.of_device)
-        continue;
-      CGR_ASSERT_OK((standing_.count(row) ? cgr_standing_update : cgr_standing_add)(
-          engine_.rt, nullptr, row, count, work.of_device ? nullptr : work.tokens.data(), work.flags));
-    }
-    for (const auto &member : standing_)
-      if (!next.count(member.first))
-        CGR_ASSERT_OK(cgr_standing_remove(engine_.rt, nullptr, member.first));
-    standing_ = next;
   }
   void Step(int32_t program) {
     cgr_step step = CGR_STEP_INIT;
@@ -282,10 +257,7 @@ private:
   }
 
   // ---- results
-  Request *Find(uint64_t tag) {
-    auto found = std::find_if(open_.begin(), open_.end(), [&](auto &r) { return r->tag == tag; });
-    return found == open_.end() ? nullptr : found->get();
-  }
+  Request *Find(uint64_t tag) { return FindTag(open_, tag); }
   void CollectOne() {
     const InFlight flight = in_flight_.front();
     in_flight_.pop_front();
@@ -362,11 +334,11 @@ private:
   };
   const Options options_;
   DraftEngine engine_;
-  Random random_;
+  SeededRandom random_;
   std::vector<std::unique_ptr<Request>> open_;
   std::deque<InFlight> in_flight_;
   std::vector<uint64_t> lost_; // tags
-  std::map<int32_t, std::pair<int32_t, uint32_t>> standing_;
+  EditedStanding standing_;
   List free_[2];
   std::vector<Freed> pending_;
   uint64_t tags_ = 0;

@@ -193,18 +193,20 @@ void FaultAtEveryCall(const DeviceParam &device, bool standing, bool stops, cgr_
   const cgr_graph_kind of_steps = mode == CGR_MODE_FULL   ? CGR_KIND_FULL
                                   : mode == CGR_MODE_NONE ? CGR_KIND_NONE
                                                           : CGR_KIND_PIECEWISE;
-  uint64_t n = 1;
+  uint64_t n = 1, deaths = 0;
   for (bool fired = true; fired; n++) {
     SCOPED_TRACE("a fault at call " + std::to_string(n));
     Scenario scenario(device, standing, stops, mode);
     const bool alive = scenario.Run({ CGR__FAULT_ANY_OP, n, CGR__FAULT_ONCE, kind.take_effect, kind.error, 700 });
     fired = scenario.fired() > 0;
     EXPECT_TRUE(alive || kind.error == CGR__DEVICE_DEAD);
+    deaths += !alive;
     EXPECT_TRUE(fired || scenario.Ran(of_steps)) << cgr_graph_kind_name(of_steps);
     if (::testing::Test::HasFailure())
       return;
   }
   EXPECT_GT(n, 15u) << "few calls were tried";
+  EXPECT_TRUE(deaths > 10 || kind.error != CGR__DEVICE_DEAD) << deaths << " were seen";
 }
 
 const cgr_graph_mode kModes[] = { CGR_MODE_FULL, CGR_MODE_PIECEWISE, CGR_MODE_NONE };

@@ -3,8 +3,7 @@
 #include <map>
 #include <memory>
 
-#include "tests/support/guess_engine.h"
-#include "tests/support/seed.h"
+#include "tests/support/guess_steps.h"
 
 namespace cgr_test {
 namespace {
@@ -43,13 +42,12 @@ struct Work {
 class Scheduler {
 public:
   Scheduler(const DeviceParam &device, const Options &options)
-      : options_(options), engine_(device, options.guesses, options.num_pages, false, options.mode), random_(Seed()) {
+      : options_(options), engine_(device, options.guesses, options.num_pages, false, options.mode) {
     for (int32_t p = 2; p < options.num_pages; p++)
       free_.push_back(p);
   }
 
   void Run() {
-    SCOPED_TRACE(Repeat(Seed()));
     while ((finished_ < options_.num_requests || !open_.empty()) && !::testing::Test::HasFailure())
       Round();
     Drain();
@@ -81,8 +79,7 @@ private:
   }
   void Arrive() {
     Request request;
-    for (int32_t n = random_.Pick32(1, 40); n > 0; n--)
-      request.known.push_back(random_.Pick32(0, kVocab - 1));
+    request.known = RandomPrompt(&random_);
     request.want = Continued(request.known, random_.Pick32(1, 50));
     opened_++;
     Open(request);
@@ -94,9 +91,7 @@ private:
   }
   // The row's pages are free when its last step has completed.
   void Close(Request *request) {
-    if (standing_.count(request->row))
-      CGR_ASSERT_OK(cgr_standing_remove(rt(), nullptr, request->row));
-    standing_.erase(request->row);
+    standing_.Remove(rt(), request->row);
     GiveBack(request->row, 0);
     CGR_ASSERT_OK(cgr_request_close(rt(), request->row));
     open_.erase(std::find_if(open_.begin(), open_.end(), [&](auto &r) { return r.get() == request; }));
@@ -238,40 +233,12 @@ private:
     return works;
   }
   cgr_status Prepare(const std::vector<Work> &works, cgr_step *step) {
-    List rows, lens, tokens;
-    std::vector<uint32_t> flags;
-    bool of_device = true;
-    for (const Work &work : works) {
-      rows.push_back(work.request->row), lens.push_back(int32_t(work.tokens.size())), flags.push_back(work.flags);
-      tokens.insert(tokens.end(), work.tokens.begin(), work.tokens.end());
-      of_device &= work.of_device;
-    }
     if (options_.standing)
-      EditStanding(works);
-    cgr_batch batch = BatchOf(int32_t(rows.size()), rows.data(), of_device && Chance(2) ? nullptr : tokens.data(), lens.data());
-    batch.flags = flags.data();
-    if (options_.standing)
-      batch = StandingBatch();
+      standing_.Edit(rt(), works);
+    const WorkBatch own(works);
+    const bool with_tokens = !own.of_device || !Chance(2);
+    const cgr_batch batch = options_.standing ? StandingBatch() : own.Batch(with_tokens);
     return cgr_step_prepare_wait(rt(), &batch, step, -1, engine_.stream);
-  }
-  // Members that are not in the step stand still; what goes on by itself is not updated.
-  void EditStanding(const std::vector<Work> &works) {
-    std::map<int32_t, std::pair<int32_t, uint32_t>> next;
-    for (const Work &work : works) {
-      const std::pair<int32_t, uint32_t> as = { int32_t(work.tokens.size()), work.flags };
-      next[work.request->row] = work.of_device ? as : std::pair<int32_t, uint32_t>{ -1, 0 };
-      const bool member = standing_.count(work.request->row) > 0;
-      if (member && work.of_device && standing_[work.request->row] == as)
-        continue;
-      CGR_ASSERT_OK((member ? cgr_standing_update : cgr_standing_add)(rt(), nullptr, work.request->row, as.first,
-                                                                      work.of_device ? nullptr : work.tokens.data(), as.second));
-    }
-    for (auto it = standing_.begin(); it != standing_.end();) {
-      if (!next.count(it->first))
-        CGR_ASSERT_OK(cgr_standing_remove(rt(), nullptr, it->first));
-      it = next.count(it->first) ? std::next(it) : standing_.erase(it);
-    }
-    standing_ = next;
   }
   void Step(const std::vector<Work> &works) {
     cgr_step step = CGR_STEP_INIT;
@@ -305,10 +272,7 @@ private:
   }
 
   // ---- results
-  Request *Find(uint64_t tag) {
-    auto found = std::find_if(open_.begin(), open_.end(), [&](auto &r) { return r->tag == tag; });
-    return found == open_.end() ? nullptr : found->get();
-  }
+  Request *Find(uint64_t tag) { return FindTag(open_, tag); }
   void CollectOne() {
     const auto [mark, tags, guesses] = in_flight_.front();
     in_flight_.pop_front();
@@ -382,12 +346,12 @@ private:
 
   const Options options_;
   GuessEngine engine_;
-  Random random_;
+  SeededRandom random_;
   std::vector<std::unique_ptr<Request>> open_;
   std::deque<Request> waiting_;
   std::deque<std::tuple<cgr_mark, std::vector<uint64_t>, int64_t>> in_flight_; // tags, guesses of all requests
   std::vector<uint64_t> lost_;                                                 // tags
-  std::map<int32_t, std::pair<int32_t, uint32_t>> standing_;                   // members, and what they do by themselves
+  EditedStanding standing_;
   std::map<int32_t, List> pages_;
   List free_;
   std::vector<std::pair<uint64_t, int32_t>> pending_;

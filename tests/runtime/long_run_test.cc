@@ -274,7 +274,7 @@ protected:
   cgr_runtime *rt_ = nullptr;
   int32_t memory_[2][16] = {};
   int32_t regions_[2] = {};
-  Random random_{ Seed() };
+  SeededRandom random_;
   int32_t fail_one_in_ = 0; // of captures
   bool fail_call_ = false;
   std::vector<Row> rows_;
@@ -285,7 +285,6 @@ protected:
 TEST_F(LongRun, StaysFlatAndCountsRight) {
   const char *given = std::getenv("CGR_LONG_STEPS");
   const uint64_t steps = given != nullptr ? std::strtoull(given, nullptr, 0) : 1000000;
-  SCOPED_TRACE(Repeat(Seed()));
   size_t heap = 0;
   for (uint64_t n = 0; n < steps && !HasFailure(); n++) {
     if (random_.OneIn(12))

@@ -285,7 +285,7 @@ TEST_P(StopPlans, AreToldOfBounds) {
 // One that is in no step whose result is to come has its length, in batches that are given whole and in the standing one.
 TEST_P(StopPlans, AreExactForRowsOfNoStep) {
   if (!GetParam())
-    return;
+    GTEST_SKIP() << "of plans that take bounds";
   Captured<TinyEngine> engine(device_, options_);
   int32_t rows[2];
   const int32_t token = 41, pages[2] = { 5, 6 };

@@ -5,8 +5,7 @@
 #include <memory>
 
 #include "cgr/stops.h"
-#include "tests/support/guess_engine.h"
-#include "tests/support/seed.h"
+#include "tests/support/guess_steps.h"
 
 namespace cgr_test {
 namespace {
@@ -54,11 +53,9 @@ struct InFlight {
 class Scheduler {
 public:
   Scheduler(const DeviceParam &device, const Options &options)
-      : options_(options), engine_(device, options.guesses, 2 + kRows * kPagesOfRow, false, options.mode, kStops),
-        random_(Seed()) {}
+      : options_(options), engine_(device, options.guesses, 2 + kRows * kPagesOfRow, false, options.mode, kStops) {}
 
   void Run() {
-    SCOPED_TRACE(Repeat(Seed()));
     while ((opened_ < options_.num_requests || !open_.empty()) && !::testing::Test::HasFailure())
       Round();
     Drain();
@@ -102,8 +99,7 @@ private:
   }
   void Arrive() {
     Request r;
-    for (int32_t n = random_.Pick32(1, 40); n > 0; n--)
-      r.known.push_back(random_.Pick32(0, kVocab - 1));
+    r.known = RandomPrompt(&random_);
     r.stops = DrawStops(int32_t(r.known.size())), r.tag = uint64_t(++opened_);
     Drain(); // the row's pages are those of its last owner
     CGR_ASSERT_OK(cgr_request_open(rt(), r.tag, &r.row));
@@ -114,15 +110,10 @@ private:
     SetStops(r);
     open_.push_back(std::make_unique<Request>(r));
   }
-  Request *Find(uint64_t tag) {
-    auto found = std::find_if(open_.begin(), open_.end(), [&](auto &r) { return r->tag == tag; });
-    return found == open_.end() ? nullptr : found->get();
-  }
+  Request *Find(uint64_t tag) { return FindTag(open_, tag); }
   // Of a request that has ended, with or without steps of it under way.
   void Leave(Request *r) {
-    if (standing_.count(r->row))
-      CGR_ASSERT_OK(cgr_standing_remove(rt(), nullptr, r->row));
-    standing_.erase(r->row);
+    standing_.Remove(rt(), r->row);
     CGR_ASSERT_OK(cgr_request_close(rt(), r->row));
     open_.erase(std::find_if(open_.begin(), open_.end(), [&](auto &o) { return o.get() == r; }));
   }
@@ -171,36 +162,11 @@ private:
     }
     return works;
   }
-  void EditStanding(const std::vector<Work> &works) {
-    std::map<int32_t, std::pair<int32_t, uint32_t>> next;
-    for (const Work &work : works) {
-      const int32_t row = work.request->row;
-      const std::pair<int32_t, uint32_t> as = { int32_t(work.tokens.size()), work.flags };
-      next[row] = work.of_device ? as : std::pair<int32_t, uint32_t>{ -1, 0 };
-      if (standing_.count(row) && work.of_device && standing_[row] == as)
-        continue;
-      CGR_ASSERT_OK((standing_.count(row) ? cgr_standing_update : cgr_standing_add)(
-          rt(), nullptr, row, as.first, work.of_device ? nullptr : work.tokens.data(), as.second));
-    }
-    for (const auto &member : standing_)
-      if (!next.count(member.first))
-        CGR_ASSERT_OK(cgr_standing_remove(rt(), nullptr, member.first));
-    standing_ = next;
-  }
   cgr_status Prepare(const std::vector<Work> &works, cgr_step *step) {
-    List rows, lens, tokens;
-    std::vector<uint32_t> flags;
-    for (const Work &work : works) {
-      rows.push_back(work.request->row), lens.push_back(int32_t(work.tokens.size())), flags.push_back(work.flags);
-      tokens.insert(tokens.end(), work.tokens.begin(), work.tokens.end());
-    }
     if (options_.standing)
-      EditStanding(works);
-    const bool of_device = std::all_of(works.begin(), works.end(), [](const Work &w) { return w.of_device; });
-    cgr_batch batch = BatchOf(int32_t(rows.size()), rows.data(), of_device ? nullptr : tokens.data(), lens.data());
-    batch.flags = flags.data();
-    if (options_.standing)
-      batch = StandingBatch();
+      standing_.Edit(rt(), works);
+    const WorkBatch own(works);
+    const cgr_batch batch = options_.standing ? StandingBatch() : own.Batch(!own.of_device);
     return cgr_step_prepare_wait(rt(), &batch, step, -1, engine_.stream);
   }
   void Step() {
@@ -314,12 +280,12 @@ private:
 
   const Options options_;
   GuessEngine engine_;
-  Random random_;
+  SeededRandom random_;
   std::vector<std::unique_ptr<Request>> open_;
   std::deque<InFlight> in_flight_;
-  std::vector<uint64_t> lost_;                               // tags
-  std::map<uint64_t, uint64_t> ignored_;                     // by tag: steps up to this one are of before it was brought back
-  std::map<int32_t, std::pair<int32_t, uint32_t>> standing_; // members, and what they do by themselves
+  std::vector<uint64_t> lost_;           // tags
+  std::map<uint64_t, uint64_t> ignored_; // by tag: steps up to this one are of before it was brought back
+  EditedStanding standing_;
   std::map<std::pair<uint64_t, uint64_t>, int32_t> guessed_; // by step and tag
   std::map<cgr_end, int32_t> ends_;
   int32_t opened_ = 0;
